@@ -170,7 +170,7 @@ class Snapshot(Mapping[str, Any]):
             cell = find(self._nodes, self._tree, self._prefix + root_key)
             done = path_of(root_key)
             if cell is None:
-                raise UnknownPathError(str(path), at=self._where(), hint=self._hint(root_key))
+                raise UnknownPathError(str(done), at=self._where(), hint=self._hint(root_key))
             for step in rest.steps:
                 done = StatePath((*done.steps, step))
                 part = find_part(self._nodes, cell, step)
