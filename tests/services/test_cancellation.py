@@ -63,7 +63,7 @@ def cancel_everywhere(change: Change, made: Callable[[], KVStore], count: int | 
             outcomes[step] = await cancelled_at(step, change, store, expected)
             store.close()
         assert not outcomes[Step("begin")]  # dropped
-        last = [step for step in outcomes if step.kind == "store"][-1]
+        last = max(step for step in outcomes if step.kind == "store")
         assert outcomes[last]  # it had begun, so it ended
 
     asyncio.run(run())
