@@ -272,6 +272,20 @@ def test_an_unknown_revision_offers_what_comes_close(line):
     assert len(caught.value.near) <= 8
 
 
+@pytest.mark.parametrize("many", [20, 1200])
+def test_a_similar_name_is_found_among_many(many):
+    store = Counting(Memory())
+    repository = Repository(store)
+    commit = Versioned(repository).commit("first", allow_empty=True)
+    for n in range(many):
+        repository.branches.create(f"user-{n:05}/chat", commit)
+    store.reset()
+    with pytest.raises(UnknownRevisionError) as caught:
+        repository.commit(f"user-{many - 1:05}/cha")
+    assert caught.value.near[0] == f"user-{many - 1:05}/chat"
+    assert store.counts.round_trips <= 16
+
+
 @pytest.mark.parametrize("kind", ["branch", "tag"])
 def test_a_deleted_name_is_said_to_be_deleted_and_how_it_comes_back(line, kind):
     names = line.repository.branches if kind == "branch" else line.repository.tags

@@ -11,9 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import cached_property
-from itertools import chain, islice
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
@@ -30,9 +28,6 @@ _STEPS: Final = re.compile(r"[~^@:]|\.\.")
 """Characters of a revision with steps, of a range, or of a place; few names have them."""
 
 _HEAD: Final = re.compile(r"(HEAD|@(?=\{|$))")
-
-_NEAR: Final = 1000
-"""Branches and tags that are searched for similar names: enough to help, and never a scan of a service's store."""
 
 _COUNT: Final = re.compile(r"-\d{1,9}")
 
@@ -98,7 +93,9 @@ def _near(repository: Repository) -> Iterator[None]:
 
 
 def _similar(repository: Repository, name: str) -> tuple[str, ...]:
-    return tuple(get_close_matches(name, islice(chain(repository.branches, repository.tags), _NEAR), n=4))
+    from versioned_state.repository.names.resolve import similar_refs
+
+    return tuple(similar_refs(repository.database, name))
 
 
 def _other_kind(repository: Repository, name: str) -> StateError:

@@ -28,6 +28,11 @@ _PARENTS: Final = ("no parent", "only 1 parent", "only 2 parents")
 _NEAR_REFS: Final = 1000
 """The number of refs searched for names similar to an unknown one: enough to help, and never a scan of a large store."""
 
+_SAME_BEGINNING: Final = 100
+"""The number of refs searched besides, wherever they are in the store, that begin as the unknown name does."""
+
+_BEGINNING: Final = 64
+
 
 def resolve(database: Database, rev: str | Commit, *, head: Commit | None = None, branch: str | None = None) -> Commit:
     """The commit of a revision; see ``Repository.commit``."""
@@ -173,15 +178,26 @@ def _at_position(database: Database, rev: str, base: str, step: Moves | At, bran
 
 def _near(database: Database, name: str) -> list[str]:
     """Names of refs, and short ids, similar to an unknown name."""
-    names = [ref.name for kind in _KINDS for ref in islice(iter_refs(database.store, kind), _NEAR_REFS)]
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, names, n=4)
+    near = similar_refs(database, name)
     if len(name) >= _MIN_DIGITS:
         head = name[: len(name) - 1].lower()
         if _is_hex(head):
             near += [commit.short for commit in _commits_by_prefix(database, head)]
     return near[:_MOST_SHOWN]
+
+
+def similar_refs(database: Database, name: str) -> list[str]:
+    """Names of branches and tags similar to an unknown one, the most similar first. Cost: reads up to some 2,000 refs."""
+    from difflib import get_close_matches
+
+    beginning = name[: min(len(name) * 3 // 4, _BEGINNING)]
+    names = {
+        ref.name: None
+        for kind in _KINDS
+        for prefix, most in (("", _NEAR_REFS), (beginning, _SAME_BEGINNING))
+        for ref in islice(iter_refs(database.store, kind, prefix), most)
+    }
+    return get_close_matches(name, names, n=4)
 
 
 def _is_hex(text: str) -> bool:
