@@ -240,7 +240,7 @@ def test_a_handle_goes_on_after_a_purge(own):
     )
 
 
-@pytest.mark.parametrize("call", [lambda state: list(state.log()), lambda state: state.fork("idea"), lambda state: state.blame("a")])
+@pytest.mark.parametrize("call", [lambda state: list(state.log()), lambda state: state.blame("a")])
 def test_after_a_purge_the_error_of_an_old_commit_says_that_refresh_leads_on(call):
     state = Versioned()
     state.update(a=[1], secret=1)
