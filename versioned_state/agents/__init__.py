@@ -1,1 +1,1 @@
-"""What authors of agents use: tasks over a state, their events and effects, and views of what an agent knows. Layer: agents."""
+"""For the authors of agents: tasks over a state, events and effects, and views of an agent's knowledge. Layer: agents."""

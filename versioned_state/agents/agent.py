@@ -1,4 +1,4 @@
-"""``Agent``: a name for tasks, and the runner of those whose body is empty. Layer: agents."""
+"""``Agent``: a name for tasks, and a runner for tasks with an empty body. Layer: agents."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ R = TypeVar("R")
 class Agent:
     """A named agent, whose tasks carry its name in commits, events and namespaces.
 
-    A task whose body is a docstring, ``pass`` or ``...`` is run by the agent's runner, which is where a model is called. The runner is
-    given the ``Call``: ``name``, ``inputs``, ``types``, ``documentation``, ``state``, ``emit(event)`` and ``checkpoint(message)``. It
-    returns the result of the task.
+    The agent's runner runs the tasks whose body is a docstring, ``pass`` or ``...``; it usually calls a model. The runner gets the
+    ``Call``: ``name``, ``inputs``, ``types``, ``documentation``, ``state``, ``emit(event)`` and ``checkpoint(message)``. It returns the
+    result of the task.
 
     Args:
         name: a string of one character or more, without ``/``.
         runner: a function, or a coroutine function: then the tasks that it runs are coroutines.
 
     Raises:
-        InvalidArgumentError: the name or the runner is not one.
+        InvalidArgumentError: the name or the runner is not valid.
     """
 
     def __init__(self, name: str, *, runner: Runner | None = None) -> None:

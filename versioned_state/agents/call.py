@@ -1,4 +1,4 @@
-"""``Call``: one call of a task, and which one runs now. Layer: agents, beneath its other modules."""
+"""``Call``: one call of a task; and the current call. Layer: agents, beneath its other modules."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Steps(Protocol):
     """What a call can do to its state while it runs.
 
     Attributes:
-        is_kept: whether anything is kept beyond the call.
-        listeners: are given each event.
-        reference: dead once the call can no longer end; None if that is not known.
+        is_kept: whether the state outlives the call.
+        listeners: functions that get each event.
+        reference: dead as soon as the call can no longer end; None if that is not known.
     """
 
     is_kept: bool
@@ -36,12 +36,12 @@ class Steps(Protocol):
         ...
 
     def checkpoint(self, message: str) -> Commit | None:
-        """Commit what there is; None without commits."""
+        """Commit the changes so far. None if the state has no commits."""
         ...
 
 
 class Described(Protocol):
-    """A task, as far as a call tells of it."""
+    """The description of a task that a call shows."""
 
     @property
     def types(self) -> Mapping[str, Any]:
@@ -60,7 +60,7 @@ class Described(Protocol):
 
 
 class Call:
-    """One call of a task: who was called with what, and the state that the call works on. A runner is given it.
+    """One call of a task: the task, its arguments, and the state that the call works on. A runner gets it as its argument.
 
     Attributes:
         name: the name of the task.
@@ -68,11 +68,11 @@ class Call:
         id: unique for each call.
         key: the caller's ``key=``, or None.
         inputs: the arguments by name, defaults filled in.
-        state: what ``current_state()`` gives: a part of ``versioned``, or a ``Live``.
+        state: the result of ``current_state()``: a part of ``versioned``, or a ``Live``.
         versioned: the state whose branch the call commits to; None if nothing is committed.
         parent: the call that this one is nested in, or None.
         namespace: the names of the calls around this one and its own, outermost first, joined with ``/``.
-        steps: does what ``emit`` and ``checkpoint`` ask for; None: nothing is done.
+        steps: carries out ``emit`` and ``checkpoint``; None if they do nothing.
         task: the task that was called, if it is known.
     """
 
@@ -109,7 +109,7 @@ class Call:
 
     @property
     def types(self) -> Mapping[str, Any]:
-        """The types of the arguments by name, and that of the result as ``return``, as far as they are annotated."""
+        """The annotated types of the arguments by name, and the type of the result as ``return``."""
         return {} if self.task is None else self.task.types
 
     @property
@@ -140,7 +140,7 @@ class Call:
 
     @property
     def elsewhere(self) -> str:
-        """How a caller elsewhere hears of the call."""
+        """A description of the call for callers outside of it."""
         return f"a call of task {self.name!r} runs on this handle"
 
     def is_current(self) -> bool:
@@ -160,13 +160,13 @@ _current: Final[ContextVar[Call | None]] = ContextVar("versioned_state_call", de
 def current_call() -> Call | None:
     """The innermost call that runs in this thread and task, or None."""
     call = _current.get()
-    while call is not None and call.is_over:  # an interrupt may have kept it from being unset
+    while call is not None and call.is_over:  # an interrupt may have left it set
         call = call.parent
     return call
 
 
 def require_call(what: str, *, otherwise: str = "") -> Call:
-    """The innermost call that runs here. Raises ``NoTaskError``, which says that ``what`` needs one, or what to do ``otherwise``."""
+    """The innermost call that runs here. Raises ``NoTaskError``: ``what`` needs a call; ``otherwise`` is another way out."""
     call = current_call()
     if call is None:
         hint = "call it in a function decorated with @task, in the thread that runs the task"
@@ -180,11 +180,11 @@ def enter_call(call: Call) -> Token[Call | None]:
 
 
 def leave_call(token: Token[Call | None]) -> None:
-    """Make the call current again that was so before ``enter_call``."""
+    """Make the call current that was current before ``enter_call``."""
     try:  # noqa: SIM105 - suppress() takes longer than the rest of this
         _current.reset(token)
     except ValueError:
-        pass  # a coroutine may be closed elsewhere than it ran, where the call was never set
+        pass  # a coroutine may be closed in another context than it ran in, where the call was never set
 
 
 @contextmanager

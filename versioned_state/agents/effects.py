@@ -1,6 +1,6 @@
 """Effects: calls into the outside world, each carried out once, even after a crash. Layer: agents.
 
-The repository's ledger (``repository/ledger``) remembers them; this module decides what to do about an effect that the ledger has.
+The repository's ledger (``repository/ledger``) records effects; this module decides what to do if the ledger already has an effect.
 """
 
 from __future__ import annotations
@@ -54,24 +54,26 @@ def effect(
 ) -> T:
     """Call a function that acts on the outside world, once for each key, even after a crash; its result.
 
-    The ledger of the store records the key before the call, and the result after it. A later call with the same key, by whichever process,
-    branch or version of the state, returns a copy of the recorded result and does not call the function; other arguments change nothing.
-    A coroutine function gives an awaitable. Cost: two small writes, and one read; one read for a recorded result.
+    The ledger of the store records the key before the call, and the result after it. A later call with the same key, from any process,
+    branch or version of the state, returns a copy of the recorded result and does not call the function, even with other arguments. For a
+    coroutine function the result is awaitable. Cost: two small writes and one read; one read for a recorded result.
 
-    If the process dies in between, or the function raises, the ledger cannot know whether the effect happened: it is *in doubt*, until
-    ``check`` or ``settle_effect`` says so, or ``forget_effect`` lets it be tried again. While one call is at work, others with its key
-    find it in doubt too; ``check`` and ``idempotent`` are not considered if its process is known to run, on this machine.
+    If the process dies in between, or the function raises, it is not known whether the effect happened: the effect is *in doubt*, until
+    ``check`` or ``settle_effect`` decides, or ``forget_effect`` allows another try. While a call is at work, the effect is in doubt for
+    other calls with its key too; these ignore ``check`` and ``idempotent`` if the process of the first call is known to run on this
+    machine.
 
     Args:
-        key: names the effect, for ever: ``f"pay:{order.id}"``.
-        function: is called with the arguments. If it has a parameter ``idempotency_key`` that they leave out, it is given the full key.
+        key: the permanent name of the effect: ``f"pay:{order.id}"``.
+        function: called with the arguments. If it has a parameter ``idempotency_key`` that they leave out, it gets the full key.
         state: a state over the store whose ledger is used; by default that of the running task. The ledger of a ``Live`` lasts as long as
-            the ``Live``. In a task that was given no state, the function is called each time.
-        check: is called for an effect in doubt with the full key and ``args``: did it happen? False: no, and the function is called; True:
-            yes, with the result None; ``Happened(result)``: yes, with this result. It may be a coroutine function if the function is one.
-        idempotent: an effect in doubt is carried out again, since the other side recognises a repetition.
+            the ``Live``. In a task without a state, the function is called each time.
+        check: called for an effect in doubt with the full key and ``args``, to find out whether it happened. False: it did not, and the
+            function is called; True: it did, with the result None; ``Happened(result)``: it did, with this result. It may be a coroutine
+            function if the function is one.
+        idempotent: carry out an effect in doubt again, because the other side recognises a repetition.
         scope: "branch" and "call" put the name of the branch, or the key or id of the call of a task, before the key.
-        not_done_on: exceptions of the function after which the effect surely did not happen: it is then as it was before the call.
+        not_done_on: exceptions of the function that mean that the effect did not happen: it is then as it was before the call.
 
     Raises:
         EffectInDoubtError: the effect was begun, and its outcome is not known; or it happened, and its result cannot be recorded.
@@ -80,7 +82,7 @@ def effect(
         StorageError: the store failed before the function was called.
         PickleRefusedError: the recorded result is an object, and may not be unpickled.
 
-        An exception of the function goes on, with a note if the effect is in doubt.
+        An exception of the function propagates, with a note if the effect is in doubt.
     """
     if not callable(function):
         raise InvalidArgumentError(f"an effect is carried out by a function, not by {function!r:.80}", remains=_NOTHING)
@@ -99,7 +101,7 @@ def effect(
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise InvalidArgumentError("a generator does nothing when it is called, so it cannot be an effect", remains=_NOTHING)
     if forgets:
-        return function(*args, **call.kwargs)  # the task was given no state, so nothing would remember it
+        return function(*args, **call.kwargs)  # without a state, nothing would record the effect
     if is_awaited:
         return cast("T", _Effect(place.ledger, call, _off_loop, _awaited).carry_out())
     return cast("T", at_once(_Effect(place.ledger, call, _directly, _directly).carry_out()))
@@ -131,12 +133,12 @@ def forget_effect(state: State | Repository, key: str) -> None:
     _place(state).ledger.forget(key)
 
 
-# Which ledger, and which key
+# The ledger, and the full key
 
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Where an effect belongs: a ledger, and the names that a scope may add to a key; None if there is no such name."""
+    """The place of an effect: a ledger, and the names that a scope may add to a key; None if there is no such name."""
 
     ledger: Ledger
     branch: str | None = None
@@ -180,7 +182,7 @@ def _place(state: State | Repository) -> _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What is to be done, as ``effect`` was told."""
+    """The arguments of ``effect``."""
 
     key: str
     function: Callable[..., Any]
@@ -199,7 +201,7 @@ class _Effect:
     """One try to carry out an effect.
 
     Args:
-        ask_store: runs a call of the store, and does not end before that call.
+        ask_store: runs a call of the store, and does not return before the call has ended.
         ask_world: runs the function, or ``check``.
     """
 
@@ -228,12 +230,12 @@ class _Effect:
                 draft = self._ledger.draft(self._key, owner, since=None if before is None else before.since)
                 if await self._begin(draft, found):
                     return await self._act(draft, before)
-                # Another caller was first.
+                # Another call was first.
         finally:
             owner.end()
 
     async def _find_out(self, found: Entry) -> Happened | None:
-        """Whether an effect in doubt has happened. Raises ``EffectInDoubtError`` if nobody can say."""
+        """Find out whether an effect in doubt has happened. Raises ``EffectInDoubtError`` if that is not known."""
         call = self._call
         if found.running:
             raise EffectInDoubtError(self._key, found.begun, reason=RUNNING)
@@ -258,7 +260,7 @@ class _Effect:
         try:
             begun: bool = await self._store(self._ledger.begin, self._key, draft, instead_of=found)
         except BaseException as error:
-            # The function was not called. The record may be there: a reply was lost, or an interrupt or a cancellation came.
+            # The function was not called. The record may have been written: a reply was lost, or an interrupt or a cancellation came.
             with suppress(StorageError):
                 await self._write(self._ledger.withdraw, self._key, draft, after=error, restore=found)
             raise
@@ -290,7 +292,7 @@ class _Effect:
         return result if other is None else await self._recorded(other)
 
     async def _failed(self, error: BaseException, draft: Entry, before: Entry | None) -> None:
-        """Tell the ledger of an exception of the function, and the caller of what the ledger then says."""
+        """Record an exception of the function in the ledger, and add a note for the caller if the effect is in doubt."""
         surely = isinstance(error, self._call.not_done_on)
         try:
             if surely:
@@ -305,9 +307,9 @@ class _Effect:
         error.add_note(f"effect {self._key!r} is in doubt: settle_effect() or forget_effect() ends that, or check= of the next try")
 
     async def _write(self, work: Callable[..., Any], *args: Any, after: BaseException | None = None, **kwargs: Any) -> Any:
-        """Write to the ledger what is known about the effect. After an interrupt it is written again, so that it is not lost.
+        """Write the outcome of the effect to the ledger. After an interrupt, write it again, so that it is not lost.
 
-        Each write has a condition, so twice is once. A coroutine that is being closed (``after``) can wait for nothing.
+        Each write has a condition, so repeating it does no harm. A coroutine that is being closed (``after``) must not wait.
         """
         store = _directly if isinstance(after, GeneratorExit) else self._store
         try:
@@ -326,7 +328,7 @@ class _Effect:
 
 
 async def _off_loop(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """A cancellation waits until the work, which may have to wait for a thread, has ended."""
+    """Run work off the event loop. A cancellation waits until the work has ended, which may first have to wait for a thread."""
     from versioned_state.off_loop import off_loop, to_the_end  # loads asyncio
 
     return await to_the_end(off_loop(partial(work, *args, **kwargs)))
@@ -356,7 +358,7 @@ def _with_key(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
     try:
         signature = inspect.signature(function)
     except ValueError:
-        return kwargs  # a builtin that tells nothing
+        return kwargs  # a builtin without a signature
     parameter = signature.parameters.get("idempotency_key")
     if parameter is not None and parameter.kind in (parameter.KEYWORD_ONLY, parameter.POSITIONAL_OR_KEYWORD):
         bound = isinstance(function, partial) and "idempotency_key" in function.keywords

@@ -52,12 +52,12 @@ class PathConflict:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one call.
+    """The outcome of one call.
 
     Attributes:
         value: its result; None if it failed.
         error: why it failed, or a ``MergeConflictError`` or another error of the merge; else None.
-        commit: the last commit of the call, on its fork; None if it made none.
+        commit: the last commit of the call, on its fork; None if it made no commit.
         conflicts: the paths at which it could not be merged.
     """
 
@@ -75,11 +75,11 @@ def parallel(
     executor: ExecutorOption = "threads",
     on_failure: OnFailure = "raise",
 ) -> Any:
-    """Run calls of tasks side by side, each on a fork of a state, and merge what they did. Returns an ``Outcome`` for each call.
+    """Run calls of tasks side by side, each on a fork of a state, and merge their changes. Returns an ``Outcome`` for each call.
 
     ``parallel(state, [partial(book, "Rome"), partial(book, "Oslo")])``. The forks begin at the head of the state, and are merged in the
-    order of the calls. All land in one move. If the tasks are coroutines, the result is awaitable. Within a task the state may be its
-    own: what it has done so far is committed first, as by ``checkpoint()``.
+    order of the calls. All changes land in one move. If the tasks are coroutines, the result is awaitable. Within a task the state may be
+    the task's own: its changes so far are committed first, as by ``checkpoint()``.
 
     Args:
         calls: tasks that take no more arguments, such as ``functools.partial`` of a task and its arguments.
@@ -198,7 +198,7 @@ class _Work:
             yield [self._fork(str(index)) for index in range(len(self._calls))]
         finally:
             for branch in self._branches:
-                with suppress(StateError):  # a branch that stays is in nobody's way
+                with suppress(StateError):  # a remaining branch does no harm
                     state.repository.branches.delete(branch, force=True)
 
     def _call(self) -> Call | None:
@@ -252,7 +252,7 @@ class _Work:
             return
         with ready(state._lock):
             state._check_open()
-            # Never a fast-forward: the commit says that what the call has done so far is not to be rolled back.
+            # Never a fast-forward: the commit marks the changes so far as not to be rolled back.
             operations.merge(state._handle, head, operations.Description(message), Resolving(self._policies), fast_forward=False)
 
     def _conflicts(self, base: Commit, error: MergeConflictError, outcomes: list[Outcome]) -> Iterator[PathConflict]:

@@ -51,7 +51,7 @@ class _Part(NamedTuple):
 
 
 def view(state: Versioned | Namespace | Live | Snapshot, focus: Focus = "recent", budget: int = 4000) -> str:
-    """A state as text: a line that says where it stands, then a line for each key, those of namespaces too. Unpickles nothing.
+    """A state as text: a line with its branch and commit, then a line for each key, including those of namespaces. Unpickles nothing.
 
     A list that does not fit shows its newest elements. Values that are left out are counted. Cost: what is shown; with "recent", also the
     keys that the last 64 commits changed.
@@ -70,16 +70,16 @@ def view(state: Versioned | Namespace | Live | Snapshot, focus: Focus = "recent"
     if isinstance(state, Live):
         return _compose(repr(state)[1:-1], _live_parts(state, ""), focus, budget)
     if isinstance(state, Snapshot):
-        return _compose(_standing(state.commit, "snapshot"), _snapshot_parts(state, focus), focus, budget)
+        return _compose(_heading(state.commit, "snapshot"), _snapshot_parts(state, focus), focus, budget)
     if isinstance(state, Versioned | Namespace):
         versioned = state.state if isinstance(state, Namespace) else state
         with ready(versioned._lock):
             versioned._check_open()
-            return _compose(_standing(versioned.head, versioned.branch), _handle_parts(versioned, state._prefix, focus), focus, budget)
+            return _compose(_heading(versioned.head, versioned.branch), _handle_parts(versioned, state._prefix, focus), focus, budget)
     raise InvalidArgumentError(f"view() takes a Versioned, a namespace, a Live or a Snapshot, not {type(state).__name__}")
 
 
-def _standing(commit: Commit | None, name: str) -> str:
+def _heading(commit: Commit | None, name: str) -> str:
     if commit is None:
         return name
     message = f", {one_line(commit.message, quote=False)}" if commit.message else ""
@@ -199,7 +199,7 @@ def _newest_first(worktree: Worktree, key: bytes) -> Iterator[Any]:
 
 
 def _by_recency(nodes: Nodes, head: Commit, first: list[bytes], keys: Collection[bytes]) -> Iterator[bytes]:
-    """Those of some keys that changed last before the others: those in ``first``, then by commit, then the rest in order."""
+    """Some keys, the most recently changed first: those in ``first``, then by commit, then the rest in order."""
     seen: set[bytes] = set()
     for key in chain(first, _changed(nodes, head), keys):
         if key in keys and key not in seen:

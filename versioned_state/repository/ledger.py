@@ -1,6 +1,6 @@
-"""The ledger of effects: what was begun in the outside world, and what came of it. Layer: repository.
+"""The ledger of effects: which effects were begun, and their results. Layer: repository.
 
-It lies beside the history, in mutable keys that change by compare-and-set only, so no reset, undo or fork forgets an effect. A record is
+It is outside of the history, in mutable keys that change only by compare-and-set, so no reset, undo or fork forgets an effect. A record is
 written before the effect is carried out and again after it::
 
     nothing ── begin ──> begun, by an owner ── record ──> done, with the result
@@ -94,7 +94,7 @@ class Entry:
 
     @property
     def running(self) -> bool:
-        """Whether the owner is known to be at work still, in this process or in another one on this machine."""
+        """Whether the owner is known to be still at work, in this process or in another one on this machine."""
         return self.owner is not None and life_of(self.owner) is Life.RUNS
 
     @property
@@ -118,11 +118,11 @@ class Entry:
 
 @dataclass(frozen=True)
 class EffectRecord:
-    """An effect, as the ledger has it.
+    """An effect in the ledger.
 
     Attributes:
         key: its full key; ``""`` if a purge erased it.
-        status: ``"done"``, or ``"in doubt"``: it was begun, and nobody has told the ledger what came of it. It may still be running.
+        status: ``"done"``, or ``"in doubt"``: it was begun, and the ledger does not have its outcome. It may still be running.
         since: when it was begun, in UTC.
     """
 
@@ -182,7 +182,7 @@ class Ledger:
         return _entry(key, self._database.now() if since is None else since, owner.id)
 
     def begin(self, key: str, draft: Entry, *, instead_of: Entry | None = None) -> bool:
-        """Note that an effect is about to be carried out; False if the record was not ``instead_of`` (None: none), or no longer.
+        """Record that an effect is about to be carried out. Returns False if the present record is not ``instead_of`` (None: no record).
 
         Raises:
             StorageError: nothing was begun. After an ``UnknownOutcomeError`` the record may turn up all the same, and is then in doubt.
@@ -190,7 +190,7 @@ class Ledger:
         return self._replace(key, instead_of, draft)
 
     def record(self, key: str, begun: Entry, result: Any) -> Entry | None:
-        """Note that an effect has happened, with its result. None; or the record of another result that came first, which stands.
+        """Record that an effect has happened, with its result. Returns None, or the record of another result that was recorded first.
 
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: the result cannot be stored; the record is as it was.
@@ -201,21 +201,21 @@ class Ledger:
         for _ in range(_ATTEMPTS):
             if self._replace(key, found, done):
                 return None
-            # It was settled, forgotten or purged meanwhile, or begun again by a caller who took this one for dead.
+            # It was settled, forgotten or purged meanwhile, or begun again by a caller that took this one for dead.
             found = self.find(key)
             if found is not None and found.done:
                 return found
         raise _busy(key)
 
     def leave(self, key: str, begun: Entry) -> bool:
-        """Note that the owner of an effect has given it up, in doubt; False if the record has changed."""
+        """Record that the owner of an effect has given it up, in doubt. Returns False if the record has changed."""
         return self._replace(key, begun, _entry(key, begun.since, b""))
 
     def withdraw(self, key: str, begun: Entry, *, restore: Entry | None = None) -> bool:
-        """Note that an effect did not happen: it is as if never begun, or as ``restore`` says. False if the record has changed."""
+        """Record that an effect did not happen: remove its record, or put back ``restore``. Returns False if the record has changed."""
         return self._replace(key, begun, restore)
 
-    # What people do about effects in doubt
+    # Settling effects in doubt by hand
 
     def settle(self, key: str, result: Any = None) -> None:
         """Record that an effect in doubt has happened, with this result.
@@ -276,9 +276,9 @@ class Ledger:
 
 
 class LiveLedger(Ledger):
-    """The effects of a state of this process. Results are kept as they are, any object, and not as bytes.
+    """The effects of a ``Live`` state. Results are kept as Python objects, not as bytes.
 
-    A copy is a deep copy; an object that cannot be copied is given itself.
+    A result is deep-copied; an object that cannot be copied is returned itself.
     """
 
     def __init__(self) -> None:

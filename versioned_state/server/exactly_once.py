@@ -1,11 +1,11 @@
-"""A write that a client repeats, since its reply was lost, is done once. Layer: server.
+"""Does a write once, even if a client repeats it because the reply was lost. Layer: server.
 
-Each write has an id, which the client keeps when it repeats the write. The commit keeps the id in its meta. Before a commit is made, the
-commits before it are searched for the same id, back to the time at which the client may have sent the write first; so it is too after
-another instance was faster and the commit is made again on top of its head. Whoever of two attempts comes second finds the first.
+Each write has an id, which the client keeps when it repeats the write. The commit has the id in its meta. Before a commit is made, the
+earlier commits are searched for the same id, back to the time at which the client may have sent the write first. This is repeated if
+another instance was faster and the commit is made again on its head. So the second of two attempts finds the first.
 
-The deletion of a branch makes no commit: the entry of the reflog has the id, and is looked for each time before the branch is moved. So a
-deletion that is repeated does not delete what somebody created after the first one.
+The deletion of a branch makes no commit. The entry of the reflog has the id, and is searched each time before the branch is moved. So a
+repeated deletion does not delete a branch that was created after the first deletion.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _BRANCHES: Final = 4096
 """Branches whose latest requests are kept in memory."""
 
 _REQUESTS: Final = 1 << 16
-"""Requests of all of them together, which take some 20 MB. Of a branch that has gone they are read again."""
+"""The number of requests of all branches together, which take about 20 MB. Those of a branch that was dropped are read again."""
 
 
 @dataclass(slots=True)
@@ -85,13 +85,13 @@ class RepeatedError(Exception):
 
 @dataclass(slots=True)
 class _Recent:
-    """The requests of the latest commits of a branch, of all since a time: by id, the time and the address of the commit."""
+    """The requests of all commits of a branch since a time: by id, the time and the address of the commit."""
 
     since: int
     commits: dict[str, tuple[int, Address]] = field(default_factory=dict)
 
     def add(self, commits: Iterable[Commit]) -> None:
-        """Add newer commits, oldest first, and let go of those that are older than any first attempt."""
+        """Add newer commits, oldest first, and drop those that are older than any first attempt."""
         for commit in commits:
             for id in _ids_of(commit):
                 self.commits[id] = commit.time, commit.address
@@ -105,12 +105,12 @@ class _Recent:
 
 
 class OnceDatabase(Database):
-    """A database whose commits know their requests."""
+    """A database that records the requests of its commits."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._recent: OrderedDict[Address, _Recent] = OrderedDict()  # by the last commit that is in it
-        self._count = 0  # of the requests in all of them
+        self._recent: OrderedDict[Address, _Recent] = OrderedDict()  # by the last commit in it
+        self._count = 0  # the number of requests in all of them
         self._lock = Lock()
 
     def write_commit(
@@ -179,7 +179,7 @@ class OnceDatabase(Database):
                 raise RepeatedError(request, found)
 
     def _recent_of(self, head: Commit, since: int) -> _Recent:
-        """The requests of the commits up to ``head``. Cost: the commits since it was asked for last; else those since a time."""
+        """The requests of the commits up to ``head``. Cost: the commits since the last call; else those since a time."""
         new: list[Commit] = []
         known = None
         for commit in islice(graph.first_parents(head, self.commits.read), _FIRST_STEPS):
@@ -209,7 +209,7 @@ class OnceDatabase(Database):
         return found
 
     def _find(self, request: Request, head: Commit) -> Commit | None:
-        """The commit of an attempt that may be long ago."""
+        """The commit of an attempt that may have been made long ago."""
         for commit in graph.first_parents(head, self.commits.read):
             if commit.time < request.since:
                 break

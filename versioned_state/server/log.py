@@ -26,7 +26,7 @@ def request_id(given: str | None) -> str:
 
 
 class RequestLog:
-    """What the log says of one request. Its ``send`` passes the answer on, with the id of the request."""
+    """The line of one request in the log. Its ``send`` passes the answer on, with the id of the request."""
 
     def __init__(self, scope: Scope, id: str, send: Send) -> None:
         self.id = id
@@ -48,7 +48,7 @@ class RequestLog:
         await self._send(message)
 
     def failed(self, error: BaseException, refusal: RefusalError) -> None:
-        """Note an error: its class, and its traceback if the server is to blame."""
+        """Record an error: its class, and its traceback if the fault is the server's."""
         self._name = type(refusal.error).__name__
         if refusal.status >= 500:
             self._error = error.error if isinstance(error, RefusalError) else error
@@ -102,7 +102,7 @@ class JsonLines(logging.Formatter):
 
 
 def _places(traceback: Any) -> list[str]:
-    """Where an error came from: files and lines, without its text, which may have values in it."""
+    """The files and lines of a traceback, without the error's text, which may contain values."""
     places = []
     while traceback is not None:
         code = traceback.tb_frame.f_code

@@ -32,7 +32,7 @@ _HINT: Final = 'it is {"TOKEN": {"user": "alice", "scopes": ["read", "write"]}};
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a token gives: a user, or ``"*"`` for all of them, and scopes."""
+    """The grant of a token: a user, or ``"*"`` for all users, and scopes."""
 
     user: str
     scopes: frozenset[Scope]
@@ -43,7 +43,7 @@ class Grant:
 
 
 class Tokens:
-    """The tokens of a server. It holds no token, only keyed hashes, so that neither a lookup's time nor a dump of memory tells one.
+    """The tokens of a server. It has only keyed hashes of them, so that neither the time of a lookup nor a memory dump reveals a token.
 
     Args:
         grants: by token. Raises ``InvalidArgumentError`` if a token has other characters than a bearer token may have.
@@ -83,7 +83,7 @@ class Tokens:
         token = token.strip()
         if scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
             return None
-        # The hash is keyed anew in each process, so how far a lookup compares says nothing about a token.
+        # Each process has its own key for the hash, so the time of a comparison reveals nothing about a token.
         return self._grants.get(self._hash(token))
 
     def _hash(self, token: str) -> bytes:
@@ -160,7 +160,7 @@ def _entries(text: str, wrong: Callable[[int, str], InvalidArgumentError]) -> It
             position = skip(position + 1)
     position = expect(position, "}")
     if position != len(text):
-        raise wrong(position, "there is more behind the last }")
+        raise wrong(position, "there is more text after the last }")
 
 
 def _grant(value: Any, wrong: Callable[[str], InvalidArgumentError]) -> Grant:

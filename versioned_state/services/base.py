@@ -1,4 +1,4 @@
-"""``ServiceWithLifecycleManager``: what a service can be asked, whatever it keeps. Layer: services."""
+"""``ServiceWithLifecycleManager``: the base of all services. Layer: services."""
 
 from __future__ import annotations
 

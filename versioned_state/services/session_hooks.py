@@ -1,4 +1,4 @@
-"""``SessionHooks``: what takes part in the saves of a session, such as the files of its sandboxes. Layer: services.
+"""``SessionHooks``: the parts that join the saves of a session, such as the files of its sandboxes. Layer: services.
 
 ::
 

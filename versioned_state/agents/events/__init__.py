@@ -1,1 +1,1 @@
-"""Events: what happened in the calls of tasks, kept beside the state. Layer: agents."""
+"""Events: records of the calls of tasks, kept with the state. Layer: agents."""

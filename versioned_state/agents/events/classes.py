@@ -1,4 +1,4 @@
-"""The events that calls of tasks emit by themselves, and those that agents usually do. Layer: agents."""
+"""The events that calls of tasks emit by themselves, and common events of agents. Layer: agents."""
 
 from __future__ import annotations
 

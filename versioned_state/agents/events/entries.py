@@ -1,4 +1,4 @@
-"""Events as entries of a series beside the state: their names, which are in order of time, and their cells. Layer: agents.
+"""Events as entries of a series in the state: their names, which are in order of time, and their cells. Layer: agents.
 
 An entry is a list: the event, the address of the commit, the names of the calls, the agent, and the namespace that the call worked in.
 """
@@ -48,7 +48,7 @@ def time_of(name: str) -> datetime:
 def event_cell(cls: type, fields: bytes) -> bytes:
     """The cell of an event of a class in ``classes``, from the inline cell of a dict of its fields, in the order of their names.
 
-    It is what an instance is stored as, though none was made.
+    It equals the cell of an instance, but no instance is made.
     """
     return head_of(cls.__name__) + fields
 

@@ -1,4 +1,4 @@
-"""``keep_event``: an event of a part of a state, such as a machine, in a task or outside of any. Layer: agents."""
+"""``keep_event``: keeps an event of a part of a state, such as a machine, within a task or outside of one. Layer: agents."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ class Kept(NamedTuple):
 
 
 def keep_event(state: Versioned | Namespace | Live, event: Any, *, of: bytes | None = None) -> Kept:
-    """Keep an event with a state, by the task that runs on the state here, if one does. Nobody is told of it yet.
+    """Keep an event with a state, on behalf of the task that runs on the state here, if there is one. Does not notify listeners.
 
     Args:
-        of: the root key of whose change it tells, for a state with commits; see ``PendingEntries``.
+        of: the root key whose change the event describes, for a state with commits; see ``PendingEntries``.
 
     Raises:
         UnserializableValueError, PickleRefusedError, LimitExceededError: it cannot be stored. Nothing was changed.

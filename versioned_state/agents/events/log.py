@@ -1,4 +1,4 @@
-"""``events``: what happened, read from a state, a namespace or a snapshot. Layer: agents."""
+"""``events``: reads the events of a state, a namespace or a snapshot. Layer: agents."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ def events(
 ) -> Events:
     """The events that tasks emitted on a state, in order of time, those of nested calls among them.
 
-    Of a snapshot, those up to its commit; of a namespace, those of the calls that worked in it or below. Within a call, its own events
-    are among them. An event is an instance of its own class, equal to the one that was emitted, with the attributes of ``Event``; a
-    class that is not found here comes as ``Tagged``, and an object that may not be unpickled as ``ObjectInfo``. Cost: the events that
-    are taken, and those that the filters leave out.
+    For a snapshot, the events up to its commit; for a namespace, those of the calls that worked in it or below. Within a call, its own
+    events are included. An event is an instance of its own class, equal to the emitted one, with the attributes of ``Event``. An event of a
+    class that is not found here is ``Tagged``, and an object that may not be unpickled is an ``ObjectInfo``. Cost: the events that are
+    taken, and those that the filters leave out.
 
     Args:
         types: a class or a tuple of classes: only instances of these.
@@ -131,7 +131,7 @@ _Read = Callable[[str, bool], Iterator[Entry]]
 
 
 def _source(state: Versioned | Namespace | Live | Snapshot) -> tuple[_Read, str]:
-    """How the entries of a state are read from a name on, and the namespace whose calls are asked for."""
+    """The function that reads the entries of a state from a name on, and the namespace whose calls are wanted."""
     if isinstance(state, Live):
         return _live_entries(state), "\0".join(state._names)
     if isinstance(state, Snapshot):
@@ -172,7 +172,7 @@ def _stored_entries(snapshot: Snapshot, pending: dict[str, bytes]) -> _Read:
 
 
 def _once(cells: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """The entries without repetitions: one that an interrupt left pending may be committed already."""
+    """The entries without repetitions: an entry that an interrupt left pending may be committed already."""
     last = None
     for name, cell in cells:
         if name != last:

@@ -1,7 +1,8 @@
-"""Stamps: when, where and on which commit an event was emitted, read as attributes of the caller's own instance. Layer: agents.
+"""Stamps: attributes on the caller's event that say when, where and on which commit it was emitted. Layer: agents.
 
-The attributes are no fields, so equality, ``repr`` and what is stored of the event are those of its class. An instance with a ``__dict__``
-takes them there. One with slots becomes an instance of a subclass that adds four slots and says that its class is the caller's.
+The attributes are not fields, so equality, ``repr`` and the stored form of the event are those of its class. An instance with a
+``__dict__`` has them there. An instance with slots becomes an instance of a subclass that adds four slots and reports the caller's class as
+its own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _FIELDS: Final = ("__dataclass_fields__", "model_fields", "__attrs_attrs__", "_f
 def stamped(event: Any, stamp: Stamp) -> Any:
     """The event with its stamp as attributes. A field of the class with one of these names keeps its own value.
 
-    The event may be changed: give one that nobody else holds.
+    This may change the event: pass one without other references.
     """
     if getattr(type(event), "_stamped_class", None) is not None:
         return event
@@ -63,7 +64,7 @@ def unstamped(event: Any) -> Any:
     own = _own_names(cls)
     stamps = [name for name in NAMES if name in attributes and name not in own]
     if not stamps or (not _has_fields(cls) and (len(stamps) < len(NAMES) or type(attributes["timestamp"]) is not datetime)):
-        return event  # of a class without fields, an attribute of one of these names alone is its own
+        return event  # a class without fields may have an attribute of one of these names itself
     plain = copy.copy(event)
     for name in stamps:
         del plain.__dict__[name]
@@ -135,7 +136,7 @@ def _copy_slots(source: Any, target: Any, cls: type) -> None:
 
 
 def _reduce(event: Any, _protocol: int) -> tuple[Any, ...]:
-    # A copy, and a pickle, are of the caller's class, and stamped anew.
+    # A copy or an unpickled event is of the caller's class, and is stamped again.
     cls = type(event)._stamped_class
     return _restamp, (_without_slots(event, cls), tuple(getattr(event, name) for name in NAMES))
 

@@ -1,4 +1,4 @@
-"""Agents that are trees of modules, and sessions that keep them: what AgentScope has as ``module`` and ``session``. Layer: agents."""
+"""Agents as trees of modules, and sessions that keep them; the counterpart of AgentScope's ``module`` and ``session``. Layer: agents."""
 
 from __future__ import annotations
 

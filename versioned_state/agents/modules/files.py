@@ -1,10 +1,10 @@
 """Session files: written off the event loop, in the order of the calls, each as a whole. Layer: agents.
 
-Whoever reads a file finds all of the old content or all of the new. Of several writes of one file that wait, only the last is done, in the
-place of the first: so a burst costs two writes.
+A reader of a file finds either the old content or the new. If several writes of one file wait, only the last is done, at the turn of the
+first: so a burst costs two writes.
 
-A temporary file lies beside its target, locked by the call that writes it. If its process is killed, the lock ends with it, and the next
-call for that target takes the same temporary file: so at most one is left behind for each call that ran at once.
+A temporary file is in the folder of its target, locked by the call that writes it. If the process is killed, the lock ends, and the next
+call for that target reuses the file: so at most one temporary file remains for each concurrent call.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SessionFiles:
             return await off_loop(read)
 
     async def write(self, path: str, data: bytes) -> None:
-        """Give a file new content, or newer content that a later call gives it.
+        """Write a file, or leave it to a later call that writes newer content.
 
         Raises:
             OSError: the file is as it was before.
@@ -85,7 +85,7 @@ class SessionFiles:
 
 
 def replace_file(path: Path, data: bytes) -> None:
-    """Give a file new content; its folder is made if it is not there. Cost: one fsync.
+    """Replace the content of a file. Makes its folder if it is missing. Cost: one fsync.
 
     After a loss of power the file has the old content or the new.
 
@@ -106,7 +106,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[IO[bytes]]:
-    """An empty file beside a path, of this call alone, which is gone afterwards unless it was renamed."""
+    """An empty file in the folder of a path, for this call alone. It is removed afterwards unless it was renamed."""
     number = 0
     while (file := _open_alone(path.with_name(f".{path.name}.{number}.tmp"))) is None:
         number += 1
@@ -115,7 +115,7 @@ def _temporary(path: Path) -> Iterator[IO[bytes]]:
         try:
             yield file
         except BaseException:
-            # Only this call can rename it away, so if it is there now, it stays until it is removed.
+            # Only this call can rename it, so if it exists now, it stays until it is removed.
             if _is_at(file, temporary):
                 temporary.unlink()
             raise

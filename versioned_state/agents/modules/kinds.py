@@ -1,4 +1,4 @@
-"""What makes an object a module, and what its class does by itself. Layer: agents."""
+"""Tells whether an object is a module, and which methods its class overrides. Layer: agents."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _own: Final[dict[int, object]] = {}
 
 
 def own(method: F) -> F:
-    """Make a method known as one of ``StateModule``. A class that has another of that name overrides it."""
+    """Mark a method as one of ``StateModule``. A class with another method of that name overrides it."""
     _own[id(method)] = method
     return method
 
@@ -51,7 +51,7 @@ def is_class_of_modules(cls: type) -> bool:
 
 
 class Overrides(dict[type, bool | None]):
-    """Whether each class that one call meets overrides a method of ``StateModule``; None: its instances are not modules."""
+    """By class, whether it overrides a method of ``StateModule``; None if its instances are not modules. Kept for one call."""
 
     def __init__(self, method: str) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ LEVELS: Final = 100
 
 
 def contains_itself(module: Any) -> InvalidArgumentError:
-    """The error of a module that is among the modules below it."""
+    """The error for a module that contains itself."""
     return InvalidArgumentError(
         f"a module of type {type(module).__name__} contains itself, so its state has no end",
         remains="nothing was changed",
@@ -92,5 +92,5 @@ def contains_itself(module: Any) -> InvalidArgumentError:
 
 
 def before_init(module: Any, what: str) -> AttributeError:
-    """The error of a module whose class has not called the constructor of ``StateModule``."""
+    """The error for a module whose class did not call the constructor of ``StateModule``."""
     return AttributeError(f"call super().__init__() in {type(module).__name__}.__init__ before {what}", obj=module)

@@ -2,10 +2,9 @@
 
 ::
 
-    plan    every value is made, and nothing is changed
-    take on the values are assigned, and modules with a load_state_dict of their own are called
-    undo    if one of these fails, the fields are as before
-
+    plan    make every value, and change nothing
+    apply   assign the values, and call the modules that override load_state_dict
+    undo    if one of these fails, restore the fields
 """
 
 from __future__ import annotations
@@ -51,10 +50,10 @@ def load_states(states: Iterable[tuple[Any, Any, str]], *, strict: bool = True, 
     """Load states into modules: all of them, or none if one raises. An interrupted load happens or does not.
 
     Args:
-        states: a module, its state, and its name in errors; "" is a module by itself.
+        states: for each module the module, its state, and its name in errors; "" for a module by itself.
         strict: raise ``KeyError`` for a key that is missing.
-        whole: ask a module whose class overrides ``load_state_dict``. False in the base method itself, which is what such a class calls.
-        owned: nobody else refers to the states, so that their containers need no copies.
+        whole: call the ``load_state_dict`` of a module whose class overrides it. False in the base method, which such an override calls.
+        owned: whether the states have no other references, so that their containers need no copies.
     """
     plan = _Plan(strict=strict, owned=owned)
     for module, state, name in states:
@@ -63,7 +62,7 @@ def load_states(states: Iterable[tuple[Any, Any, str]], *, strict: bool = True, 
         else:
             plan.add(module, state, (None, name) if name else None)
     if plan.calls:
-        _take_on(plan.steps)
+        _apply_steps(plan.steps)
         return
     steps = cast("list[Fields]", plan.steps)
     at, interrupt = 0, None
@@ -79,7 +78,7 @@ def load_states(states: Iterable[tuple[Any, Any, str]], *, strict: bool = True, 
         raise interrupt
 
 
-def _take_on(steps: list[Fields | Call]) -> None:
+def _apply_steps(steps: list[Fields | Call]) -> None:
     undo = _Undo()
     try:
         for step in steps:
@@ -95,7 +94,7 @@ def _take_on(steps: list[Fields | Call]) -> None:
 
 
 class _Plan:
-    """The steps to load states, nested modules first. To make it runs the functions of registered attributes, and changes nothing.
+    """The steps to load states, nested modules first. Making the plan runs the functions of registered attributes, and changes nothing.
 
     Attributes:
         steps: the steps.
@@ -117,7 +116,7 @@ class _Plan:
         state = state if self._owned else copied(state)
         load: Callable[[], object] = partial(module.load_state_dict, state)
         if not self._strict:
-            # An override that takes nothing but the state cannot be told.
+            # An override may take only the state; then it is not told whether to be strict.
             with suppress(TypeError, ValueError):
                 inspect.signature(module.load_state_dict).bind(state, strict=False)
                 load = partial(module.load_state_dict, state, strict=False)
@@ -132,7 +131,7 @@ class _Plan:
             self.steps = []
             self._add(*self._below.pop(), LEVELS)
             parts.append(self.steps)
-        for part in reversed(parts):  # those that lie deeper come first
+        for part in reversed(parts):  # deeper modules come first
             before += part
         self.steps = before
 
@@ -200,7 +199,7 @@ class _Plan:
 
 
 class _Plain(set[str]):
-    """The attributes of a class to which an assignment is no more than a new value in the ``__dict__``; those that were asked for."""
+    """The attributes of a class for which an assignment only sets a value in the ``__dict__``, as far as they were looked up."""
 
     def __init__(self, cls: type) -> None:
         super().__init__()
@@ -219,7 +218,7 @@ class _PlainAttributes(dict[type, _Plain]):
 
 
 def _assign(module: Any, values: dict[str, Any], fields: dict[str, Any], undo: _Undo) -> None:
-    """Give a module values that it takes by other ways than its ``__dict__``: properties, slots, a ``__setattr__`` of its own."""
+    """Assign values that are not plain entries of a module's ``__dict__``: properties, slots, a custom ``__setattr__``."""
     undo.remember(module, values)
     for key in registered_in(module)[0]:
         if key in values:
@@ -246,13 +245,13 @@ def _text(name: Name) -> str:
 
 
 class _Undo:
-    """The way back from a load that fails: steps, the last one first."""
+    """The undo steps of a load, last one first."""
 
     def __init__(self) -> None:
         self.steps: list[Callable[[], object]] = []
 
     def remember(self, module: Any, keys: Iterable[str] = ()) -> None:
-        """Remember the fields of a module, and attributes that are kept elsewhere."""
+        """Remember the fields of a module, and attributes outside of its ``__dict__``."""
         fields = dict(vars(module))
         elsewhere = {key: getattr(module, key, _MISSING) for key in keys if key not in fields}
         self.steps.append(partial(_put_back, module, fields, elsewhere))
@@ -269,7 +268,7 @@ class _Undo:
             self.remember(each, getattr(each, "_attribute_dict", ()))
         for container in _containers([vars(each) for each in below.values()]):
             self.steps.append(partial(_fill, container, container.copy()))
-        # Last, so it is the first to be undone: it reaches what only the module knows, such as the objects in its fields.
+        # Last, so that it is undone first: it restores values that only the module can reach, such as the objects in its fields.
         try:
             state = copied(module.state_dict())
         except Exception:  # noqa: BLE001 - a module that cannot say its state yet may load one all the same; its fields are remembered
@@ -277,7 +276,7 @@ class _Undo:
         self.steps.append(partial(module.load_state_dict, state))
 
     def take_back(self, error: BaseException) -> None:
-        """Undo everything. An interrupt does not end it; the last one is raised afterwards."""
+        """Undo everything, even after an interrupt; the last interrupt is raised afterwards."""
         interrupt: BaseException | None = None
         tries = 0
         while self.steps:
@@ -288,7 +287,7 @@ class _Undo:
                 if not isinstance(failure, Exception):
                     interrupt = failure
                     if tries < _TRIES:
-                        continue  # Ctrl-C: the step is done again
+                        continue  # after Ctrl-C, repeat the step
                 error.add_note(f"a module could not be given its state back: {failure!r}")
             tries = 0
             self.steps.pop()

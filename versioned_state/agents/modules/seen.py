@@ -1,4 +1,4 @@
-"""``Seen``: the commits whose content a module has taken in or put there, so that a save knows what others changed since. Layer: agents."""
+"""``Seen``: the commits that a module was loaded from or saved in, so that a save can find later changes of others. Layer: agents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Place = tuple[str, str]
 
 
 class Seen:
-    """The last commits by module and place. Keeps no module alive."""
+    """The last commits by module and place. Does not keep modules alive."""
 
     def __init__(self) -> None:
         self._begin()
@@ -39,7 +39,7 @@ class Seen:
 
                 try:
                     found = weakref.ref(module, forget), {}
-                except TypeError:  # of a class whose __slots__ have no __weakref__
+                except TypeError:  # the class has __slots__ without __weakref__
                     return
                 self._modules[number] = found
             places = found[1]

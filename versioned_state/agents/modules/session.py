@@ -1,4 +1,4 @@
-"""``SessionBase``, what every kind of session has, and the checks that they share. Layer: agents."""
+"""``SessionBase``, the base of every kind of session, and their shared checks. Layer: agents."""
 
 from __future__ import annotations
 

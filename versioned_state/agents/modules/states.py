@@ -15,7 +15,7 @@ def state_of(root: Any, *, copying: bool = True) -> dict[str, Any]:
     """The state of a module, to any depth.
 
     Args:
-        copying: copy the containers in it. Without, it is to be read at once and given to nobody.
+        copying: copy the containers in it. If not, the caller must read the state at once and not pass it on.
     """
     state: dict[str, Any] = {}
     walk = _Walk(copying=copying)
@@ -29,7 +29,7 @@ class _Walk:
     """A walk over modules that fills their states.
 
     Attributes:
-        below: modules that lie too deep for calls of calls, the dicts for their states, and the modules that contain them.
+        below: modules that are too deep for recursion, the dicts for their states, and the modules that contain them.
     """
 
     def __init__(self, *, copying: bool) -> None:
@@ -77,7 +77,7 @@ class _Walk:
 
 
 def _state_by_override(module: Any, path: set[int], *, copying: bool) -> Any:
-    """The state of a module whose class says itself what that is."""
+    """The state of a module whose class overrides ``state_dict``."""
     if id(module) in path:
         raise contains_itself(module)
     token = _ANCESTORS.set(frozenset(path))

@@ -1,4 +1,4 @@
-"""``Turns``: calls that work on one thing, one at a time, in the order in which they were made. Layer: agents."""
+"""``Turns``: runs the calls on one thing one at a time, in the order in which they were made. Layer: agents."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from versioned_state.off_loop import wait_for_end
 
 
 class Turns:
-    """The calls under way and waiting, whatever thread or event loop they belong to. A forked process has none of its parent's."""
+    """The calls under way and waiting, of any thread or event loop. A forked process has no calls of its parent."""
 
     def __init__(self) -> None:
         self._begin()
@@ -36,7 +36,7 @@ class Turns:
                 if cancelled is not None:
                     raise cancelled
             except BaseException:
-                # The call gives up its place, but the one after it still waits for the one before it.
+                # The call gives up its place, but the next one still waits for the previous one.
                 before.add_done_callback(lambda _: self._end(thing, mine))
                 raise
         try:

@@ -55,7 +55,7 @@ class _Saved:
     """A module to be saved.
 
     Attributes:
-        base: the commit whose content of this module is known to it; None until the first attempt.
+        base: the commit whose content the module has seen; None until the first attempt.
     """
 
     name: str
@@ -67,9 +67,9 @@ class _Saved:
 class VersionedSession(SessionBase):
     """Sessions as branches of a store. The key of a module is its name, and its fields lie below: ``agent.memory.content[17]``.
 
-    A save stores what changed, and makes no commit if nothing did. Modules that a save does not name keep their saved states. If another
-    process saved a module since this one was loaded or saved here, both states are merged by path. A module that was neither loaded nor
-    saved before takes the place of what is there; history has that.
+    A save stores the changes, and makes no commit if there are none. Modules that a save does not name keep their saved states. If another
+    process saved a module after it was loaded or saved here, both states are merged by path. A module that was neither loaded nor saved
+    before replaces the saved state, which stays in history.
 
     Args:
         store: a ``KVStore``, or a ``Repository`` to share; a ``Memory`` of its own by default. The session does not close it.
@@ -80,7 +80,7 @@ class VersionedSession(SessionBase):
         if isinstance(store, Repository):
             self.repository = store
         elif isinstance(store, KVStore) and not isinstance(store, Cache | Memory):
-            # A save compares with what is stored: without a cache it would read all of that again.
+            # A save compares with the stored state: without a cache it would read all of it again.
             self.repository = Repository(Cache(store))
         else:
             self.repository = Repository(store)
@@ -192,7 +192,7 @@ class VersionedSession(SessionBase):
     def _commit(self, state: Versioned, saved: list[_Saved], meta: Mapping[str, Any], place: str = "") -> Commit:
         """Commit states on the head of a handle, and remember that the modules have seen it."""
         for each in saved:
-            state.get(each.name)  # what is there is compared with, so that only the difference is stored
+            state.get(each.name)  # load the saved state for comparison, so that only the difference is stored
             state[each.name] = each.state
         commit = state.commit(meta=meta, on_moved="refuse")
         for each in saved:
@@ -209,7 +209,7 @@ class VersionedSession(SessionBase):
         return next((commit for commit in found if graph.is_ancestor(commit, state.head, read)), found[0] if found else state.head)
 
     def _is_late(self, saved: _Saved, head: Commit) -> bool:
-        """Whether others changed the saved state of a module since it has seen it."""
+        """Whether others changed the saved state of a module after the module saw it."""
         assert saved.base is not None
         if saved.base == head:
             return False
@@ -222,7 +222,7 @@ class VersionedSession(SessionBase):
             return None
 
     def _merge(self, state: Versioned, saved: list[_Saved], late: list[_Saved], meta: Mapping[str, Any]) -> None:
-        """Commit late states on forks of what their modules have seen, and merge these into the session, in one move of its branch."""
+        """Commit late states on forks of the commits that their modules have seen, and merge these into the session in one move."""
         prefix = f"saving/{urandom(6).hex()}"
         message = f"{', '.join(each.name for each in late)}: merged with the saves of others"
         forks: list[Versioned] = []
@@ -244,7 +244,7 @@ class VersionedSession(SessionBase):
         finally:
             for fork in forks:
                 fork.close()
-                with suppress(StateError):  # a branch that stays is in nobody's way, and expires
+                with suppress(StateError):  # a remaining branch does no harm, and expires
                     self.repository.branches.delete(fork.branch, force=True)
 
     def _fork(self, state: Versioned, branch: str, at: Commit, forks: list[Versioned]) -> Versioned:

@@ -1,1 +1,1 @@
-"""Patterns of agents' states: a value that follows from events, and a state machine. Layer: agents."""
+"""Patterns for agents' states: event sourcing and state machines. Layer: agents."""

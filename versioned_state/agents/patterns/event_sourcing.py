@@ -1,4 +1,4 @@
-"""``EventSourced``: a value that follows from a list of events, and is never stored but as a copy that saves replaying them. Layer: agents.
+"""``EventSourced``: a value that is computed from a list of events; stored copies of it only save replaying. Layer: agents.
 
 ::
 
@@ -53,11 +53,11 @@ _COMMITS: Final = 64
 
 
 class Source(Generic[V]):
-    """How a value follows from events: the function, the value before the first event, and where both are kept.
+    """The definition of a value by events: the function, the value before the first event, and the keys.
 
     Attributes:
-        version: that of the function; a snapshot of another one is not used.
-        prefix: that of the root keys of the state.
+        version: the version of the function; a snapshot of another version is not used.
+        prefix: the beginning of the root keys of the state.
         events_key, snapshot_key: root keys.
     """
 
@@ -71,11 +71,11 @@ class Source(Generic[V]):
         self._initial = _copied(initial)
 
     def begin(self) -> Point[V]:
-        """The value before the first event. It is a copy, as the function may change what it is given."""
+        """A copy of the value before the first event, because the function may change its arguments."""
         return Point(0, _copied(self._initial))
 
     def replay(self, point: Point[V], events: Iterable[Any]) -> Point[V]:
-        """The value after more events. That of ``point`` must not be used any more; the events are the function's own."""
+        """The value after more events. The function may change the value of ``point`` and the events: do not use them afterwards."""
         position, value = point
         for event in events:
             value = self.apply(value, event)
@@ -84,15 +84,15 @@ class Source(Generic[V]):
 
     @property
     def policies(self) -> tuple[tuple[bytes, PolicyName], ...]:
-        """How the events and the snapshot of two sides are merged: all events are kept, and the value is computed anew."""
+        """The merge policies of the events and the snapshot: all events are kept, and the value is computed again."""
         return (self.events_key, "append"), (self.snapshot_key, "theirs")
 
     def kept(self, point: Point[V]) -> dict[str, Any]:
-        """A value as a commit keeps it."""
+        """A value in the form in which a commit keeps it."""
         return {"position": point.position, "version": self.version, "value": point.value}
 
     def stored(self, view: Snapshot) -> Point[V] | None:
-        """The value that a commit keeps; None if it keeps none, or one of another version of the function."""
+        """The value that a commit keeps; None if there is none, or if it is of another version of the function."""
         kept = view.get(f"{self.key}.snapshot")
         if type(kept) is not dict or kept.keys() != {"position", "version", "value"} or kept["version"] != self.version:
             return None
@@ -107,7 +107,7 @@ class Point(NamedTuple, Generic[V]):
 
 
 class EventSourced(Generic[V]):
-    """A value that is made of its events: each is appended, and the value follows by replaying them.
+    """A value that is computed from its events: ``append`` adds one, and replaying them gives the value.
 
     ::
 
@@ -119,17 +119,16 @@ class EventSourced(Generic[V]):
         account.value                       # {"balance": 10}
         state.commit("paid in")
 
-    The events are the list ``state[key]``, which nobody else should change, nor ``Bounded`` trim. A commit keeps the value beside them,
-    under ``key.snapshot``, so that replaying begins there. Events that two handles or branches append are all kept, those that were
+    The events are the list ``state[key]``. Other code should not change it, and ``Bounded`` must not trim it. A commit also keeps the
+    value, under ``key.snapshot``, so that replaying begins there. If two handles or branches append events, all are kept, those that were
     committed first come first, and the value is that of all of them.
 
     Args:
         state: a ``Versioned``, a namespace of one or a ``Live``.
-        apply: a function of the value and an event that returns the next value. It must depend on nothing else. It may change its
-            arguments, which are its own.
+        apply: a function of the value and an event that returns the next value. It must depend only on its arguments, and may change them.
         initial: the value before the first event.
         key: the key of the list of events.
-        version: that of ``apply``: count it up when the function changes, so that values of the old one are not used.
+        version: the version of ``apply``: increase it when the function changes, so that values of the old version are not used.
 
     Raises:
         InvalidArgumentError: an argument is of the wrong kind.
@@ -166,7 +165,7 @@ class EventSourced(Generic[V]):
 
     @property
     def value(self) -> V:
-        """The value after all events: a copy. Cost: the events since it was last asked for or committed, and the copy."""
+        """A copy of the value after all events. Cost: the events since the last access or commit, and the copy."""
         with ready(self._state._lock):
             self._state._check_open()
             value: V = _copied(self._now().value)
@@ -176,12 +175,12 @@ class EventSourced(Generic[V]):
         """Append an event, as it is now. Cost: that of the event, and of ``apply``.
 
         Raises:
-            Exception: whatever ``apply`` raises for it, such as for a payment that is not covered. The event was not appended then.
+            Exception: the exception that ``apply`` raises, for example for a payment that is not covered. The event was not appended then.
         """
         own = _copied(event)
         with ready(self._state._lock):
             self._state._check_open()
-            now, self._known = self._now(), None  # the function may raise with half of its changes made
+            now, self._known = self._now(), None  # the function may raise after half of its changes
             after = self._source.replay(now, [_copied(own)])
             self._state.sequence(self._source.key).append(own)
             self._known = self._generation, after, _copied(own)
@@ -191,7 +190,7 @@ class EventSourced(Generic[V]):
         return 0 if self._hook is None else self._hook.generation
 
     def _now(self) -> Point[V]:
-        """The value after all events, which the caller must not give away."""
+        """The value after all events, which the caller must not pass on."""
         events = self.events
         count = len(events)
         known, self._known = self._known, None
@@ -199,7 +198,7 @@ class EventSourced(Generic[V]):
         if known is not None and known[0] == self._generation and known[1].position <= count:
             point = known[1]
             if point.position and not _same(events[point.position - 1], known[2]):
-                point = None  # others stand there: what led to it was taken back
+                point = None  # there are other events now: those that led to the value were undone
         if point is None:
             point = self._kept(count)
         if point.position < count:
@@ -208,7 +207,7 @@ class EventSourced(Generic[V]):
         return point
 
     def _kept(self, count: int) -> Point[V]:
-        """The value that was committed, if it is one of the first ``count`` events; else that before the first."""
+        """The committed value, if it is of the first ``count`` events or fewer; else the value before the first event."""
         kept = None if self._hook is None else self._hook.kept(self._source)
         return kept if kept is not None and kept.position <= count else self._source.begin()
 
@@ -253,7 +252,7 @@ class EventSourced(Generic[V]):
         """Compare the value that was committed with that of replaying its events from the first one on. Cost: reading all events.
 
         Raises:
-            ReplayMismatchError: they differ. It names the first event after which they do, as far as the commits tell.
+            ReplayMismatchError: they differ. It names the first event after which they differ, as far as the commits show.
         """
         with ready(self._state._lock):
             self._state._check_open()
@@ -268,7 +267,7 @@ class EventSourced(Generic[V]):
             if not _same(replayed, kept.value):
                 agreed = self._hook.agreed_events(self._source)
                 first = next((at for at, (a, b) in enumerate(zip(agreed, self.events, strict=False)) if not _same(a, b)), len(agreed))
-                index = first if first < kept.position else None  # the same events: the value that was kept is another one
+                index = first if first < kept.position else None  # the events are the same, but the kept value differs
                 reason = f"{one_line(replayed)}, not {one_line(kept.value)}"
                 raise ReplayMismatchError(self._source.key, index, replayed=replayed, kept=kept.value, reason=reason)
 
@@ -283,10 +282,10 @@ class SourceHook(Hook):
     """Keeps the values of one handle's sources with its commits.
 
     Args:
-        state: the state of the handle, which must be freed once nobody else holds it.
+        state: the state of the handle. A weak reference, so that the hook does not keep the state alive.
 
     Attributes:
-        generation: changes when events may have been taken back, or others put in.
+        generation: a number that changes if events may have been removed or inserted.
     """
 
     def __init__(self, state: ReferenceType[Versioned]) -> None:
@@ -306,7 +305,7 @@ class SourceHook(Hook):
         return self._handle.repository.database.policy
 
     def add(self, source: Source[Any]) -> None:
-        """Keep the values of a source. Another one of the same events is replaced."""
+        """Keep the values of a source. Replaces an earlier source of the same events."""
         self.sources[source.events_key] = source
         keys = [(key, policy) for each in self.sources.values() for key, policy in each.policies]
         self.policies = {str(path_of(key)): policy for key, policy in keys}
@@ -340,7 +339,7 @@ class SourceHook(Hook):
         return edit_map(nodes, after, {source.snapshot_key: cell})
 
     def _nearest(self, source: Source[V], nodes: Nodes, before: Tree, events: Tree) -> tuple[Point[V], bytes | None]:
-        """The last value that is known of a beginning of these events, and its cell if the root before has it."""
+        """The last known value of a prefix of these events, and its cell if the root before has it."""
         for number, root in enumerate(self._roots(before)):
             cell = find(nodes, root, source.snapshot_key)
             known = None if cell is None else source.stored(Snapshot(nodes.reader, root, self._policy, prefix=source.prefix))
@@ -350,7 +349,7 @@ class SourceHook(Hook):
         return source.begin(), None
 
     def _roots(self, before: Tree) -> Iterator[Tree]:
-        """The root before, and those of the last commits of the branch: a merge may put events of others before some of ours."""
+        """The root before, and those of the last commits of the branch: a merge may insert events of others before some of ours."""
         yield before
         for commit in islice(self._line(), _COMMITS):
             yield self._handle.root_of(commit)
@@ -363,7 +362,7 @@ class SourceHook(Hook):
         """The events of the last commit whose kept value is that of replaying its events: a search among the commits by halves."""
         head, read = self._handle.head, self._handle.repository.database.commits.read
         agreed: Sequence[Any] = ()
-        low, high = 0, head.height + 1  # the last commit that is known to agree, and one that does not, or the uncommitted changes
+        low, high = 0, head.height + 1  # the last commit that is known to agree; and one that does not agree, or the uncommitted changes
         while high - low > 1:
             middle = (low + high) // 2
             view = self.view(source, graph.descend(head, middle, read))
@@ -381,7 +380,7 @@ class SourceHook(Hook):
 
     def moved(self, before: Commit, after: Commit) -> None:
         made = self._handle.commits_made
-        if made == self._commits_made or after.parent_addresses != (before.address,):  # else a commit of our events and no others
+        if made == self._commits_made or after.parent_addresses != (before.address,):  # otherwise it is a commit of only our events
             self.generation += 1
         self._commits_made = made
 
@@ -411,7 +410,7 @@ def _copied(value: Any) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values are stored alike: 1 is not True. Objects that are not data are compared by ``==``."""
+    """Whether two values have the same stored form: 1 is not True. Objects that are not data are compared by ``==``."""
     try:
         return InlineEncoder().encode_inline(one, "a value") == InlineEncoder().encode_inline(other, "a value")
     except StateError:

@@ -1,7 +1,7 @@
-"""``StateMachine``: a value of a state that changes by declared transitions only, each of them an event. Layer: agents.
+"""``StateMachine``: a value of a state that changes only by declared transitions, each with an event. Layer: agents.
 
-The event of a transition waits with the handle until a commit takes the value. Two handles that race for one machine are told apart when
-the second commits: its first transition must begin where the first handle left the machine.
+The event of a transition stays with the handle until a commit has the value. If two handles race for one machine, the second commit fails
+unless its first transition begins in the state in which the first handle left the machine.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class StateMachine:
     Args:
         state: the state that the machine is kept in.
         key: the key of its value.
-        initial: its state as long as the key is not there.
+        initial: its state while the key does not exist.
         transitions: the state that each event leads to, by state and event. States and events are strings, members of Enums or other
             values that are hashable and can be stored.
 
@@ -119,7 +119,7 @@ class StateMachine:
             else:
                 if not self._track.is_at(before):
                     self._track.settle(before)
-                # First: an interrupt may come before the value is set. Then settle() takes the transition back.
+                # First, because an interrupt may come before the value is set. Then settle() withdraws the transition.
                 kept = keep_event(self._state, told, of=self._track.root_key)
                 self._track.chain.append(Transition(kept.name, before, event, after))
                 self._state[key] = after
@@ -135,7 +135,7 @@ class StateMachine:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A machine as it was declared: the key of its value, its initial state and its transitions."""
+    """The declaration of a machine: the key of its value, its initial state and its transitions."""
 
     key: str
     initial: Any
@@ -149,7 +149,7 @@ class Rules:
         """The state that an event leads to. Raises ``InvalidTransitionError``."""
         try:
             return self.transitions[before, event]
-        except (KeyError, TypeError):  # a value that was stored, or an event, may not be hashable
+        except (KeyError, TypeError):  # a stored value, or an event, may not be hashable
             states = list(dict.fromkeys((self.initial, *(source for source, _ in self.transitions), *self.transitions.values())))
             hint = ""
             if not any(before == each for each in states):
@@ -170,9 +170,9 @@ class Track:
     """The transitions of one machine on one handle that no commit has yet, oldest first.
 
     Attributes:
-        rules: as they were declared last.
-        root_key: of the machine's value.
-        chain: may have transitions at its beginning that were committed; ``prune`` removes these.
+        rules: the last declaration of the machine.
+        root_key: the root key of the machine's value.
+        chain: the transitions. Those at the beginning may have been committed; ``prune`` removes them.
     """
 
     def __init__(self, pending: PendingEntries, root_key: bytes, rules: Rules) -> None:
@@ -182,27 +182,27 @@ class Track:
         self._pending = pending
 
     def prune(self) -> None:
-        """Forget the transitions that are pending no more: a commit has them."""
+        """Forget the transitions that are no longer pending, because a commit has them."""
         self.chain = [each for each in self.chain if self._pending.has(EVENTS, each.name)]
 
     def withdraw(self, start: int = 0) -> None:
-        """Take back the transitions from this one on, with their events."""
+        """Withdraw the transitions from this one on, with their events."""
         for each in self.chain[start:]:
             self._pending.discard(EVENTS, each.name)
         del self.chain[start:]
 
     def is_at(self, current: Any) -> bool:
-        """Whether the last transition led to this value, and no commit has it: a step of a long chain costs no walk over the chain."""
+        """Whether the last transition led to this value, and no commit has it. Avoids a walk over a long chain."""
         return bool(self.chain) and self.chain[-1].after == current and self._pending.has(EVENTS, self.chain[-1].name)
 
     def late(self, current: Any, remains: str) -> InvalidTransitionError:
-        """The error for transitions that others came before: the machine is in another state by now."""
+        """The error for transitions that came too late: the machine is in another state by now."""
         first, rules = self.chain[0], self.rules
         hint = f"the machine is in {current} by now, not in {first.before}: discard(), refresh(), and decide again"
         return InvalidTransitionError(rules.key, current, first.event, rules.allowed(current), remains=remains, hint=hint)
 
     def settle(self, current: Any) -> None:
-        """Take back the transitions that the value does not have: it was set back, or an interrupt came before it was set."""
+        """Withdraw the transitions that the value does not reflect: it was reset, or an interrupt came before it was set."""
         known = {each.name for each in self.chain}
         for name in self._pending.telling_of(self.root_key):
             if name not in known:  # an interrupt came right after the event was kept
@@ -217,10 +217,10 @@ class Track:
 
 
 class TransitionHook(Hook):
-    """Watches over the machines of one handle.
+    """Checks the machines of one handle.
 
     Args:
-        state: the state of the handle, which must be freed once nobody else holds it.
+        state: the state of the handle. A weak reference, so that the hook does not keep the state alive.
     """
 
     def __init__(self, state: ReferenceType[Versioned]) -> None:
@@ -241,7 +241,7 @@ class TransitionHook(Hook):
         track = self.tracks.get(root_key)
         if track is None:
             track = self.tracks[root_key] = Track(self.state._handle.pending, root_key, rules)
-            # Both sides may have moved it: whether ours stands is decided by the transitions, and not by the two values.
+            # Both sides may have moved it: the transitions decide whether our value is kept, not the two values.
             self.policies = {**self.policies, str(path_of(root_key)): "theirs"}
         track.rules = rules
         return track
@@ -292,7 +292,7 @@ class TransitionHook(Hook):
         for name, cell in new_entries(nodes, find(nodes, before, EVENTS), find(nodes, after, EVENTS)):
             try:
                 entry = read_entry(name, decoder.decode(cell))
-            except PickleRefusedError:  # an event of another kind: a state of a machine is hardly an object
+            except PickleRefusedError:  # an event of another kind: states of a machine are rarely objects
                 continue
             if isinstance(entry.event, TransitionEvent):
                 chains.setdefault(prefix_of(entry.space) + user_key(entry.event.machine), []).append(entry.event)

@@ -12,9 +12,9 @@ from versioned_state.state.aio.block import AsyncBlock
 
 
 class AsyncRound(AsyncBlock):
-    """The same round, for a call that is a coroutine: no step that asks the store keeps the event loop waiting.
+    """A ``Round`` for a call that is a coroutine: the event loop never waits for the store.
 
-    A call that is cancelled as it ends has ended, with its commit or its failure recorded, when ``CancelledError`` is raised.
+    If a call is cancelled while it ends, its commit or its failure is recorded when ``CancelledError`` is raised.
     """
 
     def __init__(self, this: Round) -> None:
@@ -34,5 +34,5 @@ class AsyncRound(AsyncBlock):
         try:
             await to_the_end(self._round.finish(error, off_loop(current_task())))
         finally:
-            self._round.call.has_ended = True  # it has, unless a signal handler raised: then the next call on the state ends it
+            self._round.call.has_ended = True  # unless a signal handler raised: then the next call on the state ends it
             self._round.leave_context()

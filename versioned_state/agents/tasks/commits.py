@@ -5,8 +5,7 @@
     enter ── changes, checkpoints ──┬── committed
                                     └── rolled back to the last checkpoint, or to the start; the failure is committed
 
-A call within another one on the same handle is a transaction within that one's. Events are pending entries of the handle, which a rollback
-does not touch.
+A nested call on the same handle is a nested transaction. Events are pending entries of the handle, which a rollback does not change.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ class _Kept(NamedTuple):
 
 
 class _Repeated(Exception):  # noqa: N818 - caught here
-    """Another call has committed under the same key meanwhile."""
+    """Another call has committed under the same key."""
 
     def __init__(self, recorded: Recorded) -> None:
         super().__init__()
@@ -64,9 +63,9 @@ class Commits(Round):
     """The round of a call on a ``Versioned``.
 
     Args:
-        on_unstorable: what becomes of the changes if one of them cannot be stored: they stay as they are, or are rolled back.
-        closes: whether the state is closed at the end: it was opened for this call.
-        pauses: whether the caller goes on between the steps of the call, which is that of a generator.
+        on_unstorable: whether the changes stay or are rolled back if one of them cannot be stored.
+        closes: whether to close the state at the end, because it was opened for this call.
+        pauses: whether the caller runs between the steps of the call, as for a generator.
     """
 
     def __init__(
@@ -86,11 +85,11 @@ class Commits(Round):
         self._entered: OpenTransaction | None = None
         self._unstorable: StateError | None = None
         self._keyed: KeyedCall | None = None
-        self._added: list[tuple[bytes, str]] = []  # pending entries of this call and of those in it
+        self._added: list[tuple[bytes, str]] = []  # the pending entries of this call and of its nested calls
         self._outer = None if call.parent is None else self._find_outer()
 
     def _find_outer(self) -> Commits | None:
-        """The round of the call around this one on the same handle."""
+        """The round of the enclosing call on the same handle."""
         call = self.call.parent
         while call is not None:
             if call.versioned is self._state and not call.is_over and isinstance(call.steps, Commits):
@@ -117,7 +116,7 @@ class Commits(Round):
                 raise
 
     def _enter(self) -> OpenTransaction | None:
-        """Open the transaction of the call, unless the call has committed before under its key."""
+        """Open the transaction of the call, unless an earlier call has committed under its key."""
         if self.call.key is not None:
             recorded = self._find_recorded()
             if recorded is not None:
@@ -137,7 +136,7 @@ class Commits(Round):
 
     @property
     def _is_beside(self) -> bool:
-        """Whether the caller may go on while the call runs, so that not every change on the handle since its start is the call's."""
+        """Whether other code may use the handle while the call runs, so that not all changes since its start belong to the call."""
         return self._pauses or (self._outer is not None and self._outer._worker != self._worker)
 
     def _find_recorded(self) -> Recorded | None:
@@ -178,7 +177,7 @@ class Commits(Round):
         self._deliver_own(kept)
 
     def _keep_success(self) -> _Kept:
-        """Keep what is recorded of a call that ended well."""
+        """Record the success of the call: its event, and its result under a key."""
         kept = self._add(SuccessEvent, {"result": self.result})
         if self._keyed is not None:
             cell = self._keyed.entry(self.call.id, self.result)
@@ -192,7 +191,7 @@ class Commits(Round):
         stage_ahead(self._state, lenient=False)
 
     def _finish(self) -> None:
-        """End the transaction: commit what the call did, or leave it to the call around this one."""
+        """End the transaction: commit the changes of the call, or leave that to the enclosing call."""
         if self._outer is not None:
             self._transactions.leave(self._open())
             self._outer._added += self._added
@@ -202,16 +201,16 @@ class Commits(Round):
             self._commit_once(self._keyed)
 
     async def _settle(self, error: BaseException, added: int, way: Way) -> bool:
-        """Settle a call whose end raised an error. Returns whether it ended well: another call has committed under the same key."""
+        """Settle a call whose end raised an error. Returns True if another call has committed under the same key."""
         if isinstance(error, _Repeated):
             await way(self._state, partial(self._transactions.leave, self._open(), error))
             self._withdraw(0)
             self.result = error.recorded.result
             return True
         if self._has_ended():
-            return False  # an interrupt came after the commit
+            return False  # the interrupt came after the commit
         self._withdraw(added)
-        if isinstance(error, CommitInDoubtError):  # neither a success nor a failure until the next call on the state has found out
+        if isinstance(error, CommitInDoubtError):  # the next call on the state finds out whether it was a success or a failure
             error.remains = "the next call on the state finds out, and rolls the changes of the task back if the commit was not made"
             self._open().has_left = True
         else:
@@ -219,7 +218,7 @@ class Commits(Round):
         return False
 
     def _has_ended(self) -> bool:
-        """Whether the call has committed, or its transaction has ended within the one around it."""
+        """Whether the call has committed, or its transaction has ended within the enclosing one."""
         if self._outer is not None:
             return not self._is_open()
         meta = self._handle.head.meta
@@ -229,7 +228,7 @@ class Commits(Round):
         return is_committed
 
     def _commit_once(self, keyed: KeyedCall) -> None:
-        """The same, unless another call has committed under the same key."""
+        """Commit, unless another call has committed under the same key."""
         options = self._options("success")
         options.on_moved = OnMoved.REFUSE
         with ready(self._state._lock):
@@ -275,7 +274,7 @@ class Commits(Round):
         try:
             try:
                 self._state.commit(message, meta=meta, allow_empty=True, keys=())
-            except MergeConflictError:  # of changes that were staged before the call, which stay where they are
+            except MergeConflictError:  # a conflict of changes that were staged before the call; these stay uncommitted
                 self._commit_beside(message, meta)
         except StateError as failure:
             error.add_note(f"the failure of task {self.call.name!r} is not recorded yet, but by the next commit: {failure}")
@@ -331,7 +330,7 @@ class Commits(Round):
         self._deliver_own(self._add(cls, fields))
 
     def _add(self, cls: type, fields: dict[str, Any]) -> _Kept:
-        """Keep an event of the call itself. A part of it that cannot be stored is described instead. No instance is made of it."""
+        """Keep an event of the call itself, without making an instance. A part that cannot be stored is replaced by a description."""
         state = self._state
         with ready(state._lock):
             state._check_open()
@@ -376,12 +375,12 @@ class Commits(Round):
         head, pending = handle.position.head, handle.pending
         now = pending.next_time(handle.repository.database.now())
         name = name_of(now, call.id)
-        self._added.append((EVENTS, name))  # first: an interrupt must not leave an entry that nobody withdraws
+        self._added.append((EVENTS, name))  # first, so that an interrupt cannot leave an entry that is never withdrawn
         pending.add(EVENTS, name, entry_cell(event, head.address, call.namespace, call.agent, self._space))
         return now, head
 
     def _withdraw(self, start: int) -> None:
-        """Remove the entries from this one on, which turned out not to be true."""
+        """Remove the entries from this one on, which did not come true."""
         for series, name in self._added[start:]:
             self._handle.pending.discard(series, name)
         del self._added[start:]

@@ -1,6 +1,6 @@
-"""Running the body of a task in its round if it runs step by step: coroutines, generators, async generators. Layer: agents.
+"""Runs task bodies that run step by step: coroutines, generators, async generators. Layer: agents.
 
-A generator's body runs as part of the call only while it is asked for its next value: in between, its caller has a context of its own.
+The body of a generator belongs to the call only while it computes its next value: in between, the caller has its own context.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Kind = Literal["function", "coroutine", "generator", "async generator"]
 
 
 def kind_of(function: Callable[..., Any]) -> Kind:
-    """What a call of a function gives."""
+    """The kind of result of a function: a value, a coroutine or a generator."""
     if inspect.iscoroutinefunction(function):
         return "coroutine"
     if inspect.isasyncgenfunction(function):
@@ -102,7 +102,7 @@ async def _run_async_generator(begin: Callable[[], Round], body: Body) -> AsyncG
 
 
 def awaited(value: Any) -> Coroutine[Any, Any, Any]:
-    """A coroutine that gives a value, which is awaited first if it can be."""
+    """A coroutine that returns a value, which is awaited first if it is awaitable."""
 
     async def give() -> Any:
         return await value if inspect.isawaitable(value) else value
@@ -111,7 +111,7 @@ def awaited(value: Any) -> Coroutine[Any, Any, Any]:
 
 
 def to_end(kind: Kind, given: Any) -> Any:
-    """Take a generator to its end, and leave out what it yields; anything else as it is."""
+    """Run a generator to its end and drop its values; return any other result as it is."""
     if kind == "generator":
         for _ in given:
             pass

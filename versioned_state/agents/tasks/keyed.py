@@ -1,4 +1,4 @@
-"""Calls with ``key=``: the results of those that have committed, in a series beside the state. Layer: agents.
+"""Calls with ``key=``: the results of committed calls, in a series of the state. Layer: agents.
 
 An entry is a list: the fingerprint of the arguments, the id of the call, and the result.
 """
@@ -40,10 +40,10 @@ class KeyedCall:
         self._fingerprint = blake3(packed).digest(16)
 
     def find(self, *, committed: bool = False) -> Recorded | None:
-        """The result of the call that has committed under this key, on the branch as the store has it now.
+        """The result of the call that has committed under this key, on the present head of the branch in the store.
 
         Args:
-            committed: leave out a call within the one that runs, which will commit with it.
+            committed: ignore nested calls of the running call, which will commit with it.
 
         Raises:
             IdempotencyConflictError: that call had other arguments.
@@ -73,7 +73,7 @@ class KeyedCall:
 
 
 def _in_order(value: Any) -> Any:
-    """A value whose dicts are in an order of their own: equal arguments are the same, whatever the order of their keys."""
+    """A value whose dicts have sorted keys, so that equal arguments have equal fingerprints."""
     if type(value) is dict:
         return {key: _in_order(value[key]) for key in sorted(value, key=lambda key: (type(key).__name__, repr(key)))}
     if type(value) in (list, tuple):

@@ -1,4 +1,4 @@
-"""How a call ended: its outcome, and the event that says so. Layer: agents."""
+"""The outcome of a call, and the event for it. Layer: agents."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""``Round``: the start and the end of one call on the state that it works on, and its events. Layer: agents.
+"""``Round``: the start and the end of one call on its state, and its events. Layer: agents.
 
-Here are those of calls without commits, on a ``Live`` or on nothing; ``commits`` has the others.
+This module has the rounds without commits, on a ``Live`` or without a state; ``commits`` has the others.
 
-A round is a block. Its end runs whatever happens in it, or, if an interrupt keeps it from running, the next call on the state makes up for
-it (``state.branch.transactions``).
+A round is a block. Its end always runs; if an interrupt keeps it from running, the next call on the state runs it
+(``state.branch.transactions``).
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ class Round(Block):
 
     Args:
         call: the call; its ``state`` is a ``Live``.
-        on_event: is given each event of the call, and of the calls in it.
-        is_kept: whether the state keeps events: not if the caller gave none.
+        on_event: gets each event of the call and of its nested calls.
+        is_kept: whether the state keeps events; False if the caller passed no state.
 
     Attributes:
         result: the result of the call, set before the block ends.
-        is_kept: as given.
-        is_repeat: whether the call has committed before under its key. Its body does not run, and ``result`` is set already.
+        is_kept: see above.
+        is_repeat: whether an earlier call has committed under its key. The body does not run, and ``result`` is set already.
     """
 
     def __init__(self, call: Call, on_event: OnEvent | None, *, is_kept: bool) -> None:
@@ -75,7 +75,9 @@ class Round(Block):
     def _end(self, error: Any) -> None:
         try:
             if error is not None:
-                at_once(self._fail(error() if isinstance(error, type) else error, directly))  # an exit stack may give no instance
+                at_once(
+                    self._fail(error() if isinstance(error, type) else error, directly)
+                )  # an exit stack may pass the class of the error
             elif not self.is_repeat:
                 self._succeed()
         finally:
@@ -120,7 +122,7 @@ class Round(Block):
         self._emit_own(TaskStartEvent, {"inputs": call.inputs, "message": call.summary, "task_name": call.name})
 
     def leave_context(self) -> None:
-        """Make the call not the current one: its body runs step by step, elsewhere than the round begins and ends."""
+        """Unset the current call: the body runs step by step, in other contexts than the round begins and ends in."""
         token, self._token = self._token, None
         if token is not None:
             leave_call(token)
@@ -137,7 +139,7 @@ class Round(Block):
         self._deliver(event, *self._keep(event))
 
     def emit(self, event: Any) -> None:
-        """Keep an event, and tell the listeners. Raises as ``emit``."""
+        """Keep an event, and notify the listeners. Raises as ``emit``."""
         if isinstance(event, _BUILT_IN):
             raise InvalidArgumentError(
                 f"an event is an instance of a class of yours, not {type(event).__name__}", hint="a dataclass or a pydantic model"
@@ -146,7 +148,7 @@ class Round(Block):
         self._deliver(event, *self._keep(event))
 
     def checkpoint(self, message: str) -> Commit | None:
-        """Commit what there is. There is nothing to commit to."""
+        """Do nothing: there are no commits."""
         return None
 
     def _keep(self, event: Any) -> tuple[int, Commit | None]:
@@ -168,7 +170,7 @@ class Round(Block):
         return Stamp(_EPOCH + timedelta(microseconds=now), self.call.agent, self.call.namespace, id)
 
     def _deliver(self, event: Any, now: int, commit: Commit | None) -> None:
-        """Tell the listeners of an event."""
+        """Notify the listeners of an event."""
         if self.listeners:
             stamp = self._stamp(now, commit)
             for listener in self.listeners:

@@ -1,4 +1,4 @@
-"""The arguments of a task: by name, with what the task itself takes kept apart. Layer: agents."""
+"""The arguments of a task by name, apart from those that every task takes. Layer: agents."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class TaskSignature:
     """The parameters of a function that is a task.
 
     Raises:
-        TypeError: it has a parameter that every call of a task takes for itself.
+        TypeError: it has a parameter with the name of an argument that every task takes.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -54,7 +54,7 @@ class TaskSignature:
 
     @property
     def public(self) -> Signature:
-        """The signature of the task, for those who ask: the function's, with the arguments that every call takes."""
+        """The signature that the task shows: that of the function, with the arguments that every task takes."""
         more = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in ("state", *_TAKEN)]
         parameters = list(self._own.parameters.values())
         rest = [parameter for parameter in parameters if parameter.kind is Parameter.VAR_KEYWORD]
@@ -80,7 +80,7 @@ class TaskSignature:
             raise TypeError(f"{self._function.__name__}(): {error}{rule}") from None
 
     def _bind_simply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-        """The same for most signatures and calls, at a fraction of the cost; None if ``Signature.bind`` must say."""
+        """A faster ``_bind`` for most signatures and calls; None if ``Signature.bind`` must decide."""
         positional = self._positional
         if len(args) > len(positional):
             return None
@@ -116,7 +116,7 @@ class TaskSignature:
 
     @cached_property
     def types(self) -> Mapping[str, Any]:
-        """The types of the parameters, and that of the result as ``return``, as far as they are annotated."""
+        """The annotated types of the parameters, and that of the result as ``return``."""
         try:
             hints = get_type_hints(self._function)
         except (NameError, TypeError, AttributeError, SyntaxError):
@@ -128,7 +128,7 @@ class TaskSignature:
         """Whether the body of the function is a docstring, ``pass`` or ``...`` only."""
         code = self._function.__code__
         if code.co_names or len(code.co_code) > _EMPTY_CODE or code.co_name == "<lambda>":
-            return False  # it does something; the source need not be looked for
+            return False  # the body does something; the source need not be read
         if not _gives_none(code):
             return False
         try:
@@ -142,7 +142,7 @@ class TaskSignature:
 
 
 def _gives_none(code: CodeType) -> bool:
-    """Whether a code does nothing but give None."""
+    """Whether code only returns None."""
     import dis
 
     nothing = _nothing_async if code.co_flags & inspect.CO_COROUTINE else _nothing

@@ -1,7 +1,7 @@
 """``stream``: the events of one call, as they happen. Layer: agents.
 
-A synchronous call runs in a thread of its own, step by step with its reader as a generator does: after each event it waits until the reader
-wants the next. A coroutine goes on meanwhile.
+A synchronous call runs in a thread of its own, in step with its reader, like a generator: after each event it waits until the reader wants
+the next one. A coroutine does not wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _END: Final = object()
 
 
 def stream(call: Callable[[OnEvent], object], on_event: OnEvent | None) -> Iterator[Any]:
-    """The events of a call that ``call`` makes, given a listener. An exception of the call is raised after its last event.
+    """The events of a call, which ``call`` makes with a listener. An exception of the call is raised after its last event.
 
     If the reader stops early, the call is closed at its next event: its changes are restored.
     """
@@ -61,7 +61,7 @@ def stream(call: Callable[[OnEvent], object], on_event: OnEvent | None) -> Itera
 
 
 async def stream_async(call: Callable[[OnEvent], Any], on_event: OnEvent | None) -> AsyncIterator[Any]:
-    """The same for a call that gives a coroutine. If the reader stops early, the call is cancelled."""
+    """``stream`` for a coroutine. If the reader stops early, the call is cancelled."""
     import asyncio
 
     events: asyncio.Queue[Any] = asyncio.Queue()
@@ -81,5 +81,5 @@ async def stream_async(call: Callable[[OnEvent], Any], on_event: OnEvent | None)
             running.cancel()
             await asyncio.wait((running,))
             if not running.cancelled():
-                running.exception()  # is looked at, so that asyncio does not report it
+                running.exception()  # retrieved, so that asyncio does not report it
     await running

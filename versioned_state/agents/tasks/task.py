@@ -1,4 +1,4 @@
-"""``task``: a function whose calls are rounds of a state. Layer: agents."""
+"""``task``: makes a function whose calls are rounds of a state. Layer: agents."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _STATES: Final = frozenset({Versioned, Namespace, Live, str})
 
 
 class Task(Generic[R]):
-    """A function whose calls are rounds of a state. Called like the function, with ``state=``, ``key=`` and ``on_event=`` beside its own.
+    """A function whose calls are rounds of a state. Called like the function, with ``state=``, ``key=`` and ``on_event=`` in addition.
 
     Made by ``task`` and by ``Agent.task``; see there.
     """
@@ -67,7 +67,7 @@ class Task(Generic[R]):
         self._signature: Final = TaskSignature(wrapped)
         self.task_name: Final = check_name("the name of a task", name or wrapped.__name__)
         self._kind: Final = "coroutine" if self._is_run and inspect.iscoroutinefunction(runner) else kind_of(wrapped)
-        # inspect takes it for the function that it wraps: a coroutine function, say.
+        # inspect then treats the task like its function, for example as a coroutine function.
         self.__code__, self.__defaults__, self.__kwdefaults__ = wrapped.__code__, wrapped.__defaults__, wrapped.__kwdefaults__
         self.__signature__ = self._signature.public
 
@@ -88,8 +88,8 @@ class Task(Generic[R]):
     ) -> Any:
         """Call the task, and iterate over its events as they happen; of a coroutine, asynchronously. What a generator yields is left out.
 
-        The last event is the one of the end, once the commit is made; an exception of the call is raised after it. Who stops early closes
-        the call, or cancels the coroutine: its changes are restored.
+        The last event is that of the end, after the commit; an exception of the call is raised after it. A reader that stops early closes
+        the call, or cancels the coroutine: its changes are rolled back.
         """
         return self._stream(args, kwargs, state, key, on_event, 0)
 
@@ -123,7 +123,7 @@ class Task(Generic[R]):
                     this.result = self._body(bound, call)
             return this.result
         given = run(self._kind, partial(self._begin, bound, state, key, on_event), partial(self._body, bound))
-        given.__name__, given.__qualname__ = self.__name__, self.__qualname__  # by which warnings and tracebacks name it
+        given.__name__, given.__qualname__ = self.__name__, self.__qualname__  # for warnings and tracebacks
         return given
 
     def _body(self, bound: Bound, call: Call) -> Any:
@@ -169,7 +169,7 @@ class Task(Generic[R]):
         return self._signature.types
 
     def __reduce__(self) -> str:
-        return self.__qualname__  # found by its name, as a function is
+        return self.__qualname__  # pickled by name, as a function is
 
     def __repr__(self) -> str:
         return f"<task {self.__qualname__}>"
@@ -210,24 +210,24 @@ def task(
 ) -> Task[R] | Callable[[Callable[..., R]], Task[R]]:
     """Make a function, method, coroutine function or generator a task: a call of it is a round of a state, and one commit.
 
-    A call takes ``state=`` beside the function's own arguments: a ``Versioned``, a namespace of one, a ``Live``, or the URL of a store,
-    which the call opens and closes. Without it nothing is kept. The function finds the state by ``current_state()``, or in its parameter
-    ``state`` if it has one. Changes that were not committed before the call are committed with it.
+    A call takes ``state=`` in addition to the function's own arguments: a ``Versioned``, a namespace of one, a ``Live``, or the URL of a
+    store, which the call opens and closes. Without it nothing is kept. The function gets the state by ``current_state()``, or as its
+    parameter ``state`` if it has one. Uncommitted changes from before the call are committed with it.
 
     - A call that ends well makes one commit, and one more for each ``checkpoint()``; its meta has ``task``, ``agent``, ``call``,
       ``seconds`` and ``outcome``.
     - A call that raises leaves the state as it was at its last checkpoint, or else before the call, references included; the exception
-      goes on, and a commit of the call's events alone records it. A ``Live`` is not restored.
-    - A call within another one works in a namespace of its name, and is committed with the outermost one. If it is given a state of its
-      own, it commits there. A generator that fails or is closed early within another call restores its own namespace alone, as its caller
-      goes on between its steps; so does a coroutine that runs in an asyncio task of its own.
-    - ``key=`` makes a call idempotent: if one with the same key has committed on the branch, its result is returned, and nothing runs.
-    - ``on_event=`` is given every event of the call, and of the calls within it, when it happens; the last one once the commit is made.
+      propagates, and a commit with only the call's events records it. A ``Live`` is not restored.
+    - A nested call works in a namespace of its name, and is committed with the outermost call. A nested call with a state of its own
+      commits there. If a nested generator fails or is closed early, only its own namespace is restored, because its caller runs between its
+      steps; the same holds for a coroutine in an asyncio task of its own.
+    - ``key=`` makes a call idempotent: if a call with the same key has committed on the branch, its result is returned and nothing runs.
+    - ``on_event=`` gets every event of the call and of its nested calls when it happens, and the last event after the commit.
 
     Args:
         name: names the task in commits and events; by default the function's name.
-        on_unstorable: what becomes of the changes of a call if one of them cannot be stored: "keep" leaves the state as the call left it,
-            to be repaired and committed; "restore" rolls it back.
+        on_unstorable: if a change of a call cannot be stored, "keep" leaves the state as the call left it, to be repaired and committed;
+            "restore" rolls it back.
 
     Raises:
         TypeError: the function has a parameter ``key`` or ``on_event``; or it is not a function.
@@ -237,8 +237,8 @@ def task(
             TransactionError: another call runs on this handle, in another thread or task, or a transaction is open on it.
             IdempotencyConflictError: ``key`` was used with other arguments.
             UnserializableValueError: a value in the state cannot be stored; the error names the task and the path.
-            CommitInDoubtError: the store cannot be asked whether it has the commit. The next call on the state finds out, and rolls the
-                changes back if it has not; until then the call is recorded neither as a success nor as a failure.
+            CommitInDoubtError: it is not known whether the store has the commit. The next call on the state finds out, and rolls the
+                changes back if it does not; until then the call is recorded neither as a success nor as a failure.
             StateError: as ``Versioned.commit``. The changes of the call were rolled back.
     """
     if function is None:
@@ -247,15 +247,15 @@ def task(
 
 
 def current_state() -> State:
-    """The state that the running task works on; in a call without a state, one that is thrown away. Raises ``NoTaskError``."""
+    """The state that the running task works on; in a call without a state, a temporary one. Raises ``NoTaskError``."""
     return require_call("current_state()").state
 
 
 def checkpoint(message: str = "") -> Commit | None:
     """Commit in the middle of a task: everything that has changed on its state; the commit, or None if the state has no commits.
 
-    A failure of the task, and of those around it, is then restored to here. It waits for the store; in a coroutine,
-    ``await state.aio.run(checkpoint)`` does so off the event loop.
+    A later failure of the task, or of an enclosing one, restores the state to this point. This waits for the store; in a coroutine,
+    ``await state.aio.run(checkpoint)`` waits off the event loop.
 
     Raises:
         NoTaskError: no task runs here.
@@ -268,8 +268,8 @@ def checkpoint(message: str = "") -> Commit | None:
 def emit(event: Any) -> None:
     """Keep an event with the state of the running task: an instance of any dataclass, pydantic model or class of your own.
 
-    It is kept as it is now, and committed with the next commit, also if the task fails. In a call without a state nothing is kept. Cost:
-    the event.
+    It is kept with its present content, and committed with the next commit, even if the task fails. In a call without a state nothing is
+    kept. Cost: the event.
 
     Raises:
         NoTaskError: no task runs here.

@@ -1,4 +1,4 @@
-"""How the steps of a round that ask the store are run: at once, or off the event loop of the coroutine that the call is. Layer: agents."""
+"""Runs the steps of a round that access the store: directly, or off the event loop if the call is a coroutine. Layer: agents."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class Way(Protocol):
         """Run a step, and return its result.
 
         Args:
-            ahead: what can be done of it without the store.
-            undo: takes it back, if nobody gets the result.
+            ahead: the part of the step that needs no store.
+            undo: undoes the step if no caller gets the result.
         """
         ...
 
@@ -45,7 +45,7 @@ async def directly(
 
 
 def off_loop(task: Task[Any] | None) -> Way:
-    """The way that runs steps off the event loop, for a task. A step that has begun ends before a cancellation goes on."""
+    """A way that runs steps off the event loop, for a task. A step that has begun ends before a cancellation propagates."""
     from versioned_state.state.aio.gate import run_on_handle  # loads asyncio
 
     async def run(

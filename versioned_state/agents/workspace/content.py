@@ -28,7 +28,8 @@ class Content:
     """The files of one state's root.
 
     Args:
-        large: whether the entries have the form that they have among many, as edits and comparisons need it: the nodes have a staging then.
+        large: whether to convert the entries to their form in a large tree, as edits and comparisons need it. The nodes must have a
+            staging.
 
     Attributes:
         tree: the map of the entries.
@@ -55,7 +56,7 @@ class Content:
         return cls(nodes, find(nodes, root, key))
 
     def edited(self, changes: Changes) -> Content:
-        """The files with some changed. An empty folder that got a file in it is not an entry of its own any more."""
+        """The files after some changes. An empty folder that gets a file is no longer an entry of its own."""
         if not changes:
             return self
         cells: dict[bytes, bytes | None] = {}
@@ -94,7 +95,7 @@ class Content:
 
 
 def in_batches(nodes: Nodes, cells: dict[str, bytes]) -> Iterator[tuple[str, Any]]:
-    """The values of some cells, read from the store some hundred at a time. Nothing is unpickled."""
+    """The values of some cells, read from the store in batches of a few hundred. Nothing is unpickled."""
     pairs = iter(cells.items())
     decoder = Decoder(nodes)
     while batch := list(islice(pairs, _BATCH)):
@@ -103,7 +104,7 @@ def in_batches(nodes: Nodes, cells: dict[str, bytes]) -> Iterator[tuple[str, Any
 
 
 def check_paths(paths: dict[str, bytes]) -> None:
-    """Raise ``WorkspaceError`` if there can be no file at one of these paths: nothing of that commit is brought out."""
+    """Raise ``WorkspaceError`` if a file cannot be at one of these paths: then no file of that commit is written."""
     refused = {path: reason for path in paths if (reason := why_refused(path))}
     if refused:
         raise _unsafe(refused)

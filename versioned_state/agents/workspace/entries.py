@@ -43,7 +43,7 @@ def data_of(entry: str | bytes | File) -> tuple[bytes, int]:
 
 
 def why_no_entry(value: Any) -> str:
-    """Why a value cannot be brought out as a file; empty if it can."""
+    """Why a value cannot be written as a file; empty if it can."""
     if type(value) is Symlink:
         return "" if type(value.target) is str and value.target and "\0" not in value.target else "a link without a target"
     if type(value) is Folder:
@@ -62,7 +62,7 @@ def why_no_entry(value: Any) -> str:
 
 
 def same_entry(a: Any, b: Any) -> bool:
-    """Whether two values mean the same file, even if one of them is in a form that no folder has, such as bytes that are a text."""
+    """Whether two values mean the same file, even if one is in a form that a scan never gives, such as bytes that are a text."""
     if why_no_entry(a) or why_no_entry(b):
         return False
     if isinstance(a, Symlink | Folder) or isinstance(b, Symlink | Folder):
@@ -76,7 +76,7 @@ def cell_of(encoder: Encoder, entry: Entry, path: str) -> bytes:
 
 
 def form_of(cell: bytes) -> str:
-    """A word for the form of a cell: of one content, two cells of one form are the same."""
+    """A word for the form of a cell: two cells of the same form and content are equal."""
     code = code_of(cell)
     if is_string(cell) or code == Code.TEXT:
         return "text"
@@ -93,7 +93,7 @@ _REFUSED: Final = re.compile(
 
 
 def why_refused(path: str) -> str:
-    """Why there is no file at a path in any folder that the library would write to; empty if there may be one."""
+    """Why the library never writes a file at a path; empty if it may."""
     if _REFUSED(path) is None and (path.isascii() or len(path) < 64):  # 64 characters may take 256 bytes
         return ""
     if "\0" in path:

@@ -1,4 +1,4 @@
-"""Files of a commit, written into a folder without a state that is kept with it. Layer: agents."""
+"""Writes files of a commit into a folder that is not kept with a state. Layer: agents."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The folder of a workspace on disk: opened part by part, so that no link leads out of it. Layer: agents.
+"""The folder of a workspace on disk, opened part by part, so that no link leads out of it. Layer: agents.
 
-Every path is opened from the folder down, one name at a time, and links are refused. A file is written beside its place and renamed, so
-that it has the old content or the new one, whenever the process is killed.
+Every path is opened from the folder down, one name at a time, and links are refused. A file is written under a temporary name and renamed,
+so that it has the old content or the new one, whenever the process is killed.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Stat = tuple[int, int, int, int, int]
 
 
 def stat_of(found: os.stat_result) -> Stat:
-    """What tells whether a file was changed since."""
+    """The part of a stat that shows whether a file was changed."""
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_mode
 
 
@@ -44,7 +44,7 @@ def open_root(path: str) -> int:
 
 
 class Parents:
-    """The folders on the way to one path after another, opened without following a link. Paths in order share what they have in common."""
+    """The open folders of one path after another, opened without following links. Successive paths share their common folders."""
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -95,7 +95,7 @@ def read_file(parent: int, name: str) -> bytes:
 
 
 def look(parents: Parents, path: str) -> os.stat_result | None:
-    """What is at a path now, links not followed; None if there is nothing."""
+    """The stat of a path, without following links; None if nothing is there."""
     try:
         parent, name = parents.open(path)
         return os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -106,7 +106,7 @@ def look(parents: Parents, path: str) -> os.stat_result | None:
 
 
 def is_empty(parents: Parents, path: str) -> bool:
-    """Whether a folder has nothing in it but what a killed process left."""
+    """Whether a folder is empty except for files that a killed process left."""
     with suppress(OSError):
         parent, name = parents.open(path)
         descriptor = os.open(name, _FOLDER, dir_fd=parent)
@@ -122,7 +122,7 @@ def is_empty(parents: Parents, path: str) -> bool:
 
 
 class Step(NamedTuple):
-    """Bring one path to the entry of a cell; None removes it. ``expected`` is what is there now: anything else is not touched."""
+    """Write the entry of a cell at a path; None removes the path. If the path does not have the ``expected`` stat, it is not touched."""
 
     path: str
     expected: Stat | None
@@ -131,12 +131,12 @@ class Step(NamedTuple):
 
 @dataclass
 class Brought:
-    """What became of some steps.
+    """The results of some steps.
 
     Attributes:
-        stats: the new stat of each path that was brought.
-        in_the_way: the paths that something else is in the way of.
-        unlinked: the inodes that had other names when a step took one away. That changes the time of change at the other names.
+        stats: the new stat of each path that was written.
+        in_the_way: the paths that could not be written because something unexpected is there.
+        unlinked: the inodes that had other names when a step removed one. That changes the time of change at the other names.
     """
 
     stats: dict[str, Stat | None] = field(default_factory=dict)
@@ -144,7 +144,7 @@ class Brought:
     unlinked: set[int] = field(default_factory=set)
 
     def check_expected(self, found: os.stat_result, expected: Stat | None) -> None:
-        """Take note that a name of a file is about to go. Raises ``FileExistsError`` if the file is not as expected."""
+        """Record that a name of a file will be removed. Raises ``FileExistsError`` if the file is not as expected."""
         now = stat_of(found)
         if now != expected and not (expected is not None and found.st_ino in self.unlinked and _same_but_changed(now, expected)):
             raise FileExistsError(errno.EEXIST, "it was changed")
@@ -158,7 +158,7 @@ def _same_but_changed(one: Stat, other: Stat) -> bool:
 
 
 def remove(root: int, steps: Iterable[Step], brought: Brought, keeps: Callable[[str], bool]) -> None:
-    """Remove files, links and empty folders, and the folders that became empty by that.
+    """Remove files, links and empty folders, and the folders that become empty.
 
     Args:
         keeps: whether a folder stays even if it is empty.
@@ -188,7 +188,7 @@ def _remove_one(parents: Parents, step: Step, brought: Brought) -> None:
     if stat.S_ISDIR(found.st_mode):
         if step.expected is None or not stat.S_ISDIR(step.expected[4]):
             raise IsADirectoryError(errno.EISDIR, "it is a folder now")
-        with suppress(OSError):  # not empty: what is in it is not ours
+        with suppress(OSError):  # not empty: it has files of others
             _remove_folder(parent, name)
         return
     brought.check_expected(found, step.expected)
@@ -196,7 +196,7 @@ def _remove_one(parents: Parents, step: Step, brought: Brought) -> None:
 
 
 def _remove_folder(parent: int, name: str) -> None:
-    """Remove a folder that has nothing in it but what a killed process left. Raises ``OSError``."""
+    """Remove a folder that is empty except for files that a killed process left. Raises ``OSError``."""
     with suppress(FileNotFoundError):
         _remove_temporary(parent, name)
     os.rmdir(name, dir_fd=parent)
@@ -215,7 +215,7 @@ def _prune(parents: Parents, folder: str, keeps: Callable[[str], bool]) -> None:
         try:
             _remove_folder(*parents.open(folder))
         except FileNotFoundError:
-            pass  # an interrupted call has removed it, and perhaps not the one around it
+            pass  # an interrupted call has removed it, and perhaps not its parent
         except OSError:
             return  # not empty
         folder = folder.rpartition("/")[0]
@@ -276,7 +276,7 @@ def _anew(parent: int, make: Callable[[], int | None]) -> int:
 
 
 def _check_expected(parent: int, name: str, expected: Stat | None, brought: Brought) -> None:
-    """Raise if something else than expected is in the place of a file. An empty folder gives way."""
+    """Raise if a file is not as expected. Removes an empty folder in its place."""
     try:
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)
     except FileNotFoundError:

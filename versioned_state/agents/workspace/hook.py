@@ -1,4 +1,4 @@
-"""The part that a workspace takes in the commits and moves of its state. Layer: agents."""
+"""The hook of a workspace: its part in the commits and moves of its state. Layer: agents."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ class Saved(NamedTuple):
 
 
 class WorkspaceHook(Hook):
-    """Takes the files of a folder into the commits of a handle, and brings them back when it moves."""
+    """Includes the files of a folder in the commits of a handle, and updates the folder when the handle moves."""
 
     def __init__(self, handle: BranchHandle, path: str, name: str, ignored: Ignored, records: str | None) -> None:
         self._handle = ref(handle)  # which holds the hook
         self.key = user_key(name)
         self.keys = frozenset({self.key})
         self.folder = WorkingFolder(partial(_database_of, self._handle), path, self.key, ignored, handle.head, records)
-        self._failed: Commit | None = None  # the commit whose files could not be brought
+        self._failed: Commit | None = None  # the commit whose files could not be written
 
     @property
     def handle(self) -> BranchHandle:
@@ -90,7 +90,7 @@ class WorkspaceHook(Hook):
         return self.folder.paths_of(sorted(self.folder.dirty(self.folder.nodes())))
 
     def refuse(self, call: str, paths: Sequence[str]) -> None:
-        self.folder.staged, self.folder.taken = {}, {}  # what moves next is not a commit of these files
+        self.folder.staged, self.folder.taken = {}, {}  # the next move is not a commit of these files
         files = sorted(self.folder.dirty(self.folder.nodes()))
         if files:
             what = f"{call} would overwrite files whose content no commit has"
@@ -112,7 +112,7 @@ class WorkspaceHook(Hook):
             self.folder.follow(after)
         except StateError:
             if self._failed == after:
-                return  # it was said; reading goes on, and the next commit tries again
+                return  # the error was raised before; reads continue, and the next commit tries again
             self._failed = after
             raise
         self._failed = None

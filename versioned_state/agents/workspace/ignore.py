@@ -1,6 +1,6 @@
 """``.gitignore``: its patterns, as git reads them. Layer: agents.
 
-Patterns are matched byte by byte, against the entry itself: what lies in an ignored folder is ignored because the folder is not entered.
+Patterns are matched byte by byte against each entry. The content of an ignored folder is ignored because the folder is not entered.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def _read(line: bytes) -> _Rule | None:
 def _without_trailing_spaces(line: bytes) -> bytes:
     end = at = 0
     while at < len(line):
-        if line[at] == 0x5C:  # a backslash keeps the character behind it
+        if line[at] == 0x5C:  # a backslash keeps the next character
             at += 1
             end = min(at + 1, len(line))
         elif line[at] != 0x20:

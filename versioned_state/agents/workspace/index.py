@@ -6,7 +6,7 @@
     .versioned-state/index      stat and cell of each path, as git's index: a hint that saves reading, never content
     .versioned-state/position   the commit that the folder is at, and what was being written to it
 
-A file of these that is damaged, or of another state, is ignored: then every file is read and compared, and none is overwritten.
+If one of these files is damaged, or belongs to another state, it is ignored: then every file is read and compared, and none is overwritten.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _COARSE: Final = 2_100_000_000
 
 @dataclass
 class Position:
-    """Where a folder stands.
+    """The position of a folder.
 
     Attributes:
         at: the address of the commit that the files are relative to.
@@ -57,12 +57,12 @@ class Position:
 
 
 class Index:
-    """What is known of the files.
+    """The known state of the files.
 
     Attributes:
         cells: the cell of each path at the commit that the folder is at.
-        stats: of the paths known to have that content, what tells whether they were changed since.
-        time: when the last complete look at the folder began, in nanoseconds; what was changed later is looked at again.
+        stats: for paths known to have that content, the stat that shows whether they were changed since.
+        time: when the last complete scan of the folder began, in nanoseconds; files that were changed later are read again.
         changed: paths whose stat or cell changed since the index was saved.
     """
 
@@ -79,7 +79,7 @@ class Index:
         return self.time - _COARSE
 
     def is_fresh(self, stat: Stat) -> bool:
-        """Whether a file with this stat was surely not changed after the last look at it."""
+        """Whether a file with this stat was certainly not changed after the last scan of it."""
         margin = RACY if stat[1] % 1_000_000_000 else _COARSE
         return stat[1] < self.time - margin
 
@@ -126,7 +126,7 @@ class Records:
         self._open(root)
 
     def stay_in(self, root: int) -> None:
-        """Begin again if the folder was removed and made anew, or its records were."""
+        """Open the records again if the folder, or the folder of the records, was replaced."""
         if self._folder is None or self._place is not None:
             return
         with suppress(FileNotFoundError):
@@ -168,7 +168,7 @@ class Records:
                 os.close(place)
 
     def close(self) -> None:
-        """Let go of the folder. Idempotent, also after an interrupt: a number that is closed twice may by then be another file's."""
+        """Release the folder. Idempotent, also after an interrupt: a descriptor closed twice could by then belong to another file."""
         self._lock = self._folder = None
         while self._opened:
             os.close(self._opened.pop())
@@ -206,7 +206,7 @@ class Records:
         return index
 
     def write_index(self, at: bytes, index: Index) -> None:
-        """Save the index. A disk that does not take it costs the next process the time of reading every file, and nothing else."""
+        """Save the index. If the disk fails, the next process must read every file; nothing else is lost."""
         none = (0,) * _FIELDS
         stats = [number for path in index.cells for number in index.stats.get(path, none)]
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""One look over a folder: which paths are not as the commit has them. Layer: agents.
+"""A scan of a folder: finds the paths that differ from the commit. Layer: agents.
 
 Each entry costs a stat; only a file whose stat says that it may have changed is read.
 """
@@ -30,7 +30,7 @@ Same = Callable[[bytes, bytes, Entry], bool]
 
 
 class Ignored:
-    """Which entries that the commit does not have are left out. Decisions are kept until a ``.gitignore`` changes."""
+    """Decides which entries that the commit does not have are left out. Decisions are kept until a ``.gitignore`` changes."""
 
     def __init__(self, patterns: Rules, *, gitignore: bool) -> None:
         self._patterns = patterns
@@ -39,7 +39,7 @@ class Ignored:
         self._decisions: dict[str, bool] = {}
 
     def enter(self, folder: str, parent: int, found: os.stat_result | None) -> None:
-        """Take in the ``.gitignore`` of a folder, or that it has none."""
+        """Read the ``.gitignore`` of a folder, or note that it has none."""
         if not self._gitignore:
             return
         known = self._rules.get(folder)
@@ -77,14 +77,14 @@ class Ignored:
 
 
 class Scan:
-    """One look over a folder.
+    """One scan of a folder.
 
     Args:
         encode: the cell of an entry at a path.
         same: whether a cell, if it differs from that of an entry, still means the same file.
 
     Attributes:
-        changes: what differs from the commit.
+        changes: the differences from the commit.
         special: the sockets, pipes and devices, which are left out.
     """
 
@@ -99,7 +99,7 @@ class Scan:
         self.special: list[str] = []
 
     def run(self, root: int) -> Changes:
-        """Look at everything. Raises ``WorkspaceError`` if something cannot be read, and ``LimitExceededError``."""
+        """Scan everything. Raises ``WorkspaceError`` if something cannot be read, and ``LimitExceededError``."""
         index = self._index
         began = time.time_ns()
         self._folder(root, "", 0, ignored=False)
@@ -110,7 +110,7 @@ class Scan:
         return self.changes
 
     def run_within(self, root: int, path: str) -> Changes:
-        """Look at one file, or at what is in one folder, and at nothing else. Raises the same."""
+        """Scan only one file, or the content of one folder. Raises as ``run``."""
         cells, names = self._index.cells, self._names
         with Parents(root) as parents:
             ignored = self._is_below_ignored(parents, path)
@@ -131,7 +131,7 @@ class Scan:
         return self.changes
 
     def _is_below_ignored(self, parents: Parents, path: str) -> bool:
-        """Whether a folder around a path is ignored. Takes in the ``.gitignore`` files on the way."""
+        """Whether a folder around a path is ignored. Reads the ``.gitignore`` files on the way."""
         around = [""] + [path[:at] for at, char in enumerate(path) if char == "/"]
         for folder in around:
             if folder and self._ignored.decide(folder, is_folder=True):
@@ -143,7 +143,7 @@ class Scan:
         return False
 
     def _folder(self, folder: int, prefix: str, depth: int, *, ignored: bool) -> bool:
-        """Look at a folder; whether it is empty."""
+        """Scan a folder. Returns whether it is empty."""
         if depth > _MAX_DEPTH:
             raise LimitExceededError("folders within folders", limit=_MAX_DEPTH, path=prefix)
         index, names = self._index, self._names
@@ -191,7 +191,7 @@ class Scan:
             self._ignored.enter(prefix[:-1], folder, None if rules is None else rules.stat(follow_symlinks=False))
 
     def _own(self, folder: int, name: str) -> bool:
-        """Remove a file that a killed process was writing; whether the entry keeps the folder from being empty."""
+        """Remove a file that a killed process was writing. Returns whether the entry counts as content of the folder."""
         if name == ".git":
             return True
         if name != RESERVED:
@@ -269,5 +269,5 @@ _FOLDER_STAT: Final = (0, 0, 0, 0, stat.S_IFDIR)
 
 
 def stat_of_folder() -> Stat:
-    """What stands for the stat of an empty folder: what is in it says whether it was changed."""
+    """The stat of an empty folder: a constant, because only its content shows whether it was changed."""
     return _FOLDER_STAT

@@ -1,12 +1,12 @@
-"""The folder of a workspace relative to a commit: what differs, and bringing it to another one. Layer: agents.
+"""The folder of a workspace relative to a commit: finding the differences, and moving it to another commit. Layer: agents.
 
 ::
 
-    follow   each path that differs between two commits: if the file is as the old one has it, it gets the content of the new one
-    bring    whatever the files are, they get the content of a commit, or of a transaction's start
+    follow   each path that differs between two commits: a file with the content of the old commit gets that of the new one
+    bring    all files get the content of a commit, or of the start of a transaction
 
-The content of a file now always comes from the file. A move under way is in ``Position``, so that half a move
-never passes for the user's work.
+The present content of a file is always read from the file. ``Position`` records a move under way, so that half a move never passes for the
+user's work.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ class WorkingFolder:
         database: gives the database that the commits are in.
         path: the folder.
         key: the root key that the files are under.
-        head: the commit that a folder of which nothing is known is taken to be at.
-        place: the folder of the records, if that is another one.
+        head: the commit that a folder without records is assumed to be at.
+        place: the folder of the records, if it is another one.
 
     Attributes:
-        special: the sockets, pipes and devices that the last look found.
-        staged: what the last look for a commit found.
-        taken: what the commit has that is being published; None if none is.
+        special: the sockets, pipes and devices that the last scan found.
+        staged: the changes that the last scan for a commit found.
+        taken: the changes in the commit that is being published; None if there is none.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class WorkingFolder:
         if self._is_new and is_empty:
             self.bring_to(head)
         if self._position.toward or self._position.writing:
-            self.scan(self.nodes())  # which removes what a killed process was writing
+            self.scan(self.nodes())  # which removes the temporary files of a killed process
         self.follow(head)
 
     def _load(self, head: Commit) -> None:
@@ -136,7 +136,7 @@ class WorkingFolder:
         position = self.records.read_position()
         content = None if position is None else self._content_at(nodes, position.at)
         self._is_new = position is None or content is None
-        if position is None or content is None:  # new, damaged, or of another store: nothing is known of the files
+        if position is None or content is None:  # new, damaged, or of another store: the files are not known
             position = Position(head.address)
             content = Content.of(nodes, head.tree, self.key)
         self._position = position
@@ -163,7 +163,7 @@ class WorkingFolder:
         """Record that the files are those of a commit now, except for the unresolved ones and the user's changes."""
         self._position = Position(head.address, unresolved=self._position.unresolved)
         self.staged, self.taken = {}, {}
-        with suppress(OSError):  # what the next process reads is older then: it looks again at what was brought since
+        with suppress(OSError):  # if this fails, the next process has an older position, and reads the files that were written since again
             self.records.write_position(self._position)
         if self._index.changed >= _SAVE_AFTER:
             self.records.write_index(head.address, self._index)
@@ -173,13 +173,13 @@ class WorkingFolder:
         staging = Staging(self._database().objects) if staging is None else staging
         return Nodes(staging, staging=staging)
 
-    # What the folder has
+    # The content of the folder
 
     def scan(self, nodes: Nodes, within: str | None = None) -> Changes:
-        """What differs between the folder and the commit that it is at; the objects of it are staged.
+        """The differences between the folder and the commit that it is at. Stages their objects.
 
         Args:
-            within: look only at this file, or at what is in this folder.
+            within: scan only this file, or the content of this folder.
         """
         encoder, decoder = Encoder(nodes), Decoder(nodes)
         scan = Scan(
@@ -218,10 +218,10 @@ class WorkingFolder:
         return [content for content in found if content is not None]
 
     def follow(self, head: Commit) -> None:
-        """Bring the files from the commit that they are at to another one. Those that the user has changed stay.
+        """Move the files from their commit to another one. Files that the user has changed stay.
 
         Raises:
-            WorkspaceError: it cannot be completed. The folder is still at the old commit, and the next call goes on.
+            WorkspaceError: the move cannot be completed. The folder is still at the old commit, and the next call continues.
         """
         if self._position.at == head.address and not self._position.toward and not self._is_new:
             return
@@ -247,7 +247,7 @@ class WorkingFolder:
                     settled[path] = now
                 elif cell in known or self._is_taken(path, cell):
                     steps.append(Step(path, now, after))
-                elif not self._is_taken(path, after):  # else the user has changed the file again since the commit took it
+                elif not self._is_taken(path, after):  # otherwise the user has changed the file again since the commit took it
                     left.append(path)
         brought = Brought()
         if steps:
@@ -266,7 +266,7 @@ class WorkingFolder:
         self._set_at(head)
 
     def _changed(self, nodes: Nodes, old: Content, new: Content, toward: list[Content]) -> dict[str, tuple[bytes | None, bytes | None]]:
-        """The paths that may have to be brought, with their cells in both."""
+        """The paths that may have to be written, with their cells in both commits."""
         changed: dict[str, tuple[bytes | None, bytes | None]] = {}
         for other in [new, *toward]:
             for key, before, _ in diff_maps(nodes, old.tree, other.tree):
@@ -283,7 +283,7 @@ class WorkingFolder:
     def _current(
         self, nodes: Nodes, parents: Parents, path: str, expected: bytes | None, known: list[bytes | None]
     ) -> tuple[Stat | None, bytes | None]:
-        """What is at a path now: its stat and its cell, in the form that is expected or known. Other folders than those are nothing."""
+        """The present stat and cell of a path, in the expected or known form. A folder that is not an entry counts as nothing."""
         try:
             found = look(parents, path)
             if found is None:
@@ -304,7 +304,7 @@ class WorkingFolder:
             elif stat.S_ISREG(found.st_mode):
                 entry = file_entry(read_file(parent, name), found.st_mode & 0o777)
             else:
-                return now, b""  # a socket, a pipe, a device: as no commit has it
+                return now, b""  # a socket, a pipe or a device, which no commit has
         except OSError as error:
             raise WorkspaceError(f"{path} cannot be read: {error.strerror}", [path]) from error
         cell = cell_of(encoder, entry, path)
@@ -313,10 +313,10 @@ class WorkingFolder:
                 return now, each
         return now, cell
 
-    # Bringing files
+    # Writing files
 
     def _bring(self, nodes: Nodes, steps: list[Step], target: Content, brought: Brought, remains: str, hint: str) -> None:
-        """Take some steps: first removals, then files, read from the store as they are written."""
+        """Carry out some steps: first removals, then files, which are read from the store as they are written."""
         folder = cell_of(Encoder(nodes), Folder(), "")
         writes = {step.path: step for step in sorted(steps) if step.cell is not None}
         cells = {path: step.cell for path, step in writes.items() if step.cell is not None}
@@ -340,12 +340,12 @@ class WorkingFolder:
     def bring(
         self, nodes: Nodes, target: Content, *, source: bytes | None = None, scope: str | None = None, overwrite: Overwrite = True
     ) -> int:
-        """Make the folder, or a part of it, have the files of ``target``, whatever it has now. Returns how many files it changed.
+        """Give the folder, or a part of it, the files of ``target``, whatever it has now. Returns how many files it changed.
 
         Args:
-            source: the address of the commit that has these files, if one has.
-            scope: only this file, or what is in this folder.
-            overwrite: whether to replace content that no commit has, or only what ``restore`` has brought; else that is refused.
+            source: the address of the commit with these files, if there is one.
+            scope: only this file, or the content of this folder.
+            overwrite: whether to replace content that no commit has, or only content that ``restore`` has written; otherwise refuse.
         """
         changes = self.scan(nodes, scope)
         wanted = self._wanted(nodes, target, changes, scope)
@@ -389,7 +389,7 @@ class WorkingFolder:
         return len(brought.stats)
 
     def _unknown(self, nodes: Nodes, paths: Iterable[str], changes: Changes) -> list[str]:
-        """Those of some paths at which the folder does not have what ``restore`` has brought."""
+        """Those of some paths at which the folder does not have the content that ``restore`` wrote."""
         found = [self._content_at(nodes, address) for address in self._position.restored]
         restored = [content for content in found if content is not None]
         return [path for path in paths if path not in changes or all(content.cell_at(path) != changes[path][1] for content in restored)]
@@ -413,7 +413,7 @@ class WorkingFolder:
         return wanted
 
     def _stats(self, paths: Iterable[str], changes: Changes) -> dict[str, Stat | None]:
-        """What is at some paths now, as the look at the folder found it; what the look left out, such as ignored files, as it is."""
+        """The present stats of some paths, from the scan; for paths that the scan left out, such as ignored files, from the disk."""
         found: dict[str, Stat | None] = {}
         with self._root() as root, Parents(root) as parents:
             for path in sorted(paths):
@@ -430,12 +430,12 @@ class WorkingFolder:
         return found
 
     def bring_to(self, commit: Commit) -> None:
-        """Make the folder have the files of a commit, whatever it has now."""
+        """Give the folder the files of a commit, whatever it has now."""
         nodes = self.nodes()
         self.bring(nodes, Content.of(nodes, commit.tree, self.key))
 
     def keep(self, files: Iterable[str]) -> None:
-        """The folder's own files stand, at paths that a move has left as they were."""
+        """Keep the folder's files at paths that a move has left as they were."""
         self._position.unresolved -= set(files)
         self._position.writing = [path for path in self._position.writing if path not in set(files)]
         self._write_position()
@@ -467,7 +467,7 @@ class WorkingFolder:
         return [str(StatePath((*root.steps, Key(path)))) for path in files]
 
     def restore(self, path: str | None, commit: Commit, *, overwrite: Overwrite) -> int:
-        """Give a file, all that is in a folder, or everything the content that it has at a commit. Returns how many files it changed.
+        """Give a file, the content of a folder, or all files the content that they have at a commit. Returns how many files it changed.
 
         Raises ``UnknownPathError`` if neither that commit nor the one that the folder is at has such a file.
         """
@@ -480,18 +480,18 @@ class WorkingFolder:
         return self.bring(nodes, target, source=commit.address, scope=path, overwrite=overwrite)
 
     def close(self) -> None:
-        """Let go of the folder; the next process finds the index there."""
+        """Release the folder. The index stays for the next process."""
         if self._close.alive:
             if self._index.changed:
                 self.records.write_index(self._position.at, self._index)
             self.records.close()
-            self._close.detach()  # not before: a close that was interrupted is repeated
+            self._close.detach()  # last, because an interrupted close is repeated
 
 
 _OVERWRITE: Final = "restore(path, overwrite=True) overwrites them; commit() keeps them"
 
 
 def _check_typed(nodes: Nodes, steps: Iterable[Step]) -> None:
-    """Raise ``WorkspaceError`` if the value of a step is not a file: nothing is brought then."""
+    """Raise ``WorkspaceError`` if the value of a step is not a file: then no file is written."""
     typed = {step.path: step.cell for step in steps if step.cell is not None and form_of(step.cell) == "other"}
     check_entries(dict(in_batches(nodes, typed)))

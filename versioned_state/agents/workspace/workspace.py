@@ -115,7 +115,7 @@ class Workspace:
         return self._hook.folder
 
     def status(self) -> Diff:
-        """What the next commit would change in the files, by path and line. Cost: a stat for each file, and reading the changed ones."""
+        """The changes of files for the next commit, by path and line. Cost: a stat for each file, and reading the changed ones."""
         with ready(self._state._lock):
             folder = self._ready()
             head = self._state.head.tree
@@ -128,7 +128,7 @@ class Workspace:
     def files(self) -> Files:
         """The regular files in the folder, as a commit would take them now: a read-only mapping from relative path to bytes.
 
-        What is ignored is not in it. It does not follow later changes. Cost: as of ``status``; a file is read when asked for.
+        Ignored files are not in it. It does not follow later changes. Cost: as of ``status``; a file is read on access.
         """
         with ready(self._state._lock):
             folder = self._ready()
@@ -136,7 +136,7 @@ class Workspace:
             return Files(nodes, folder.content(nodes))
 
     def at(self, rev: str | Commit) -> Files:
-        """The regular files of a commit. Raises ``UnknownRevisionError``. Cost: a read when asked for a file."""
+        """The regular files of a commit. Raises ``UnknownRevisionError``. Cost: a read when a file is accessed."""
         with ready(self._state._lock):
             self._ready()
             return files_of(self._state.checkout(rev), self._name)
@@ -196,7 +196,7 @@ class Workspace:
         return text
 
     def close(self) -> None:
-        """Let go of the folder: later commits of the state take no file, and moves bring none. The files stay. Idempotent."""
+        """Release the folder: later commits and moves of the state ignore it. The files stay. Idempotent."""
         with ready(self._state._lock):
             if not self._state._closed:
                 self._state._handle.hooks.remove(self._hook)

@@ -129,7 +129,7 @@ class Writer:
                 self.branches.pop()
 
     def _commit(self, state: Versioned, message: str) -> None:
-        # An item that equals the one before is a commit all the same.
+        # An item that equals the previous one is a commit too.
         state.commit(message, allow_empty=True)
         self.commits += 1
         self._told()

@@ -134,7 +134,7 @@ class Output:
         sys.stdout.buffer.flush()
 
     def flush(self) -> None:
-        """Let whoever reads the output see all of it now."""
+        """Flush the output, so that its reader sees all of it now."""
         sys.stdout.flush()
 
     def _write(self, text: str) -> None:
@@ -264,7 +264,7 @@ def columns(text: str) -> int:
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
-    """A text filled with blanks to ``width`` columns, behind it or, with ``right``, before it."""
+    """A text filled with blanks to ``width`` columns, after it or, with ``right``, before it."""
     blanks = " " * (width - columns(text))
     return blanks + text if right else text + blanks
 

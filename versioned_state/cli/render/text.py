@@ -217,7 +217,7 @@ def _opened(value: Any) -> tuple[str, str, int, Iterator[tuple[str, Any]]]:
 
 
 def _flat(value: Any, count: int, room: int) -> str | None:
-    """A container of so many parts on one line, or None if it takes more columns; a large one is not written out to find out."""
+    """A container of ``count`` parts on one line, or None if it needs more columns. A large one is not written out to find out."""
     if count * 3 > room + 2:
         return None
     text = one_line(value, width=room)  # a shortened text is longer than the room
@@ -236,7 +236,7 @@ _UNITS: Final = ((10**3, "KB"), (10**6, "MB"), (10**9, "GB"), (10**12, "TB"))
 
 
 def of_size(count: int | None) -> str:
-    """A size behind a comma, ``, 4.2 KB``; empty if the size is not known."""
+    """A size after a comma, ``, 4.2 KB``; empty if the size is not known."""
     return "" if count is None else f", {size(count)}"
 
 

@@ -106,12 +106,12 @@ def path(context: click.Context, _: click.Parameter, incomplete: str) -> list[st
 
 
 def revision_or_place(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Branches and tags; behind ``REV:``, the paths there."""
+    """Branches and tags; after ``REV:``, the paths there."""
     return _paths_in_revision(context, incomplete) or revision(context, parameter, incomplete)
 
 
 def path_or_place(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Paths in the current branch's state, and branches and tags with a colon; behind ``REV:``, the paths there."""
+    """Paths in the current branch's state, and branches and tags with a colon; after ``REV:``, the paths there."""
 
     def find(repository: Repository) -> list[str]:
         return [*_paths(repository, "HEAD", incomplete), *(f"{name}:" for name in _names(repository, incomplete))]

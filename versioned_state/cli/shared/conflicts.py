@@ -1,6 +1,6 @@
 """Conflicts of merge, cherry-pick, revert and rebase: the options that resolve them, and how the rest is shown. Layer: cli.
 
-A merge that stops leaves nothing behind: the command is given again, with the resolutions.
+A merge that stops leaves no trace: repeat the command, with the resolutions.
 """
 
 from __future__ import annotations
@@ -228,7 +228,7 @@ def _side(value: Any, alike: int, width: int) -> Line:
 
 
 def _alike(sides: list[Any]) -> int:
-    """The number of equal elements that all lists begin with: the conflict is behind them."""
+    """The number of equal elements that all lists begin with: the conflict is after them."""
     if any(type(side) is not list for side in sides):
         return 0
     return sum(1 for _ in takewhile(lambda row: all(map(partial(_is_same, row[0]), row[1:])), zip(*sides, strict=False)))

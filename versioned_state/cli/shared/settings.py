@@ -34,7 +34,7 @@ _COUNT: Final = re.compile(r"-\d{1,9}")
 
 @dataclass
 class Settings:
-    """The values of the common options. They may stand before the command or behind it; behind it wins."""
+    """The values of the common options. They may come before the command or after it; an option after it wins."""
 
     store: str | None = None
     branch: str | None = None

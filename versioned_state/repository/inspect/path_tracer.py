@@ -1,7 +1,7 @@
-"""A path in the state of a commit, traced into the states before it. Layer: repository.
+"""``PathTracer``: traces a path in the state of a commit into earlier states. Layer: repository.
 
-Keys are the same in every state. An element of a list is traced to the index that it had before others were inserted or removed beside it,
-as ``diff`` aligns the two lists; an element that was inserted has no earlier index.
+Keys are the same in every state. An element of a list is traced to its index before other elements were inserted or removed, as ``diff``
+aligns the two lists; an inserted element has no earlier index.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class PathTracer:
     def before(self, traced: TracedPath, tree: Tree, *, later: Tree) -> TracedPath | None:
         """The path that a path of the ``later`` state was in an earlier one; None: it leads into an element that was inserted since.
 
-        Cost: what differs on the way; no node is read that is equal, or as ``_expect_root`` foresees it.
+        Cost: the differences on the path; nodes that are equal, or that ``_expect_root`` has predicted, are not read.
         """
-        # Nodes that were foreseen wrongly for the state before this one are dropped; those foreseen rightly are in the store.
+        # Drop the nodes that were predicted wrongly for the last state; correct predictions are in the store.
         self.nodes.bind(Staging(self._objects))
         self._expect_root(traced, tree, later)
         cell = find(self.nodes, tree, traced.root_key)
@@ -141,13 +141,13 @@ class PathTracer:
             if index < part.new_start:
                 break
             if index < part.new_end:
-                at = part.old_start + index - part.new_start  # changed in its traced, as ``diff`` shows it
+                at = part.old_start + index - part.new_start  # changed in place, as ``diff`` shows it
                 return Index(at) if at < part.old_end else None
             shift = part.old_end - part.new_end
         return Index(index + shift)
 
-    # Foreseeing an earlier state. Nodes are found by their hash: one that is foreseen rightly need not be read, and one foreseen wrongly is
-    # never asked for. Most lists are only appended to, so tracing a message reads little more than the commits.
+    # Predicting an earlier state. Nodes are found by their hash: a correctly predicted node need not be read, and a wrong prediction is
+    # never looked up. Most lists are only appended to, so tracing a message reads little more than the commits.
 
     def _expect_root(self, traced: TracedPath, tree: Tree, later: Tree) -> None:
         """Stage the nodes that an earlier state has if only the end of the list at the root key is new since."""
@@ -159,7 +159,7 @@ class PathTracer:
             edit_map(self.nodes, later, {traced.root_key: self.composer.list_cell(earlier, ENTRY_INLINE)})
 
     def _expect_list(self, tree: Tree, count: int) -> Tree | None:
-        """The same for a list that had ``count`` elements; a list that was longer cannot be foreseen."""
+        """Predict a list that had ``count`` elements. A list that was longer cannot be predicted."""
         if not 0 < count < tree.count:
             return None
         return splice(self.nodes, tree, [Edit(count, tree.count, [])])
@@ -170,7 +170,7 @@ class PathTracer:
         return tops[0].level > 0 and tops[0].level == tops[1].level and _child(tops[0], key) != _child(tops[1], key)
 
     def _learn(self, old: bytes, new: bytes) -> None:
-        """Foresee that as many elements were appended before as here."""
+        """Predict that earlier commits appended as many elements as this one."""
         before, after = guarded(tree_of, old, Code.LIST_TREE), guarded(tree_of, new, Code.LIST_TREE)
         if old != new and before is not None and after is not None:
             self._appended = max(after.count - before.count, 1)

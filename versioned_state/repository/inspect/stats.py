@@ -53,7 +53,7 @@ _ROLES: Final = {
     Kind.COMMIT: Role.COMMIT,
     Kind.LOG_ENTRY: Role.LOG_ENTRY,
     Kind.SEQUENCE_LEAF: Role.SEQUENCE,
-    Kind.SEQUENCE_NODE: Role.SEQUENCE,  # a blob's too: what it refers to is the same
+    Kind.SEQUENCE_NODE: Role.SEQUENCE,  # also for a blob, which has the same references
     Kind.MAP_LEAF: Role.MAP,
     Kind.MAP_NODE: Role.MAP,
     Kind.CHUNK: Role.CHUNK,
@@ -168,7 +168,7 @@ def stats(database: Database, rev: str | Commit = "HEAD", *, depth: int = 1, com
 
 
 class _Census:
-    """All objects of a store by number: their kind, sizes, and the numbers of what they refer to."""
+    """All objects of a store by number: their kinds, their sizes, and the numbers of the objects that they refer to."""
 
     def __init__(self, database: Database) -> None:
         self._numbers: dict[bytes, int] = {}
@@ -191,7 +191,7 @@ class _Census:
                     continue
                 kind = Kind(raw[0])
                 self._kinds.append(kind)
-                # Segments are objects, and count by themselves.
+                # Segments are objects of their own.
                 self._raw.append(len(raw) - (raw.tail - raw.head) if isinstance(raw, Segmented) else len(raw))
                 self._below.append((*_below(address, raw, kind, shallow), *segments_of(raw)))
 
@@ -212,7 +212,7 @@ class _Census:
         return found
 
     def _number(self, address: bytes) -> int | None:
-        # The commits of an expired log entry may be gone; whether anything else is missing, fsck tells.
+        # The commits of an expired log entry may be gone; fsck reports other missing objects.
         return self._numbers.get(address)
 
     def owners(self, starts: Iterable[Iterable[bytes]]) -> dict[int, int]:

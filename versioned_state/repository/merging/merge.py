@@ -5,7 +5,7 @@
     base ──┬── ours ────┬── merged
            └── theirs ──┘
 
-``values.changes.merge`` does the work; this module decides where both sides changed the same path.
+``values.changes.merge`` merges; this module decides about paths that both sides changed.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ MISSING: Final = Missing()
 class Conflict:
     """A path that both sides changed. ``base``, ``ours`` and ``theirs`` are its values; ``MISSING`` if a side has none.
 
-    A value is read when it is asked for. Objects show as ``ObjectInfo``: nothing is unpickled. A path into a list has the indexes that
-    elements have in the base, so no two conflicts have the same path, whatever either side inserted or removed.
+    A value is read on access. Objects are shown as ``ObjectInfo``: nothing is unpickled. A path into a list has the indexes of the base, so
+    no two conflicts have the same path, whatever either side inserted or removed.
 
     Attributes:
         path: the path.
@@ -67,7 +67,7 @@ class Conflict:
         self._decode = decode
 
     def __reduce__(self) -> tuple[object, ...]:
-        # The store stays behind, so the values go along. One that cannot be read leaves its error in its place.
+        # The store cannot be pickled, so the values are. A value that cannot be read is replaced by its error.
         values: dict[bytes, Any] = {}
         for cell in (self.sides.base, self.sides.ours, self.sides.theirs):
             if cell is not None:
@@ -101,7 +101,7 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class _Unreadable:
-    """Stands for a value that could not be read before its conflict went to another process."""
+    """Replaces a value that could not be read when its conflict was pickled."""
 
     error: StateError
 
@@ -179,12 +179,12 @@ class Merge:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What came of a merge.
+    """The result of a merge.
 
     Attributes:
         tree: the root, whose new objects are staged; at the conflicts it holds ours.
-        conflicts: what nobody decided.
-        replaced: the root keys at which something that could not be stored gave way.
+        conflicts: the undecided conflicts.
+        replaced: the root keys at which a value that cannot be stored was replaced.
     """
 
     tree: Tree
@@ -308,7 +308,7 @@ class _Decider:
             if policy == "sum":
                 return self._decision(path, ours + theirs - base, limit)
             return self._decision(path, max(ours, theirs) if policy == "max" else min(ours, theirs), limit)
-        except (TypeError, ArithmeticError):  # a Decimal and a float, say
+        except (TypeError, ArithmeticError):  # a Decimal and a float, for example
             return None
 
     def _decision(self, path: StatePath, value: Any, limit: int) -> Decision:

@@ -18,7 +18,7 @@ _WRITTEN: Final = re.compile(r"(?:%.{0,2})+")
 
 
 def escape(id: str, escaped: re.Pattern[str], *, longest: int) -> str:
-    """An id as it stands in a name: at most ``longest`` bytes, and another text for any other id.
+    """An id in the form for a name: at most ``longest`` bytes, and a different text for each id.
 
     Args:
         escaped: matches the characters that are written as ``%XX``, ``%`` among them.

@@ -1,4 +1,4 @@
-"""Listing branches and tags: by name or by their last change, page by page, at the cost of the refs that are given. Layer: repository."""
+"""Listings of branches and tags: by name or by their last change, page by page, at the cost of the listed refs. Layer: repository."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a listing asks for; see ``Branches.iter_info``. Raises ``InvalidArgumentError``."""
+    """The arguments of a listing; see ``Branches.iter_info``. Raises ``InvalidArgumentError``."""
 
     kind: RefKind
     prefix: str = ""
@@ -105,7 +105,7 @@ class Listing:
                     return
 
     def cursor(self, listed: Listed) -> str:
-        """``after`` for what comes after this one."""
+        """``after`` for the refs after this one."""
         return f"{listed.changed}/{listed.ref.name}" if self.by == "changed" else listed.ref.name
 
     # By name
@@ -129,7 +129,7 @@ class Listing:
     @property
     def _first_page(self) -> int:
         """The size of the first page: few, so that the first ref is there at once."""
-        # One more by the last change: the next one tells that what comes before it is the newest.
+        # By the last change, one more: only the next ref confirms that those before it are the newest.
         return _FIRST_PAGE if self.limit is None or self.where else min(self.limit + (self.by == "changed"), _LARGEST_PAGE)
 
     def _pages(self, database: Database, prefix: str, after: str | None, *, reverse: bool) -> Iterator[list[str]]:
@@ -170,13 +170,13 @@ class Listing:
         return iter(every)
 
     def _newest(self, database: Database, limit: tuple[int, str] | None) -> Iterator[Listed]:
-        """The newest first. In the index no branch is before the time of its last change, so whatever is later than the next there is."""
+        """The newest first. No branch has a place before its last change, so refs that changed after the next place are in order."""
         after = None if limit is None else recent_key(Place.at(limit[0] + WINDOW + 1).bound, "")
         waiting: list[tuple[int, _Backwards, Listed]] = []
         read = _Heads(database, self)
         for keys in self._pages(database, RECENT, after, reverse=True):
             entries = [(Place(bound), name) for bound, name in map(read_index_key, keys)]
-            # A branch that is exactly at a later time than the cursor is not read.
+            # A branch with an exact place after the cursor is not read.
             wanted = [name for place, name in entries if name.startswith(self.prefix) and (limit is None or place.earliest <= limit[0])]
             for listed in read([ref_key("branch", name) for name in wanted]):
                 heapq.heappush(waiting, (-listed.changed, _Backwards(listed.ref.name), listed))
@@ -218,7 +218,7 @@ class _Heads:
     Leaves out those that are deleted or do not fit. Raises ``CorruptRefError`` for one that is not there, although the index or an earlier
     page has it, and it was not erased.
 
-    No ref is given twice: one that changes during a listing has two places in the index, one after the other.
+    No ref is returned twice: a ref that changes during a listing has two places in the index in turn.
     """
 
     def __init__(self, database: Database, listing: Listing) -> None:

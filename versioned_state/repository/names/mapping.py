@@ -1,6 +1,6 @@
-"""What branches and tags have in common: a mapping from names to commits, created and deleted by name. Layer: repository.
+"""``Refs``, the base of branches and tags: a mapping from names to commits. Layer: repository.
 
-A deleted ref keeps its record and its reflog, so it can be brought back. A move whose reply was lost is looked up before it is repeated.
+A deleted ref keeps its record and its reflog, so it can be restored. Before a move whose reply was lost is repeated, it is looked up.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Refs(Mapping[str, Commit]):
 
     def __init__(self, database: Database) -> None:
         self._database = database
-        self._in_doubt: dict[str, Move] = {}  # moves whose outcome is not known, by name
+        self._in_doubt: dict[str, Move] = {}  # by name, the moves whose outcome is not known
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} in {self._database.store!r}>"
@@ -207,14 +207,14 @@ class Refs(Mapping[str, Commit]):
             log = None if entry.new is None else entry.previous
         if log != done:
             return None
-        # Not the ref as it is now: others may have moved it on, and a handle at this position must notice.
+        # Not the present ref: others may have moved it on, and a handle at this position must notice that.
         head = None if move.commit is None else move.commit.address
         time = read_log_entry(done, move.entry).time
         after = after_move(move.ref, head, done, changed=time, is_new=False, indexed=self._database.fence.enabled, ttl=move.ttl)
         return replace(after, sweeps=ref.sweeps)
 
     def _done_before(self, ref: Ref, commit: Commit | None, action: str) -> Ref | None:
-        """The ref right after this move, if an earlier call made it without learning so."""
+        """The ref right after this move, if an earlier call made the move without knowing it."""
         doubt = self._in_doubt.get(ref.name)
         if doubt is None or (doubt.commit, doubt.action) != (commit, action):
             return None

@@ -1,8 +1,8 @@
 """The fence between gc and writers: one record in the store, and the condition on it that every move of a ref carries. Layer: repository.
 
-Objects are deleted only in batches that check and change this record. So a ref update conditioned on the record proves that nothing was
-deleted since the record was read. While a gc is at work, the update also adds its new head to the record, and gc keeps what that leads
-to. ``docs/design/014-gc-beside-writers.md`` has the protocol, and what goes wrong without it.
+Objects are deleted only in batches that check and change this record. So if a ref update is conditioned on the record and succeeds, nothing
+was deleted since the record was read. While a gc is at work, the update also adds its new head to the record, and gc keeps the objects that
+the head leads to. ``docs/design/014-gc-beside-writers.md`` has the protocol, and the failures without it.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class GcRecord:
 
     Attributes:
         generation: how often a gc began or ended.
-        owner: the id of the gc that is at work; None if none is.
+        owner: the id of the gc at work; None if there is none.
         beat: when the owner last wrote the record, in microseconds.
-        sweeps: how many batches were ever deleted. If the number is the same at two times, nothing was deleted in between.
+        sweeps: how many batches were ever deleted. If the number has not changed, nothing was deleted in between.
         expired: log entries older than this, in microseconds, keep nothing.
-        hold: whether the owner asks writers to wait for a moment.
+        hold: whether the owner asks writers to pause.
         published: the commits and log entries that refs were moved to since the owner last read the record.
-        marking: the ``generation`` of the gc that last began to mark; 0 if none ever did. Whoever moves a ref says so under this number,
-            once (``moved_key``), so that the refs that moved since a marking are known.
+        marking: the ``generation`` of the gc that last began to mark; 0 if none ever did. The first move of a ref after that leaves a
+            record under this number (``moved_key``), so that the refs that moved since a marking are known.
         stored: the bytes of the record; None if there is none.
     """
 
@@ -70,7 +70,7 @@ class GcRecord:
         return replace(changed, stored=_write(changed))
 
     def ended(self) -> GcRecord:
-        """The record after the gc that is at work."""
+        """The record after the end of the gc at work."""
         return self.but(generation=self.generation + 1, owner=None, hold=False, published=())
 
 
@@ -113,7 +113,7 @@ class FencedBatch(NamedTuple):
 
 
 class GcFence:
-    """What one database knows of the record, and the way to write beside gc. Safe for many threads.
+    """The record as one database last saw it, and writing beside gc. Safe for many threads.
 
     ``enabled`` is False for a store that takes one condition a batch: gc refuses to run on it, and moves carry no condition.
     """
@@ -123,11 +123,11 @@ class GcFence:
         self._record: GcRecord | None = None
         self._damaged = False
         self._heads: OrderedDict[Address, int] = OrderedDict()
-        self._moved: dict[str, int] = {}  # refs that are known to have moved since a marking began, by key, with its number
+        self._moved: dict[str, int] = {}  # by key, the refs that are known to have moved since a marking, with the number of the marking
         self.enabled = store.max_expected is None or store.max_expected > 1
 
     def learn(self, stored: bytes | None) -> None:
-        """Take in the bytes of the record, read just now. Damage raises only when the record is needed: it must not stop a reader."""
+        """Take the bytes of the record, read just now. Damage raises only when the record is needed: it must not stop a reader."""
         self._record, self._damaged = None, False
         try:
             self._record = read_gc_record(stored)
@@ -148,7 +148,7 @@ class GcFence:
 
     @property
     def sweeps(self) -> int:
-        """The number of deleted batches, as last read: any object found from now on was there after all of them.
+        """The number of deleted batches, as last read: an object that is found from now on existed after all of them.
 
         -1, which equals no such number, if the record is damaged.
         """
@@ -165,11 +165,11 @@ class GcFence:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no gc is at work, by the record as last read, so that ``apply_each`` does what it can."""
+        """Whether no gc is at work, by the record as last read; only then does ``apply_each`` send batches."""
         return not self.enabled or (not self._damaged and self.record.owner is None)
 
     def saw(self, head: Address) -> None:
-        """Note that a ref points to this commit, read just now."""
+        """Record that a ref points to this commit, read just now."""
         if self.enabled:
             self._heads[head] = self.sweeps
             self._heads.move_to_end(head)
@@ -203,8 +203,8 @@ class GcFence:
         Args:
             staging: has the objects that the batch stores.
             keep: the commits and log entries that the batch makes reachable.
-            instead_of: their ancestors, which gc then need not be told of.
-            since: the number of ``sweeps`` at which all objects that the batch relies on were there.
+            instead_of: their ancestors, which the record then need not name.
+            since: the number of ``sweeps`` at which all objects that the batch relies on existed.
             secure: called if the number has changed: uploads again the objects that may be gone, or raises ``MissingObjectError``.
 
         Returns:
@@ -226,7 +226,7 @@ class GcFence:
                 continue
             if record.sweeps != since:
                 # Objects found earlier may have been deleted since. The number is read before the search, so an object that is found
-                # or uploaded from here on cannot be gone when the batch goes through.
+                # or uploaded from here on cannot be gone when the batch succeeds.
                 staging.resend()
                 try:
                     secure()
@@ -255,11 +255,11 @@ class GcFence:
     def apply_each(self, batches: Sequence[FencedBatch]) -> list[int | StateError | None]:
         """``apply`` for several batches, each by itself. Cost: one round trip, if the store sends them together.
 
-        For each its result or its error. None is given also for a batch that ``apply`` would have tried again or secured: so the caller
-        repeats such a batch alone.
+        Returns for each its result or its error. The result is None also for a batch that ``apply`` would have tried again or secured: the
+        caller must repeat such a batch alone.
         """
         outcomes: list[int | StateError | None] = [None] * len(batches)
-        if not self.is_quiet:  # each of the batches would change the record that the next one expects
+        if not self.is_quiet:  # otherwise each batch would change the record that the next one expects
             return outcomes
         record = self.record if self.enabled else _NO_RECORD
         fence = {GC: record.stored} if self.enabled else {}
@@ -285,7 +285,7 @@ class GcFence:
         return outcomes
 
     def _unsaid(self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], marking: int) -> dict[str, int]:
-        """The refs that a batch moves and of which nobody may have said yet that they moved since the marking."""
+        """The refs that a batch moves and that may not yet have a record that they moved since the marking."""
         # A ref that is created may have been erased before, and what was said of it with it.
         keys = (key for key in puts if key.startswith(REFS))
         return {key: marking for key in keys if self._moved.get(key) != marking or expected.get(key) is None}

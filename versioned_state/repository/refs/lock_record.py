@@ -6,8 +6,8 @@
                       │
                       └── its time is over ── take ──> held, with the next token
 
-A record keeps nobody from writing by itself. Each commit of the holder carries the condition that the record is as it left it, so one that
-comes too late is refused. That makes it safe to guess whether a holder is still there: a wrong guess costs that holder a failed commit.
+A record by itself does not keep others from writing. Each commit of the holder has the condition that the record is as the holder left it,
+so a late commit is refused. That makes it safe to guess whether a holder is still alive: a wrong guess costs that holder a failed commit.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class LockRecord:
         ttl: for how long it holds after each beat, in microseconds.
         beat: how often the owner has renewed it.
         time: when the owner last wrote the record, in microseconds since 1970.
-        wanted: whether somebody waits for it.
+        wanted: whether another caller waits for it.
         stored: the bytes of the record, which the next write expects; None if there is no record.
     """
 
@@ -94,8 +94,8 @@ def put_lock(store: KVStore, branch: str, before: LockRecord, after: LockRecord)
 def is_over(database: Database, branch: str, record: LockRecord) -> bool:
     """Whether the time of a holder is over, as far as this process can know.
 
-    It is if the holder has died on this machine; if this process has seen the record stay the same for the time to live, by a clock of its
-    own; or if the record is far older than that by the clocks of the two machines.
+    It is over if the holder has died on this machine; if this process has seen the record unchanged for the time to live, by its own clock;
+    or if the record is far older than that by the clocks of the two machines.
     """
     seen = _seen.setdefault(database, {})
     now = time.monotonic()
@@ -110,7 +110,7 @@ def is_over(database: Database, branch: str, record: LockRecord) -> bool:
 
 
 def forget_seen(database: Database, branch: str) -> None:
-    """The lock was taken or is free: nobody watches its holder any more."""
+    """Forget the observed record of a lock that was taken or is free."""
     _seen.get(database, {}).pop(branch, None)
 
 
@@ -119,16 +119,16 @@ _seen: Final[WeakKeyDictionary[Database, dict[str, tuple[tuple[int, int], float]
 
 
 def remove_unused_locks(database: Database) -> None:
-    """Remove the records of locks that nobody has, of branches that are not there. Cost: reads each lock."""
+    """Remove the records of free locks of branches that do not exist. Cost: reads each lock."""
     for key, stored in database.store.items(LOCKS):
         branch = key.removeprefix(LOCKS)
-        with suppress(CorruptObjectError, CorruptRefError):  # fsck tells of these
+        with suppress(CorruptObjectError, CorruptRefError):  # fsck reports these
             record = parse_lock(key, stored)
             if not record.held and database.ref("branch", branch).head is None:
                 remove_lock(database.store, branch, stored)
 
 
 def remove_lock(store: KVStore, branch: str, stored: bytes | None) -> None:
-    """Remove the record of a branch that is gone, damaged or not, unless somebody has written it since it was read."""
+    """Remove the record of a branch that is gone, even if it is damaged, unless it has changed since it was read."""
     if stored is not None:
         replace_record(store, lock_key(branch), stored, None)

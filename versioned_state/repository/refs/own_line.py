@@ -1,8 +1,8 @@
 """The commits of a branch that no other ref leads to, known without a scan of all refs. Layer: repository.
 
-Another ref leads to a commit because it is the tag that the commit names; because it was pointed at that commit or merged it, which leaves
-a record under ``shared_key``; or because it was pointed at a later one. A branch has no later ones if it made the commit after its last
-log entry, since from then on it was moved by commits alone. ``docs/design/021-many-branches.md`` has the proof.
+Another ref can lead to a commit in three ways: it is the tag that the commit names; it was pointed at that commit or merged it, which
+leaves a record under ``shared_key``; or it was pointed at a later commit. A commit that a branch made after its last log entry has no later
+commits elsewhere, since from then on only commits moved the branch. ``docs/design/021-many-branches.md`` has the proof.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ _BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\u202a-\u202e\u20
 
 _WILD: Final = re.compile(r"[*?\[]")
 
-_pack = msgpack.Packer().pack  # made once: that takes longer than packing a record
+_pack = msgpack.Packer().pack  # made once, since making a packer takes longer than packing a record
 
 
 @dataclass(slots=True)
@@ -84,9 +84,9 @@ class Ref:
 class Place(NamedTuple):
     """The place of a branch in the index of branches by their last change: twice a time, and 1 more if the change may be earlier.
 
-    Not every commit moves its branch in the index: that would make each a tenth slower. After a pause the place is exact. The next commit
-    moves it ``WINDOW`` ahead, and commits until then do not move it. So a branch is never behind its last change, and a listing of the
-    newest reads only branches whose place is not behind what it gives.
+    Not every commit moves its branch in the index, since that would make each commit a tenth slower. After a pause the place is exact. The
+    next commit moves it ``WINDOW`` ahead, and commits within that time do not move it. So the place of a branch is never before its last
+    change, and a listing of the newest branches need not read those with an earlier place.
     """
 
     bound: int
@@ -138,7 +138,7 @@ def check_name(kind: RefKind, name: str) -> None:
 
 @dataclass(slots=True, eq=False)
 class BatchPart:
-    """What goes with a ref into the batch that moves it: conditions and records beside those of the ref. Never changed.
+    """Conditions and records that join the batch that moves a ref. Never changed.
 
     Attributes:
         expected, puts, deletes: as for ``KVStore.apply``.
@@ -211,7 +211,7 @@ def read_refs(store: KVStore, names: Iterable[tuple[RefKind, str]]) -> list[Ref]
 
 
 def _read_again(store: KVStore, kind: RefKind, name: str) -> bytes | None:
-    """The record of a ref of which only the mark of its creation was found; None if the ref is gone by now, with its mark.
+    """Read the record of a ref again after only its birth record was found; None if both are gone by now.
 
     Reading several keys is not a snapshot: the ref may have been created between the two reads.
     """
@@ -334,14 +334,14 @@ def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, stagin
     batch = batch_of(source, gone).joined(batch_of(target, placed))
     if source.head not in (None, ROOT_ADDRESS):
         batch = batch.joined(BatchPart(puts=write_shared(source.head, [target.name])))  # the reflog of the old name leads to it too
-    # One of the two names leads to everything but the new entry, before the batch and after it. But gc may read the old name after the
-    # batch and have read the new one before it.
+    # Before and after the batch, one of the two names leads to everything except the new entry. But gc may read the new name before the
+    # batch and the old name after it.
     keep = [address for address in (source.head, source.log, log) if address is not None]
     return fence.apply(batch.expected, batch.puts, batch.deletes, staging=staging, keep=keep, since=source.sweeps) is not None
 
 
 def without_head(ref: Ref, log: Address) -> Ref:
-    """The record of a ref that was deleted: its last log entry is all that it has."""
+    """The record of a deleted ref: it has only its last log entry."""
     return after_move(ref, None, log, changed=0, is_new=False, indexed=False)
 
 
@@ -379,7 +379,7 @@ def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool 
         listed.add(ref.name)
         if deleted or ref.head is not None:
             yield ref
-    # Last, so that whoever takes only a few refs does not wait for it.
+    # Last, so that a caller that takes only a few refs does not wait for it.
     for key in store.keys(born + prefix):
         name = key[len(born) :]
         if name not in listed:  # created since the first listing, or lost, which raises

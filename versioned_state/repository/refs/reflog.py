@@ -1,4 +1,4 @@
-"""The reflog: where a ref pointed before. Layer: repository.
+"""The reflog: the earlier positions of a ref. Layer: repository.
 
 A log entry is written only for a move that is not a step to a child: reset, delete, create. Entries form a linked list of immutable
 objects, and the ref's record names the last one. Between two entries the commits are their own log.
@@ -57,7 +57,7 @@ def read_entry(address: Address, raw: bytes) -> LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a ref pointed: the commit (None while it was deleted), since when, and by which call."""
+    """A position of a ref: the commit (None while it was deleted), the time from which it was there, and the call that moved it."""
 
     commit: Commit | None
     time: int
@@ -82,7 +82,7 @@ class Reflog:
         self._expired = expired
 
     def __iter__(self) -> Iterator[Position]:
-        """Where the ref has pointed, newest first. Cost: one read each."""
+        """The positions of the ref, newest first. Cost: one read each."""
         for part in self._parts():
             if isinstance(part, Position):
                 yield part
@@ -134,7 +134,7 @@ class Reflog:
                 return
             newest = self._read_commit(head)
             head = None if entry is None else entry.new
-            if self._ref.kind == "tag":  # it was made with the commit, and has no moves of its own
+            if self._ref.kind == "tag":  # the tag was made with the commit, and has no earlier positions
                 yield Position(newest, newest.time, "commit")
                 continue
             yield newest, head

@@ -1,9 +1,8 @@
 """Uploading again the objects that a ref is about to need and that gc may have deleted. Layer: repository.
 
-Gc never deletes a reachable object, so this concerns the rest: objects that a large commit stored ahead, parts of commits that no ref
-leads to any more, and a whole history that becomes reachable again. Asking whether they are still there would not do, since a cache may
-say yes after they are gone. So they are read, from wherever they can be had, and stored again; a store leaves an object that it has
-alone.
+Gc never deletes a reachable object, so this concerns unreachable ones: objects that a large commit stored ahead, parts of commits that are
+no longer reachable, and a whole history that becomes reachable again. Asking the store whether it has them is not enough, since a cache may
+answer after they are gone. So they are read, from the cache or the store, and stored again; a store ignores an object that it has.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ class _Uploader:
 
     def add(self, address: Address, raw: bytes) -> None:
         if isinstance(raw, Segmented):
-            # All of them: the object may be there already, from a batch that failed, without some of its segments.
+            # All segments: a failed batch may have stored the object without some of them.
             for part_address, part in raw.parts():
                 self.add(part_address, part)
         sealed = seal(raw)

@@ -1,8 +1,8 @@
 """Records of shared commits: a ref was pointed at this commit, or merged it, after it was made. Layer: repository.
 
 If a branch made a commit and there is no record, no other ref leads there: ``own_line`` has the argument. A record names the ref of the
-latest such move, and the one by whose name the commit was found, if it was found by one; earlier names are written over, since to keep
-them would cost each move a read. The names are where to look first, and no more: a ref may have moved on, or be gone.
+latest such move, and the ref by whose name the commit was found, if there was one. Earlier names are overwritten, since keeping them would
+cost each move a read. The names are only hints: a ref may have moved on, or be gone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def write_shared(commit: Address, names: Iterable[str]) -> dict[str, bytes]:
 
 
 def read_shared(key: str, stored: bytes) -> list[str]:
-    """The names of branches and tags in a record; none if it is damaged, since that there is a record says enough."""
+    """The names of branches and tags in a record; none if it is damaged: the existence of the record is enough."""
     try:
         names = msgpack.unpackb(read_record(key, stored))
     except (ValueError, msgpack.UnpackException):
@@ -34,11 +34,11 @@ def read_shared(key: str, stored: bytes) -> list[str]:
 
 
 def carry_shared(store: KVStore, now: Callable[[Address], Address], *, left: Collection[str], untagged: Iterable[Address]) -> None:
-    """Give commits that were made anew the records of the old ones, without the names of refs that are gone.
+    """Copy the records of old commits to their rewritten commits, without the names of refs that are gone.
 
     Args:
         now: the address that a commit has now.
-        left: the names of the refs that are there, deleted ones too.
+        left: the names of the existing refs, including deleted refs with a reflog.
         untagged: commits that no longer name their tag. They get a record, since the tag may lead to them.
     """
     for key, stored in list(store.items(SHARED)):

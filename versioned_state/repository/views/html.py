@@ -1,4 +1,4 @@
-"""Tables for notebooks: what ``_repr_html_`` gives. Every text is escaped, and no table is large. Layer: repository."""
+"""Tables for ``_repr_html_`` in notebooks. Every text is escaped, and no table is large. Layer: repository."""
 
 from __future__ import annotations
 

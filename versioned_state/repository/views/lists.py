@@ -1,4 +1,4 @@
-"""Results that are several things: iterated like an iterator or a list, shown as a table in a notebook. Layer: repository."""
+"""Results that are iterators or lists, and are shown as tables in a notebook. Layer: repository."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def typed_repr(name: str, fields: Any, notes: Notes, budget: int) -> str:
     if are_fields(fields):
         parts = fields if not more else {**fields, **more}
         if notes is None or "tuple" not in notes:
-            # Behind those that say something: most fields of a framework's message are empty, and a line ends soon.
+            # Empty fields come last: most fields of a framework's message are empty, and a line is short.
             parts = dict(sorted(parts.items(), key=lambda item: _is_empty(item[1])))
         return joined(f"{name}(", ")", (f"{key}={short_repr(part, budget)}" for key, part in parts.items()), len(parts), budget)
     if type(fields) is str and fields.isidentifier() and not more:
@@ -99,7 +99,7 @@ def are_fields(data: Any) -> bool:
 
 
 def attributes_repr(attributes: dict[str, Any], budget: int) -> str:
-    """Attributes as they stand behind the elements of a container, each after a comma."""
+    """Attributes in the form that follows the elements of a container, each after a comma."""
     if not attributes:
         return ""
     return joined(", ", "", (f"{key}={short_repr(part, budget)}" for key, part in attributes.items()), len(attributes), budget)

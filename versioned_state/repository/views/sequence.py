@@ -1,4 +1,4 @@
-"""Lists that are read in part: ``PartialSequence``, the reading of all of them, and ``SnapshotSequence``. Layer: repository."""
+"""Lists that are read in part: ``PartialSequence``, the base of all of them, and ``SnapshotSequence``. Layer: repository."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ BATCH: Final = 256
 
 
 class PartialSequence(Sequence[Any]):
-    """A list that reads what it is asked for. It equals a list with the same elements."""
+    """A list that reads only the requested elements. It equals a list with the same elements."""
 
     @abstractmethod
     def _read(self, picked: range) -> list[Any]:

@@ -1,1 +1,1 @@
-"""What a call of a service passes through: its lane, its handle, its spans. Layer: services."""
+"""The parts of a call of a service: lanes, handles, deadlines, telemetry. Layer: services."""

@@ -1,4 +1,4 @@
-"""The time by which the result of a read is wanted: a search looks at it as it goes, and ends once it is over. Layer: services."""
+"""The deadline of a read: a search checks it at intervals, and ends when it has passed. Layer: services."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ _DEADLINE: Final[ContextVar[float | None]] = ContextVar("versioned_state_deadlin
 
 
 class LateError(Exception):
-    """The result of a call came too late for anybody. Nothing was changed."""
+    """The deadline of a call has passed. Nothing was changed."""
 
 
 def set_deadline(seconds: float) -> None:
-    """From now on the calls of this context have so many seconds."""
+    """Set the deadline of the calls of this context, in seconds from now."""
     _DEADLINE.set(time.monotonic() + seconds)
 
 
@@ -25,7 +25,7 @@ def time_left() -> float | None:
 
 
 def check_deadline() -> None:
-    """Raise ``LateError`` if the time of this context is over. Cost: nothing to speak of beside a read of the store."""
+    """Raise ``LateError`` if the deadline of this context has passed. The cost is negligible beside a read of the store."""
     deadline = _DEADLINE.get()
     if deadline is not None and time.monotonic() > deadline:
         raise LateError

@@ -19,13 +19,13 @@ _HANDLE_BYTES: Final = 32_000
 
 
 class Handles:
-    """Open handles by branch, the least recently used of which are closed. Safe for many threads.
+    """Open handles by branch. The least recently used ones are closed. Safe for many threads.
 
     A handle in use counts for neither limit, and is not closed. One that is larger than ``max_bytes`` is closed after each call.
 
     Args:
-        limit: handles that stay open between calls. Each one has in memory what its calls loaded.
-        max_bytes: of memory that these handles take together, about.
+        limit: handles that stay open between calls. Each keeps the values that its calls loaded in memory.
+        max_bytes: approximate bytes of memory of all these handles.
         open: opens the handle of a branch.
     """
 
@@ -34,7 +34,7 @@ class Handles:
         self._max_bytes = max_bytes
         self._open = open
         self._idle: OrderedDict[str, Versioned] = OrderedDict()
-        self._sizes: dict[str, int] = {}  # of the idle ones, which do not grow
+        self._sizes: dict[str, int] = {}  # of the idle handles, which do not grow
         self._bytes = 0
         self._lock = Lock()
 
@@ -42,10 +42,10 @@ class Handles:
     def handle(self, branch: str) -> Iterator[Versioned]:
         """The handle of a branch, for one call at a time. It may stand on a commit that is no longer the head.
 
-        If the block raises, the handle is closed and not used again: what it has staged is gone with it.
+        If the block raises, the handle is closed and not used again, and its staged changes are lost.
         """
         state = self.take(branch)
-        if state is None:  # an empty one is false
+        if state is None:  # an empty state is false
             state = self._open(branch)
         try:
             yield state
@@ -55,7 +55,7 @@ class Handles:
         self._keep(branch, state)
 
     def take(self, branch: str) -> Versioned | None:
-        """The handle of a branch if one is open and idle. It is the caller's then, until ``give``; one that is dropped is closed."""
+        """Take the handle of a branch if one is open and idle. It belongs to the caller until ``give``. A dropped handle is closed."""
         with self._lock:
             return self._pop(branch) if branch in self._idle else None
 
@@ -95,6 +95,6 @@ class Handles:
 
 
 def close_handle(state: Versioned) -> None:
-    """Close a handle without a warning of changes that no commit has."""
+    """Close a handle without a warning about uncommitted changes."""
     # Uncommitted changes belong to a call that failed, and its caller was told: no warning.
     state._close(warning=False)

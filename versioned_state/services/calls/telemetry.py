@@ -31,7 +31,7 @@ _NOT_MEASURED: Final = frozenset({"start", "stop", "health"})
 
 
 class _Instruments(NamedTuple):
-    """What OpenTelemetry measures with."""
+    """The instruments of OpenTelemetry."""
 
     tracer: Any
     duration: Any
@@ -81,7 +81,7 @@ class Measured:
         if found is not None:
             self._attributes = {"versioned_state.service": self._service, "versioned_state.call": self._call}
             found.active.add(1, self._attributes)
-            # A message of an exception may have values in it, so OpenTelemetry does not get the exception.
+            # The message of an exception may contain values, so OpenTelemetry does not get the exception.
             self._within = found.tracer.start_as_current_span(
                 f"{self._service}.{self._call}", attributes=self._attributes, record_exception=False, set_status_on_exception=False
             )
@@ -105,7 +105,7 @@ class Measured:
 
 
 def measure_calls(service: type) -> None:
-    """Measure each public coroutine that a class of services defines, but for those of its life cycle."""
+    """Measure each public coroutine that a class of services defines, except those of its life cycle."""
     for name, function in list(vars(service).items()):
         if not name.startswith("_") and name not in _NOT_MEASURED and inspect.iscoroutinefunction(function):
             setattr(service, name, _measured(name, function))

@@ -1,4 +1,4 @@
-"""``Embedder``, which turns texts into vectors, and the calls of it. Layer: services."""
+"""``Embedder``, which turns texts into vectors, and calling it. Layer: services."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from versioned_state.off_loop import off_loop
 
 @runtime_checkable
 class Embedder(Protocol):
-    """Turns texts into vectors: a model of yours, here or behind a network. This library has none.
+    """Turns texts into vectors: your model, local or remote. This library has none.
 
     Attributes:
-        name: says which model it is, with its version. With another name, all texts are embedded anew.
-        dimension: the length of every vector. With another one, all texts are embedded anew, too.
+        name: the model and its version. If the name changes, all texts are embedded again.
+        dimension: the length of every vector. If it changes, all texts are embedded again.
     """
 
     name: str
@@ -38,7 +38,7 @@ async def embedded(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
         answer = await off_loop(lambda: embedder.embed(texts))
         vectors = await answer if iscoroutine(answer) or isawaitable(answer) else answer
         packed = [array("f", map(float, vector)) for vector in vectors]
-    except Exception as error:  # whatever the embedder raises
+    except Exception as error:  # any error of the embedder
         raise EmbedderError(embedder.name, f"{type(error).__name__}: {error}") from error
     if len(packed) != len(texts):
         raise EmbedderError(embedder.name, f"{len(packed)} vectors for {len(texts)} texts")

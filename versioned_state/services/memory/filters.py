@@ -1,4 +1,4 @@
-"""What ``filters`` of a search or a listing may say. Layer: services."""
+"""The ``filters`` of a search or a listing. Layer: services."""
 
 from __future__ import annotations
 

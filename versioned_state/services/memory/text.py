@@ -46,7 +46,7 @@ def keywords_of(text: str) -> frozenset[str]:
 
 
 def matcher(keywords: frozenset[str]) -> Callable[[str], bool]:
-    """Tells whether a text contains one of the keywords.
+    """A function that tells whether a text contains one of the keywords.
 
     Cost: the length of the text, times the keywords, of which each is found at the speed of C, or times the lengths that many of them have.
     """

@@ -57,7 +57,7 @@ class Vectors:
         return found
 
     def forget(self, branch: str) -> None:
-        """Let go of the vectors of a user."""
+        """Release the vectors of a user."""
         with self._lock:
             self._users.pop(branch, None)
 
@@ -93,7 +93,7 @@ def remove(state: Versioned, session: str) -> None:
 
 
 def release(state: Versioned, places: Iterable[Place]) -> None:
-    """Let go of committed vectors."""
+    """Release committed vectors."""
     namespace = state.namespace(VECTORS)
     for embedder in namespace.namespaces():
         for place in places:
@@ -123,7 +123,7 @@ class _User:
         return sum(len(row) * 4 + 300 for row in self._rows.values())
 
     def follow(self, memories: Memories) -> None:
-        """Take in what has changed since the commit that this is at."""
+        """Add the changes since the last commit."""
         if self._tree is not None and self._tree.top == memories.tree.top:
             return
         for key, value in memories.entries((VECTORS, escaped(self.embedder)), since=self._tree):

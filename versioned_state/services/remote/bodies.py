@@ -32,7 +32,7 @@ _NEVER: Final = PicklePolicy("refuse", private=False)
 
 
 class _Objects:
-    """The objects of a body: it has everything in it, so there are none."""
+    """A reader without objects: a body is self-contained."""
 
     def read(self, address: Address) -> bytes:
         raise MissingObjectError(address.hex())
@@ -126,7 +126,7 @@ def _finite(text: str) -> float:
 
 
 def _find_unfit(value: Any, steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], Any, str]:
-    """The first part of a value that JSON does not hold exactly: its steps, the part, and why. An empty reason: there is none."""
+    """The first part of a value that JSON cannot hold exactly: its steps, the part, and the reason; an empty reason if there is none."""
     cls = type(value)
     if cls in (str, bool, type(None)):
         return steps, value, ""

@@ -118,7 +118,7 @@ class SessionFiles:
             workspace.restore(at=commit, overwrite=overwrite or "restored")
 
     def keep(self) -> None:
-        """The files in the folder stand, also where another process has saved others."""
+        """Keep the files in the folder, even if another process has saved other versions."""
         with self._turn, self._workspace() as (workspace, _):
             workspace.keep()
 
@@ -145,7 +145,7 @@ class SessionFiles:
 
 
 def _weak_join(files: SessionFiles) -> Callable[[Versioned], AbstractContextManager[object]]:
-    """What the state service calls: it does not keep the folder of a service that is gone."""
+    """A function for the state service that does not keep the folder alive."""
     known = weakref.ref(files)
 
     def join(state: Versioned) -> AbstractContextManager[object]:

@@ -20,7 +20,7 @@ class SessionSandboxes:
     """The sandboxes of one session, by type, and the folder that they share. ``lock`` is held around each call.
 
     Args:
-        options: what factories can be given, but for the folder.
+        options: the options that factories can take, except the folder.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -82,7 +82,7 @@ class SessionSandboxes:
 
 
 def close_all(sandboxes: Any) -> None:
-    """Close sandboxes, each of them whatever becomes of the others. Raises an ``ExceptionGroup`` of what they raised."""
+    """Close all sandboxes, even if some fail. Raises their errors in an ``ExceptionGroup``."""
     errors: list[Exception] = []
     for each in sandboxes:
         close = getattr(each, "close", None)

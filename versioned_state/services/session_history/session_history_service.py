@@ -129,7 +129,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         Args:
             session_id: without the blanks at its ends; a new one if it is None or blank.
             ttl_seconds: instead of that of the service; 0: never.
-            last: read only so many messages of a session that exists already, the newest.
+            last: read only this many messages of a session that exists already, the newest.
 
         Raises:
             InvalidArgumentError: an argument is not what it should be.
@@ -149,7 +149,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         after it was deleted, was never created. Cost: a read, and one path with the messages.
 
         Args:
-            last: read only so many messages, the newest.
+            last: read only this many messages, the newest.
 
         Raises:
             InvalidArgumentError: an argument is not what it should be.

@@ -1,4 +1,4 @@
-"""Which index a store has. Layer: services."""
+"""Chooses the index for a store. Layer: services."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from versioned_state.storage.wrappers.counting import Counting
 def index_of(store: KVStore) -> WordIndex:
     """Full-text search of SQLite beside a ``Disk``, of PostgreSQL in a ``Postgres``; in any other store, an index in the state.
 
-    An encrypted store has its index in the state, and so encrypted; so have stores behind other wrappers, which may do anything.
+    An encrypted store has its index in the state, and so encrypted. So does a store with another wrapper, whose effect is unknown.
     """
     while isinstance(store, Cache | Counting):
         store = store.store

@@ -1,10 +1,10 @@
 """``FullText``: an index in a file of SQLite's FTS5 beside a ``Disk``, one for each user that was searched. Layer: services.
 
-The file is derived: it names the commit that it has, and each search first brings it to the commit that it reads, by their difference. A
-file that is missing, damaged, or whose commit is gone is made anew. Any number of processes may use it. It is opened for one search at a
-time, since another process may erase it.
+The file is derived: it names the commit that it indexes, and each search first updates it to the commit that the search reads, by their
+difference. A file that is missing or damaged, or whose commit is gone, is made again. Any number of processes may use it. It is opened for
+one search at a time, since another process may erase it.
 
-A search whose time is over is interrupted. Bringing the file to a commit is not: it is done once, and the next search has it.
+A search is interrupted at its deadline. An update of the file is not: it is done once, and the next search profits from it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NOT_NOW: Final = frozenset(
 )
 """Errors of SQLite that say nothing against the file: another process has it, or the disk has no room."""
 
-# Positions say how often a word is there; of a gram it counts only that it is there. The texts themselves are not kept.
+# Positions show how often a word occurs; for a gram only its presence counts. The texts themselves are not kept.
 _TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS places(number INTEGER PRIMARY KEY, place BLOB NOT NULL UNIQUE, length INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS state(one INTEGER PRIMARY KEY CHECK(one = 1), head TEXT, length INTEGER NOT NULL);
@@ -121,7 +121,7 @@ class FullText(WordIndex):
         return self._folder / f"{blake2b(branch.encode('utf-8', 'surrogatepass'), digest_size=20).hexdigest()}.sqlite3"
 
     def _at(self, memories: Memories, ask: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Ask the file of a branch, at the commit of the memories. None if it cannot be made: on a full or a read-only disk, say."""
+        """Query the file of a branch at the commit of the memories. None if it cannot be made, for example on a full or read-only disk."""
         file = self._file(memories.branch)
         for _ in range(_ATTEMPTS):
             try:
@@ -160,7 +160,7 @@ def _ask(file: Path, memories: Memories, ask: Callable[[sqlite3.Connection], T])
 
 
 def _in_time(connection: sqlite3.Connection, ask: Callable[[sqlite3.Connection], T]) -> T:
-    """The answer to a question, which is interrupted when the time of its caller is over. Raises ``LateError``."""
+    """Run a query, which is interrupted at the deadline of its caller. Raises ``LateError``."""
     check_deadline()
     if time_left() is None:
         return ask(connection)
@@ -181,7 +181,7 @@ def _is_late() -> bool:
 
 
 def _follow(connection: sqlite3.Connection, memories: Memories) -> None:
-    """Bring the tables to the commit of the memories, by its difference from theirs, or anew."""
+    """Update the tables to the commit of the memories, by the difference, or from scratch."""
     for table in _TABLES.split(";"):
         connection.execute(table)
     (head,) = connection.execute("SELECT head FROM state").fetchone()

@@ -161,7 +161,7 @@ def _all(memories: Memories) -> list[_Stored]:
 
 
 def _open(memories: Memories) -> list[_Stored] | None:
-    """The segments, unless they do not have all messages."""
+    """The segments; None if they do not have all messages."""
     segments = _all(memories)
     return segments if sum(segment.count for segment in segments) == len(memories) else None
 
@@ -187,7 +187,7 @@ def _segment_of(texts: Mapping[Place, str]) -> _Segment:
 
 
 def _joined(segments: Iterable[_Segment]) -> _Segment:
-    """Some segments as one, without what two of them have."""
+    """Join segments into one, without entries that two of them have."""
     places: list[tuple[Place, int]] = []
     seen: set[Place] = set()
     having: dict[str, list[tuple[int, int]]] = defaultdict(list)
@@ -213,7 +213,7 @@ def _without(segment: _Segment, session: str) -> _Segment:
 
 
 def _level_of(count: int) -> int:
-    """The power of eight that a segment of this many messages has reached."""
+    """The level of a segment of this many messages: its logarithm to base eight."""
     level = 0
     while count >= _GROUP:
         count //= _GROUP

@@ -1,4 +1,4 @@
-"""``WordIndex``: what a search asks of an index, wherever that lies; and BM25, which is the same for all. Layer: services."""
+"""``WordIndex``: the queries of a search to an index of any kind; and BM25, which is the same for all. Layer: services."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _B: Final = 0.75
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """What BM25 counts.
+    """The counts for BM25.
 
     Attributes:
         messages, length: of all messages of the user: how many there are, and their words in all.
@@ -58,11 +58,11 @@ class WordIndex(ABC):
         return []
 
     def erase(self, branch: str) -> None:  # noqa: B027 - an index in the state has nothing there
-        """Erase what there is of a branch outside of the state. It is made anew when somebody searches."""
+        """Erase the index of a branch outside of the state. The next search makes it again."""
 
 
 def scan(memories: Memories, words: Collection[str]) -> Counts:
-    """The same as ``WordIndex.counts``, by reading every message."""
+    """``WordIndex.counts`` by reading every message."""
     wanted = frozenset(words)
     total, lengths = 0, {}
     places: dict[str, dict[Place, int]] = defaultdict(dict)
