@@ -24,7 +24,7 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 Named = Callable[[], Callable[Concatenate[Any, P], R]]
-"""Names a method for a type checker. Nobody calls it: an object is asked for its method of the twin's name."""
+"""Names a method for a type checker. It is never called: the method with the twin's name is looked up on the object."""
 
 _LOOK_S: Final = 1.0
 """How often a coroutine looks for the end of its call, of which it is told."""

@@ -25,7 +25,7 @@ _EXTRA: Final = re.compile(r"Got unexpected extra arguments? \((\S+)")
 
 
 class Main(Verbs):
-    """The group of all commands, which imports a command when it is asked for; and the one place where errors end."""
+    """The group of all commands, which imports a command when it is needed; and the one place where errors end."""
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run a command line and exit. An error is one line, and a hint if there is a way out; never a traceback without --debug."""

@@ -27,7 +27,7 @@ class InvalidPathError(InvalidArgumentError):
 class InvalidTransitionError(StateError, ValueError):
     """A state machine has no transition from its state by that event.
 
-    ``machine`` is the key of the machine, ``state`` and ``event`` what was asked for; ``allowed`` has the events that are possible.
+    ``machine`` is the key of the machine, ``state`` and ``event`` are those of the refused transition; ``allowed`` has the possible events.
     """
 
     def __init__(self, machine: str, state: Any, event: Any, allowed: Sequence[Any], *, hint: str = "", remains: str = "") -> None:

@@ -362,7 +362,7 @@ class Repository:
         gc: bool = False,
         dry_run: bool = False,
     ) -> PruneReport:
-        """End the history of branches before the commits to keep; see ``prune.prune``. Deletes nothing unless ``gc`` is asked for."""
+        """End the history of branches before the commits to keep; see ``prune.prune``. Deletes nothing unless ``gc`` is true."""
         from versioned_state.repository.maintenance.prune import prune
 
         return prune(

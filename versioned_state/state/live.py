@@ -111,7 +111,7 @@ class Live(State):
         return self if self._outermost is None else self._outermost
 
     def _effect_ledger(self) -> LiveLedger:
-        """The ledger of effects, which all namespaces share; made when it is first asked for."""
+        """The ledger of effects, which all namespaces share; made at its first use."""
         root = self._root
         with ready(root._lock):
             if root._ledger is None:

@@ -41,7 +41,7 @@ ELEMENT_INLINE: Final = 4096
 """Packed bytes up to which an element lies in the leaf of its list. A larger one is a tree, or an object, of its own."""
 
 ENTRY_INLINE: Final = 128
-"""The same for a value in a map: a state's values change one by one, and a leaf is written whole."""
+"""The inline limit for a value in a map: values of a state change one by one, and a leaf is written whole."""
 
 
 # Extensions

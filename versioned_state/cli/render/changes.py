@@ -86,7 +86,7 @@ def _cut(text: str, width: int | None) -> str:
 
 
 def change_in_full(change: Change, width: int) -> Iterator[Line]:
-    """The same with whole values, on as many lines as they take."""
+    """A change with whole values, on as many lines as they take."""
     sign, style = _SIGNS[change.kind]
     yield [Span(f"{sign} {change.path}", style), " keys in another order" if change.reordered else ""]
     lines: Iterable[tuple[str, str]] = change.lines()
@@ -114,7 +114,7 @@ def stat_lines(stat: DiffStat) -> Iterator[Line]:
 
 
 def stat_line(stat: DiffStat) -> Line:
-    """The same on one line."""
+    """The statistics on one line."""
     line: Line = []
     for key, counts in stat.keys.items():
         line += [", " if line else "", Span(one_line(key, quote=False), "path"), " ", *_counts(counts)]
@@ -130,7 +130,7 @@ def _counts(counts: tuple[int, int, int]) -> Line:
 
 
 def stat_json(stat: DiffStat) -> dict[str, Any]:
-    """The same in JSON types."""
+    """The statistics in JSON types."""
 
     def counts(added: int, removed: int, changed: int) -> dict[str, int]:
         return {"added": added, "removed": removed, "changed": changed}

@@ -50,7 +50,7 @@ class Role(Enum):
     CHUNK = frozenset({Kind.CHUNK})
     """A child of a blob's node of level 1. It refers to nothing, so a walk need not read it."""
     SEGMENT = frozenset({Kind.SEGMENT})
-    """A part of the raw bytes of a leaf. It refers to nothing; whoever reads the leaf reads it too."""
+    """A part of the raw bytes of a leaf. It has no references; a reader of the leaf reads it too."""
 
 
 UNREAD: Final = frozenset({Role.CHUNK, Role.SEGMENT})

@@ -81,7 +81,7 @@ class Signer:
         )
 
     def public_pem(self) -> bytes:
-        """The public key in PEM, for whoever verifies."""
+        """The public key in PEM, for verifying."""
         serialization = _serialization()
         return self._key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 

@@ -50,7 +50,7 @@ class Blame:
     """A part of a value, and the commit that added it or last changed it.
 
     Attributes:
-        path: the path of an element of a list or an entry of a dict; the path that was asked for if the value there has no parts.
+        path: the path of an element of a list or an entry of a dict; the requested path if the value there has no parts.
         line: of a text of several lines, the number of the line, from 1; otherwise None.
         commit: the commit that it comes from. If ``commit.shallow``, it may be older: older history was pruned there.
     """
@@ -66,7 +66,7 @@ class Blame:
 
     @property
     def value(self) -> Any:
-        """The part, read when asked for; of a text the line, without its end. An object shows as ``ObjectInfo``: nothing is unpickled."""
+        """The part, read on access; of a text the line, without its end. An object is shown as ``ObjectInfo``: nothing is unpickled."""
         return self._part if isinstance(self._part, str) else self._decoder.decode(self._part)
 
     def __repr__(self) -> str:
@@ -154,10 +154,10 @@ class _Blamer:
         decoder = self._tracer.decoder
         return [Blame(part.path, part.line, self._found[answer], part.part, decoder) for answer, part in enumerate(listed)]
 
-    # The parts of the value that was asked for
+    # The parts of the requested value
 
     def _listed(self, commit: Commit, path: str | StatePath, parts: slice) -> tuple[TracedPath | None, list[_Part]]:
-        """The path of the value (None: the state, or a namespace), and the parts that were asked for."""
+        """The path of the value (None: the state, or a namespace), and the requested parts."""
         if not path:
             start, end = b"", None
         else:

@@ -43,7 +43,7 @@ class PathChange:
 
     @property
     def old(self) -> Any:
-        """The value before, read when asked for; None if there was none. An object shows as ``ObjectInfo``: nothing is unpickled."""
+        """The value before, read on access; None if there was none. An object is shown as ``ObjectInfo``: nothing is unpickled."""
         return Change(self._change, self._tracer.nodes, self._tracer.decoder).old
 
     @property

@@ -32,7 +32,7 @@ class Life(Enum):
     RUNS = "runs"
     ENDED = "ended"
     UNKNOWN = "unknown"
-    """The owner is on another machine, or the id is not one of ours."""
+    """The owner is on another machine, or the id has another form."""
 
 
 class Owner:

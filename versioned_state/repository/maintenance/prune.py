@@ -63,7 +63,7 @@ class PruneReport:
         kept: commits that the pruned branches still reach.
         removed: commits that are no longer reachable: garbage for ``gc``.
         dry_run: whether nothing was changed.
-        collected: the report of gc, if it was asked for.
+        collected: the report of gc, if it ran.
     """
 
     branches: tuple[PrunedBranch, ...]

@@ -211,8 +211,8 @@ def merge_trees(
         theirs_first: whether theirs was made before ours, for the order of what both appended.
         counting: whether a policy may count the same change on both sides twice. Not if one side repeats a change of the other.
         on_top: whether ours are changes on top of theirs, the new head of their branch; otherwise the result follows ours.
-        unstorable: root keys with a value of ours that cannot be stored, so that ``sides`` does not have it. If theirs changed one of
-            them, a resolution or the policy ``theirs`` decides about the whole value, or it is a conflict that shows nothing of ours.
+        unstorable: root keys whose value on our side cannot be stored, so that ``sides`` does not have it. If theirs changed one of them,
+            a resolution or the policy ``theirs`` decides about the whole value; otherwise it is a conflict without our value.
     """
     base, ours, theirs = sides
     composer = Composer(nodes, pickles)
@@ -288,7 +288,7 @@ class _Decider:
             return True
 
     def replace(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
-        """The value that replaces one of ours that cannot be stored; None: that is a conflict."""
+        """The value that replaces our value, which cannot be stored; None if that is a conflict."""
         if self._policies.find(path) == "theirs":
             return self._by_hand(path, sides, limit) or Decision(sides.theirs)
         return self._by_hand(path, sides, limit)

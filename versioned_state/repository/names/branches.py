@@ -266,7 +266,7 @@ def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:
 
 
 def _recent(database: Database) -> Iterator[Ref]:
-    """The branches that changed last. They are read when the first one is asked for."""
+    """The branches that changed last. Reads them when the first one is taken."""
     names = [read_index_key(key)[1] for key in database.store.page(RECENT, limit=_LIKELY, reverse=True)]
     yield from read_refs(database.store, [("branch", name) for name in names])
 

@@ -46,7 +46,7 @@ class RefInfo:
 
     @property
     def meta(self) -> dict[str, Any]:
-        """The meta of the head, decoded anew at each access."""
+        """The meta of the head, decoded at each access."""
         return self.head.meta
 
 

@@ -42,7 +42,7 @@ class Change:
 
     @property
     def old(self) -> Any:
-        """The value before, read when asked for; None if there was none. An object shows as ``ObjectInfo``: nothing is unpickled."""
+        """The value before, read on access; None if there was none. An object is shown as ``ObjectInfo``: nothing is unpickled."""
         if self._cells.keys is not None:
             return self._cells.keys[0]
         return None if self._cells.old is None else self._decoder.decode(self._cells.old)

@@ -50,7 +50,7 @@ class DiffStat:
 class Diff(Sequence[Change]):
     """The changes from one state to another, in the order of their paths; empty, and false, if there are none.
 
-    The diff is computed when it is first looked at, at the cost of what differs. Values are read only when asked for.
+    The diff is computed at its first use, at the cost of the differences. Values are read only on access.
 
     Attributes:
         unstorable: live values that cannot be stored, by path, each with the error that a commit would raise. A diff with any is true.

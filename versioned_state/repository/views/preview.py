@@ -44,7 +44,7 @@ class Preview:
         return text if len(text) <= width else text[:width] + "…"
 
     def _show(self, cell: bytes, budget: int) -> str:
-        """The same within a container, as ``short_repr`` shows values."""
+        """``one_line`` for a value within a container, as ``short_repr`` shows values."""
         code = code_of(cell)
         if code in _BLOBS:
             return self._large_blob(cell, budget) or short_repr(self._decoder.decode(cell), budget)

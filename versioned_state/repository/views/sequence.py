@@ -115,7 +115,7 @@ def position(index: Any, length: int, error: str) -> int:
 
 
 class SnapshotSequence(PartialSequence):
-    """A list of a snapshot. Every read decodes anew. Cost: O(log n) and the elements that are read. Safe for many threads."""
+    """A list of a snapshot. Every read decodes again. Cost: O(log n) and the elements that are read. Safe for many threads."""
 
     def __init__(self, read: Callable[[range], list[Any]], length: int) -> None:
         self._read_elements = read

@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class Snapshot(Mapping[str, Any]):
     """A state as it was at a commit: a read-only mapping in the order of its keys. Safe for many threads.
 
-    Every read decodes anew, so a change to a returned value never shows in the next read. Opening a snapshot reads nothing; a key costs one
-    path and its value.
+    Every read decodes again, so a change to a returned value never shows in the next read. Opening a snapshot reads nothing; a key costs
+    one path and its value.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Snapshot(Mapping[str, Any]):
         return self._commit
 
     def __getitem__(self, key: str) -> Any:
-        """The value of a key, decoded anew. Raises ``KeyError``, and ``PickleRefusedError`` for an object that may not be unpickled."""
+        """A new copy of the value of a key. Raises ``KeyError``, and ``PickleRefusedError`` for an object that may not be unpickled."""
         with self._lock:
             cell = self._cell(key)
             if cell is None:

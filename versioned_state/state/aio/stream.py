@@ -13,7 +13,7 @@ from versioned_state.off_loop import off_loop
 T = TypeVar("T")
 
 _MOST: Final = 64
-"""The largest batch. The first one has one element, and each has twice as many as the one before, so at most half is read in vain."""
+"""The largest batch. The first one has one element, and each has twice as many as the one before, so at most half is read without need."""
 
 
 class Stream(Generic[T]):

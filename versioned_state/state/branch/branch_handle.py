@@ -465,7 +465,7 @@ class BranchHandle:
         """Move to another position, whose branch is at its head already, and update the live values.
 
         Args:
-            dropping: drop uncommitted changes. Otherwise there are none, but for those that were made beside a background call: these stay.
+            dropping: drop uncommitted changes. If not, only changes that were made during a background call may exist; these stay.
         """
         if current_caller() is None:
             self._drop_to(position)

@@ -16,7 +16,7 @@ from pathlib import Path
 from versioned_state.errors import CorruptStoreError
 from versioned_state.storage.local.sqlite_file import Connection
 
-# Of the header: two random numbers, which change whenever SQLite begins the log anew.
+# Of the header: two random numbers, which change whenever SQLite restarts the log.
 _SALTS = slice(16, 24)
 
 
@@ -30,7 +30,7 @@ class LogGuard:
         self._salts = b""
 
     def forget(self) -> None:
-        """Begin anew: the process opens the file, and another may have folded the log in since it was closed."""
+        """Forget the size: the process opens the file again, and another process may have folded the log in."""
         self._size, self._salts = 0, b""
 
     def check(self, connection: Connection) -> None:

@@ -187,7 +187,7 @@ class Tiered(KVStore):
             copied.update(copies)
         if not copied:
             return
-        # A deletion may have come between the read and the copy. Whoever deletes, deletes copies again after the original: so either it
+        # A deletion may have come between the read and the copy. A deletion deletes the copies once more after the original, so either it
         # deletes these, or the originals are gone by now.
         try:
             sizes = self.cold.sizes(copied)

@@ -256,7 +256,7 @@ def _find_stand_in(cls: type, known: dict[bytes, bytes], met: dict[int, tuple[in
 
 
 def _once(of_typed: StandIn, met: dict[int, tuple[int, Any]], *, identities: bool) -> StandIn:
-    """The same for instances that have an identity. A run packs each of them once, since many paths may lead to one instance."""
+    """A ``StandIn`` for instances that have an identity. A run packs each of them once, since many paths may lead to one instance."""
 
     def of_one(value: Any) -> list[Any] | bytes:
         again = met.get(id(value))

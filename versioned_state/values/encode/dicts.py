@@ -47,7 +47,7 @@ def find_dict_runs(encoder: Encoder, value: dict[Any, Any], base: Entries) -> li
 
 
 def edit_dict(encoder: Encoder, value: dict[Any, Any], base: Entries, runs: list[Run]) -> tuple[bytes, Baseline | None]:
-    """The same as ``encode_dict`` for a dict of which only these runs may have changed."""
+    """``encode_dict`` for a dict of which only these runs may have changed."""
     keys, values = list(value), list(value.values())
     same_keys = encoder.fingerprinter.same(base.keys_fingerprint, keys)
     changes: dict[bytes, bytes | None] = {}

@@ -35,7 +35,7 @@ def find_list_runs(encoder: Encoder, value: list[Any], base: Elements) -> list[R
 
 
 def edit_list(encoder: Encoder, value: list[Any], base: Elements, runs: list[Run]) -> tuple[bytes, Baseline]:
-    """The same as ``encode_list`` for a list of which only these runs may have changed."""
+    """``encode_list`` for a list of which only these runs may have changed."""
     replacements = []
     groups = base.groups
     for run, floor in last_first(runs):

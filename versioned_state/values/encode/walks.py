@@ -87,7 +87,7 @@ def _left(value: Any, budget: int, depth: int) -> int:
 
 
 def _left_of_other(value: Any, budget: int, depth: int) -> int:
-    """The same for a value of a type that is not built in, its first byte counted."""
+    """``_left`` for a value of a type that is not built in; its first byte is counted already."""
     if budget < 0 or depth > MAX_DEPTH:
         return budget
     record = _record(value)

@@ -67,7 +67,7 @@ class GcReport:
         kept_bytes, freed_bytes: the stored bytes of those objects, as ``stats`` counts them; None if the store cannot tell the size of a
             value without reading it.
         seconds: how long it took.
-        compacted: by how many bytes the store shrank afterwards; None if ``compact`` was not asked for.
+        compacted: by how many bytes the store shrank afterwards; None without ``compact``.
         dry_run: nothing was deleted.
         finished: False if the time limit came first: the next gc with a time limit goes on.
     """
@@ -110,7 +110,7 @@ def collect(
         compact: rewrite the store afterwards, so that the file shrinks (``Disk``).
         force: begin even if another gc seems to be at work, which then stops, or if the record of gc is damaged.
         time_limit: stop after about this many seconds. The marks are kept in the store, at 25 bytes an object, and the next gc with a time
-            limit goes on from there; it keeps what became garbage meanwhile. A gc without one begins anew.
+            limit goes on from there; it keeps what became garbage meanwhile. A gc without one starts from the beginning.
         progress: called now and then with the number of objects done and their total; the total is None while objects are being marked.
         in_memory: how many addresses to hold in memory before a temporary file is used.
 

@@ -39,7 +39,7 @@ _DELETED_AT_ONCE: Final = 500
 
 
 class KeeperTable:
-    """The keepers at one marking, read page by page as they are asked for.
+    """The keepers at one marking, read page by page as they are needed.
 
     Attributes:
         marking: the number of the marking: ``GcRecord.marking``.
@@ -58,7 +58,7 @@ class KeeperTable:
         self._pages: dict[int, bytes] = {}
 
     def id(self, name: str) -> bytes:
-        """What stands for a ref or a group in the table."""
+        """The id of a ref or a group in the table."""
         return _id_of(self._salt, name)
 
     def find(self, addresses: Iterable[Address]) -> dict[Address, bytes]:

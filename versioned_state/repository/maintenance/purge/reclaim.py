@@ -1,8 +1,8 @@
-"""Reclaiming: branches are erased with the objects that only they lead to, at the cost of those. Layer: repository.
+"""``reclaim``: erases branches with the objects that only they lead to, at the cost of these objects. Layer: repository.
 
-No walk over the other branches: the last gc left the keeper of each object that it marked (``keeper_table``), and whoever moved a ref
-since left its name. So an object of the branches is garbage if the gc saw nobody else lead to it, and no ref that moved since leads to it
-now. The fence makes it safe beside writers, as it does for gc. ``docs/design/026-reclaiming-one-branch.md`` has the proof.
+It does not walk over other branches: the last gc left the keeper of each object that it marked (``keeper_table``), and each ref that moved
+since then left a record. So an object of the branches is garbage if no other ref led to it at the last gc, and no ref that moved since
+leads to it now. The fence makes this safe beside writers, as it does for gc. ``docs/design/026-reclaiming-one-branch.md`` has the proof.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Reclaimed:
 
 
 class _UnknownError(Exception):
-    """The store does not tell at this cost what only the branches lead to."""
+    """The objects that only the branches lead to cannot be found at this cost."""
 
 
 def reclaim(database: Database, patterns: Sequence[str], *, dry_run: bool) -> Reclaimed | None:
@@ -106,7 +106,7 @@ class _Plan:
         self._store = database.store
         self._objects = ObjectStore(uncached(database.store))  # as it is for gc
         table = read_table(self._store)
-        # A record of gc that was lost, and made anew, has let refs move in silence.
+        # If the record of gc was lost and made again, refs may have moved without a record.
         if table is None or record.marking < table.marking:
             raise _UnknownError
         self.table: KeeperTable = table
@@ -167,7 +167,7 @@ class _Plan:
         """Keep the objects that refs which moved since the marking lead to. All other refs lead to what they led to then, or to less.
 
         Args:
-            record: the fence's record, read before: whoever moves a ref from now on changes it.
+            record: the fence's record, read before: any move of a ref from now on changes it.
             commits: whether a commit may be among them.
         """
         refs = self._moved()
@@ -265,7 +265,7 @@ class _Reclaim(Collector):
                 attempt += 1
 
     def _quiet(self, attempt: int) -> GcRecord:
-        """The record as it is now, with nothing published: so whoever moves a ref from now on changes it, whatever was published before."""
+        """The present record, with an empty list of published commits: so any move of a ref from now on changes it."""
         while True:
             record = self.look()
             if not record.published and (attempt < _PATIENCE or record.hold):

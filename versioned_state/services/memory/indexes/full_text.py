@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 VERSION: Final = 1
-"""Raise it if the tables change: files of another version are made anew."""
+"""Raise it if the tables change: files of another version are made again."""
 
 _ATTEMPTS: Final = 3
 

@@ -35,7 +35,7 @@ def head_of(memories: Memories) -> str:
 
 
 def commit_of(memories: Memories, head: str | None) -> Commit | None:
-    """The commit that an index is at, of which ``head`` was kept; None if the index must be made anew."""
+    """The commit that an index is at, of which ``head`` was kept; None if the index must be made again."""
     terms, _, id = (head or "").partition(" ")
     if terms == _TERMS:
         with suppress(LookupError, MissingObjectError):
