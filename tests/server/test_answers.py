@@ -166,9 +166,10 @@ async def test_a_memory_that_is_larger_than_the_room_is_read_in_parts() -> None:
 
 
 class Slow(Wrapper):
-    """A store whose reads take a while, and are counted, once it is told so."""
+    """A store whose reads are counted once it is told so, and take a while."""
 
     objects: int | None = None
+    pause = 0.0
 
     def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
         wanted = list(keys)
@@ -182,7 +183,7 @@ class Slow(Wrapper):
     def _wait(self, count: int) -> None:
         if self.objects is not None:
             self.objects += count
-            time.sleep(0.05)
+            time.sleep(self.pause)
 
 
 @in_event_loop
@@ -194,9 +195,9 @@ async def test_the_read_of_a_large_state_ends_behind_its_504() -> None:
         await running.services.state.save_state("u", {"list": [os.urandom(300).hex() for _ in range(12_000)]}, "list")
         for session in ("keys", "list"):
             running.forget()
-            slow.objects = 0
+            slow.objects, slow.pause = 0, 0.0
             assert await running.services.state.export_state("u", session) is not None
-            needed, slow.objects = slow.objects, 0
+            needed, slow.objects, slow.pause = slow.objects, 0, 0.05
             running.forget()
             assert (await running.client.get(f"/v1/state?session_id={session}")).status_code == 504
             await until(lambda: not running.server.under_way)

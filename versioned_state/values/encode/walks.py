@@ -42,7 +42,10 @@ def footprint(value: Any) -> int:
         elif cls in CONTAINERS:
             total += _CONTAINER_BYTES + _ELEMENT_BYTES * len(part)
             parts = part.values() if cls is dict else part
-            waiting += parts if not _only_scalars(map(type, parts)) else ()
+            if _only_sized(map(type, parts)):
+                total += sum(map(len, parts))
+            elif not _only_scalars(map(type, parts)):
+                waiting += parts
         elif cls not in _SCALARS and (record := _record(part)) is not None:
             waiting.append(record[1])
         elif is_array(part):
