@@ -341,7 +341,7 @@ class Commits(Round):
                 except UNSTORABLE:
                     fields = self._described(fields)
                     cell = self._encode(fields, cls.__name__)
-            now, head = self._pend_event(event_cell(cls, cell))
+            now, head = self._add_pending_event(event_cell(cls, cell))
         return _Kept(cls, fields, now, head)
 
     def _deliver_own(self, kept: _Kept) -> None:
@@ -367,9 +367,9 @@ class Commits(Round):
     def _keep(self, event: Any) -> tuple[int, Commit | None]:
         with ready(self._state._lock):
             self._state._check_open()
-            return self._pend_event(self._encode(event, type(event).__name__))
+            return self._add_pending_event(self._encode(event, type(event).__name__))
 
-    def _pend_event(self, event: bytes) -> tuple[int, Commit]:
+    def _add_pending_event(self, event: bytes) -> tuple[int, Commit]:
         """Keep an event by its cell. Returns its time, and the head."""
         call, handle = self.call, self._handle
         head, pending = handle.position.head, handle.pending

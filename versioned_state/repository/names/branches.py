@@ -153,15 +153,15 @@ class Branches(Refs):
             if self._swap(source, target) if at_once else self._create_and_delete(source, target):
                 return head
 
-    def _farewell(self, source: Ref, target: Ref) -> bytes:
-        # The past of the new name must not be lost, and the log of a record is one list in order of time: so the names swap their pasts.
+    def _rename_entry(self, source: Ref, target: Ref) -> bytes:
+        # The earlier reflog of the new name must not be lost, and a reflog is one list in order of time. So the names swap their reflogs.
         left = source if target.log is None else replace(source, head=None, log=target.log)
         return self._database.log_entry(left, None, action=_rename_to(target.name))
 
     def _swap(self, source: Ref, target: Ref) -> bool:
         """Move the record from one name to another; False if either was moved meanwhile."""
         staging = Staging(self._database.objects)
-        entry = self._farewell(source, target)
+        entry = self._rename_entry(source, target)
         log = staging.add(entry)
 
         def send(_: Move) -> Ref | None:
@@ -177,7 +177,7 @@ class Branches(Refs):
             return False
         while True:
             staging = Staging(objects)
-            log = staging.add(self._farewell(source, target))
+            log = staging.add(self._rename_entry(source, target))
             if move_ref(fence, source, without_head(source, log), staging=staging) is not None:
                 return True
             # Somebody committed to the old name in between.

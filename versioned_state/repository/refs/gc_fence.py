@@ -237,7 +237,7 @@ class GcFence:
                 since = record.sweeps
             after = record if record.owner is None else _published(record, keep, instead_of)
             told = {} if after is record else {GC: _bytes(after)}
-            moved = self._unsaid(expected, puts, record.marking) if record.marking else {}
+            moved = self._unrecorded_moves(expected, puts, record.marking) if record.marking else {}
             said = {moved_key(record.marking, key): b"" for key in moved}
             done = self._store.apply({**expected, GC: record.stored}, {**puts, **told, **said}, deletes, objects=staging.sealed())
             staging.sent()
@@ -268,7 +268,7 @@ class GcFence:
         ready: list[Batch] = []
         for number, each in enumerate(batches):
             if each.since == record.sweeps:
-                moved = self._unsaid(each.expected, each.puts, record.marking) if record.marking else {}
+                moved = self._unrecorded_moves(each.expected, each.puts, record.marking) if record.marking else {}
                 said = {moved_key(record.marking, key): b"" for key in moved}
                 ready.append(Batch({**each.expected, **fence}, {**each.puts, **said}, each.deletes, each.staging.sealed()))
                 sent.append(number)
@@ -284,7 +284,7 @@ class GcFence:
                     self._note_moved(moved)
         return outcomes
 
-    def _unsaid(self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], marking: int) -> dict[str, int]:
+    def _unrecorded_moves(self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], marking: int) -> dict[str, int]:
         """The refs that a batch moves and that may not yet have a record that they moved since the marking."""
         # A ref that is created may have been erased before, and what was said of it with it.
         keys = (key for key in puts if key.startswith(REFS))

@@ -320,7 +320,7 @@ class Transactions:
             if not failed:
                 raise TransactionError("this transaction was rolled back with one that encloses it", remains=_ROLLED_BACK)
         elif transaction.doomed or self._innermost_within(transaction) is not transaction:
-            self._doom(transaction)
+            self._roll_back_all(transaction)
             if not failed:
                 raise TransactionError(
                     "transactions were left in the wrong order",
@@ -366,7 +366,7 @@ class Transactions:
             self._handle.hooks.roll_back(transaction.saved, to_head=self._handle.commits_made != transaction.commits_made)
         self.forget(transaction)
 
-    def _doom(self, left: OpenTransaction) -> None:
+    def _roll_back_all(self, left: OpenTransaction) -> None:
         """Roll back everything since the outermost transaction began, now and at the end of each other block."""
         savepoint = self.open[0].savepoint
         for transaction in self.open:

@@ -80,7 +80,7 @@ class Link(psycopg.Connection[TupleRow]):
     """A connection that waits at most ``patience`` seconds for a silent server."""
 
     patience: float
-    home: _Home
+    home: _ProcessLinks
     given_back: float
 
     # Set right before the message that may commit. If the connection is lost earlier, nothing was committed.
@@ -123,7 +123,7 @@ class _ByteArrayDumper(Dumper):
         return obj.binary()
 
 
-class _Home:
+class _ProcessLinks:
     """The connections of one process."""
 
     def __init__(self, limit: int) -> None:
@@ -151,7 +151,7 @@ class Connections:
         options.setdefault("fallback_application_name", "versioned-state")
         self._options = options
         self._limit = limit
-        self._home = _Home(limit)
+        self._home = _ProcessLinks(limit)
         self._closed = False
 
     def read(self, work: Callable[[Link], T]) -> T:
@@ -219,7 +219,7 @@ class Connections:
         home = self._home
         if home.pid != os.getpid():
             _inherited.append(home)
-            home = self._home = _Home(self._limit)
+            home = self._home = _ProcessLinks(self._limit)
         if not home.places.acquire(timeout=self.timeout):
             raise StoreBusyError(f"{self.name}: all {self._limit} connections are in use", remains="nothing was written")
         try:
@@ -230,7 +230,7 @@ class Connections:
         link.deciding = False
         return link
 
-    def _idle_or_new(self, home: _Home) -> Link:
+    def _idle_or_new(self, home: _ProcessLinks) -> Link:
         while home.idle:
             try:
                 link = home.idle.pop()
@@ -261,7 +261,7 @@ class Connections:
         if self._closed:
             self._close_idle(home)
 
-    def _close_idle(self, home: _Home) -> None:
+    def _close_idle(self, home: _ProcessLinks) -> None:
         if home.pid != os.getpid():
             _inherited.append(home)
             return

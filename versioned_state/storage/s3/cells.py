@@ -168,7 +168,7 @@ class Cells:
                     return found
                 if (found and found.etag) == (base and base.etag):
                     continue  # refused because of a write that failed in the end
-                if lost and not _tells(found, base):
+                if lost and not _proves_not_done(found, base):
                     raise UnknownOutcomeError(
                         f"{self._client.place}: too many others have written to {key!r} to tell whether a write was done"
                     )
@@ -249,7 +249,7 @@ class Cells:
                     self._seen.popitem(last=False)
 
 
-def _tells(found: Seen | None, base: Seen | None) -> bool:
+def _proves_not_done(found: Seen | None, base: Seen | None) -> bool:
     """Whether ``found`` proves that a write over ``base`` was not done, given that ``found`` does not remember it."""
     return found is not None and (found.cell.remembers_all or (base is not None and found.cell.remembers(base.cell.write)))
 

@@ -150,7 +150,7 @@ def _fraction(source: Source, total: int | None) -> Callable[[int], float | None
 # Progress and results
 
 
-class _Told:
+class _CommitCounter:
     """Counts commits, and updates the progress bar every few of them."""
 
     def __init__(self, show: Callable[[int], None] | None = None, stop: Callable[[], None] | None = None) -> None:
@@ -165,11 +165,11 @@ class _Told:
 
 
 @contextmanager
-def _progress(output: Output, plan: _Plan) -> Iterator[_Told]:
+def _progress(output: Output, plan: _Plan) -> Iterator[_CommitCounter]:
     """A progress bar on stderr if that is a terminal. It is erased at the end."""
     console = output.console(stderr=True)
     if not console.is_terminal or console.is_dumb_terminal:
-        yield _Told()
+        yield _CommitCounter()
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -187,7 +187,7 @@ def _progress(output: Output, plan: _Plan) -> Iterator[_Told]:
             fraction = plan.fraction(commits)
             progress.update(task, total=None if fraction is None else 1.0, completed=fraction or 0.0, commits=commits)
 
-        yield _Told(show, progress.stop)
+        yield _CommitCounter(show, progress.stop)
 
 
 def _say_done(settings: Settings, writer: Writer, seconds: float) -> None:
