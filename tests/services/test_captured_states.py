@@ -5,14 +5,14 @@ from __future__ import annotations
 from asyncio import ensure_future, gather, sleep
 from collections.abc import Callable
 from copy import deepcopy
-from threading import Event
+from threading import Event, Lock
 from typing import Any
 
 import pytest
 
 from tests.support.event_loop import in_event_loop
 from versioned_state import Memory, Repository
-from versioned_state.errors import LimitExceededError
+from versioned_state.errors import LimitExceededError, UnserializableValueError
 from versioned_state.services.agent_state import InMemoryStateService
 from versioned_state.services.agent_state.capturing import captured, is_long
 from versioned_state.services.agent_state.writer import Session, SessionHandle
@@ -91,6 +91,27 @@ async def test_a_state_is_saved_as_it_is_at_the_call_however_long_it_is(change: 
         assert await service.export_state("u", None, 3) == expected
         assert await service.export_state("u") == {"n": 4}
         assert service.repository.fsck().ok
+
+
+@in_event_loop
+async def test_instances_are_saved_as_they_are_at_the_call_if_no_handle_knows_the_session_or_it_is_busy() -> None:
+    async with InMemoryStateService(threads=1) as service:
+        note, lock = Note("a"), Lock()
+        state: dict[str, Any] = {"note": note, "two": [note, note], "deep": ({"in": [note]}, {1}), "n": None}
+        saves = []
+        for number in range(3):
+            note.text = f"{number}"
+            saves.append(ensure_future(service.save_state("u", state)))
+            await sleep(0)
+        note.text = "late"
+        assert await gather(*saves) == [1, 2, 3]
+        for number in range(3):
+            then = Note(f"{number}")
+            found = await service.export_state("u", None, number + 1)
+            assert found == {"note": then, "two": [then, then], "deep": ({"in": [then]}, {1}), "n": None}
+            assert found["two"][0] is found["two"][1]
+        with pytest.raises(UnserializableValueError, match=r"bad\[1\]"):
+            await service.save_state("v", {"bad": [1, lock]})
 
 
 @pytest.mark.parametrize("change", ["a list that grows", "a text that is replaced"])

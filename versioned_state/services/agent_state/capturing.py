@@ -1,13 +1,14 @@
-"""``is_long`` and ``captured``: large new values are captured on the event loop, and encoded on a worker. Layer: services.
+"""Values as they are at a call, captured on the event loop for a worker to encode. Layer: services.
 
 Capturing a text costs nothing, and capturing lists and dicts about half as much as encoding them.
 """
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any, Final
 
-from versioned_state.agents.modules.containers import ATOMS
+from versioned_state.agents.modules.containers import ATOMS, copied
 
 _TEXT: Final = 1 << 18
 _PARTS: Final = 1 << 13
@@ -39,6 +40,20 @@ def captured(value: Any) -> Any:
         return _copy(value)
     except (_NotPlainError, RecursionError):
         return None
+
+
+def captured_whole(value: Any) -> Any:
+    """``captured`` for any value. Only an instance whose type cannot be copied stays the same one.
+
+    Raises ``LimitExceededError`` if the value is nested too deeply.
+    """
+    twin = value if type(value) in ATOMS else captured(value)
+    if twin is not None or value is None:
+        return twin
+    try:
+        return deepcopy(value)  # in one call, so that an instance at two places stays one
+    except Exception:  # noqa: BLE001 - code of the value's own types; encoding it gives the error its path
+        return copied(value)
 
 
 def _copy(value: Any) -> Any:
