@@ -108,6 +108,7 @@ def test_keys_with_a_prefix_read_no_others():
         ("keys budget.limit", ["budget.limit is a single value", "vstate get budget.limit"]),
         ("show 00f", ["unknown revision '00f'", "an abbreviated id needs 4 digits or more"]),
         ("-b nothere log", ["there is no branch 'nothere'"]),
+        ("-b v1 log", ["v1 is a tag, not a branch", "vstate switch -c NAME v1"]),
         ("-b mian show HEAD~1", ["there is no branch 'mian'", "did you mean main?"]),
     ],
 )

@@ -23,7 +23,7 @@ from tests.support.services.served import ALICE
 from tests.support.services.zygote import Forked, Zygote
 from versioned_state import Memory
 from versioned_state.server.app import Server
-from versioned_state.server.limits import Limits
+from versioned_state.server.limits import Limits, Share
 from versioned_state.server.run import services_over
 from versioned_state.server.tokens import Grant, Tokens
 from versioned_state.services.schemas.session import Session
@@ -106,6 +106,25 @@ async def test_an_answer_has_its_room_until_its_client_has_read_it() -> None:
         assert server.answers.free == ROOM
         assert (await running.client.get("/v1/state?session_id=a")).json() == state
         assert server.answers.free == ROOM
+
+
+@in_event_loop
+async def test_a_write_whose_answer_has_no_room_is_refused_before_it_is_done() -> None:
+    async with Running() as running:
+        client, services, others = running.client, running.services, Share(running.server.answers)
+        others.take(ROOM)
+        assert (await client.post("/v1/state", json={"a": 1})).status_code == 503
+        for path in ("session", "sessions"):
+            assert (await client.post(f"/v1/history/{path}?session_id=s")).status_code == 503
+        assert await services.state.list_rounds("u") == []
+        assert await services.history.list_sessions("u") == []
+        others.keep(ROOM - 2_000)
+        assert (await client.post("/v1/state", json={"a": 1})).json() == {"round_id": 1}
+        assert (await client.post("/v1/history/sessions?session_id=s")).json()["id"] == "s"
+        others.take(ROOM)
+        assert (await client.post("/v1/history/messages?session_id=s", json={"role": "user", "content": []})).status_code == 204
+        others.free()
+        assert running.server.answers.free == ROOM
 
 
 @pytest.mark.parametrize("way", ["cancelled", "not found", "not acceptable"])

@@ -70,6 +70,11 @@ AGE_HEADER: Final = "idempotency-age"
 
 _OPEN: Final = frozenset({"/health", "/openapi.json"})
 
+_LEAST_ANSWER: Final = 1024
+"""Bytes of the answer to a write, apart from the names in it: the number of a round, or a session without messages."""
+_BYTES_OF_A_NAME: Final = 12
+"""Bytes that a character of a name takes at most: six in JSON, as the two halves of a character may be escaped."""
+
 
 @dataclass
 class Server:
@@ -167,6 +172,10 @@ class Server:
                 raise absent() from None
             raise
         room: Share = request.scope["versioned_state.room"]
+        if operation.scope == "write" and operation.result is not None:
+            # Before the write: an answer that found no room afterwards would say that nothing was changed.
+            names = len(call.user_id) + len(call.session_id or "")
+            room.take(min(_LEAST_ANSWER + _BYTES_OF_A_NAME * names, self.answers.size))
         value = await self._call(operation, call, request, body.share, room)
         write = partial(answer, value, accepted)
         answered = await off_loop(write) if is_large(value) else write()
@@ -217,9 +226,13 @@ async def _run(operation: Operation, call: Call, request: exactly_once.Request |
     if operation.scope == "read":
         set_deadline(seconds)
 
+    spent = 0
+
     def spend(size: int) -> None:
+        nonlocal spent
         check_deadline()
-        room.add(size)
+        spent += size
+        room.take(spent)
 
     if operation.result is not None:
         set_spend(spend)

@@ -106,6 +106,9 @@ def _other_kind(repository: Repository, name: str) -> StateError:
 
 
 def _no_branch(repository: Repository, branch: str) -> StateError:
+    if branch in repository.tags:
+        hint = f"vstate switch -c NAME {quote(branch)} begins a branch there"
+        return StateError(f"{branch} is a tag, not a branch", remains="nothing was changed", hint=hint)
     near = _similar(repository, branch)
     if repository.database.ref("branch", branch).stored is not None:
         hint = f"vstate branch {quote(branch)} {quote(branch + '@{1}')} brings it back, vstate switch chooses another one"
