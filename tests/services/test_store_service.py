@@ -203,7 +203,7 @@ async def test_a_store_that_hangs_is_not_healthy(monkeypatch: pytest.MonkeyPatch
         assert not await service.health()
         assert not await service.health()
         gate.open.set()
-        await until(lambda: not service._probe._open)  # type: ignore[union-attr]
+        await until(lambda: not service._probe._waiting)  # type: ignore[union-attr]
         assert await service.health()
 
 
