@@ -12,9 +12,10 @@ import pytest
 
 from tests.support.event_loop import in_event_loop
 from versioned_state import Memory, Repository
+from versioned_state.agents.modules.containers import captured
 from versioned_state.errors import LimitExceededError, UnserializableValueError
 from versioned_state.services.agent_state import InMemoryStateService
-from versioned_state.services.agent_state.capturing import captured, is_long
+from versioned_state.services.agent_state.capturing import is_long
 from versioned_state.services.agent_state.writer import Session, SessionHandle
 
 LONG = 9_000

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -28,6 +29,11 @@ from versioned_state.errors import (
     UnserializableValueError,
 )
 from versioned_state.storage import Counting, Faulty, InjectedCrash, Memory as Store
+
+
+@dataclass
+class Note:
+    lines: list[Any]
 
 
 def messages(count: int) -> list[dict[str, Any]]:
@@ -180,6 +186,20 @@ async def test_a_module_may_change_right_after_a_load_or_during_a_save():
     memory.content[0].append(2)
     with session.state("one") as state:
         assert state["memory"] == {"content": [[1]]}
+
+
+@in_event_loop
+async def test_an_instance_may_change_during_a_save():
+    session, memory = VersionedSession(), Memory()
+    memory.register_state("content", lambda content: content, lambda content: content)
+    for number in range(2):
+        memory.content = [Note([number])]
+        save = asyncio.ensure_future(session.save_session_state("one", memory=memory))
+        await asyncio.sleep(0)
+        memory.content[0].lines.append("later")
+        await save
+        with session.state("one") as state:
+            assert state["memory"] == {"content": [Note([number])]}
 
 
 # Saves beside others

@@ -1,4 +1,4 @@
-"""Copies of values that share no container with the original. Layer: agents."""
+"""Copies of values: of their containers, or of everything in them that may change. Layer: agents."""
 
 from __future__ import annotations
 
@@ -66,3 +66,46 @@ def _copied_otherwise(value: Any) -> Any:
 
 def _is(a: object, b: object) -> bool:
     return a is b
+
+
+class _NotPlainError(Exception):
+    """A part of a value may be changed by others, and cannot be copied here."""
+
+
+def captured(value: Any) -> Any:
+    """A value as it is now, which nobody else can change; None if it is not made of exact lists, dicts and immutable values alone."""
+    try:
+        return _captured(value)
+    except (_NotPlainError, RecursionError):
+        return None
+
+
+def captured_whole(value: Any) -> Any:
+    """``captured`` for any value. Only an instance whose type cannot be copied stays the same one.
+
+    Raises ``LimitExceededError`` if the value is nested too deeply.
+    """
+    twin = value if type(value) in ATOMS else captured(value)
+    if twin is not None or value is None:
+        return twin
+    try:
+        return copy.deepcopy(value)  # in one call, so that an instance at two places stays one
+    except Exception:  # noqa: BLE001 - code of the value's own types; encoding it gives the error its path
+        return copied(value)
+
+
+def _captured(value: Any) -> Any:
+    cls = type(value)
+    if cls in ATOMS:
+        return value
+    if cls is dict:
+        if not ATOMS.issuperset(map(type, value)):
+            raise _NotPlainError
+        twin = value.copy()
+        for key, each in twin.items():
+            if type(each) not in ATOMS:
+                twin[key] = _captured(each)
+        return twin
+    if cls is list:
+        return [each if type(each) in ATOMS else _captured(each) for each in value]
+    raise _NotPlainError

@@ -64,7 +64,7 @@ class JSONSession(SessionBase):
         session, user = self._ids(session_id, user_id)
         check_modules(state_modules_mapping)
         # As JSON at once: the states share containers with the modules, which may change as soon as this waits.
-        data = _to_json({name: state_by_kind(module, copying=False) for name, module in state_modules_mapping.items()})
+        data = _to_json({name: state_by_kind(module) for name, module in state_modules_mapping.items()})
         path = self._path(session, user)
         try:
             await _files.write(_place(path), data)

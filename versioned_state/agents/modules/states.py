@@ -88,8 +88,8 @@ def _state_by_override(module: Any, path: set[int], *, copying: bool) -> Any:
         _ANCESTORS.reset(token)
 
 
-def state_by_kind(module: Any, *, copying: bool) -> Any:
-    """The state of a module, ours or agentscope's, as its class gives it; see ``state_of``."""
+def state_by_kind(module: Any) -> Any:
+    """The state of a module, ours or agentscope's, as its class gives it. It shares containers with the module; see ``state_of``."""
     if overrides(type(module), "state_dict"):
-        return _state_by_override(module, set(_ANCESTORS.get()), copying=copying)
-    return state_of(module, copying=copying)
+        return _state_by_override(module, set(_ANCESTORS.get()), copying=False)
+    return state_of(module, copying=False)

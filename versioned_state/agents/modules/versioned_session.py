@@ -15,6 +15,7 @@ from functools import partial
 from os import urandom
 from typing import Any, Final
 
+from versioned_state.agents.modules.containers import captured_whole
 from versioned_state.agents.modules.loading import load_states
 from versioned_state.agents.modules.module import StateModule
 from versioned_state.agents.modules.seen import Seen
@@ -112,7 +113,7 @@ class VersionedSession(SessionBase):
         session, user = check_ids(session_id, user_id)
         check_modules(state_modules_mapping)
         branch = self.branch(session, user)
-        saved = [_Saved(name, module, state_by_kind(module, copying=True)) for name, module in state_modules_mapping.items()]
+        saved = [_Saved(name, module, captured_whole(state_by_kind(module))) for name, module in state_modules_mapping.items()]
         async with _turns.turn((id(self.repository), branch)):
             return await off_loop(partial(self._save, branch, saved, {"session_id": session, "user_id": user}))
 

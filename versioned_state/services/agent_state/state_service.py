@@ -10,6 +10,7 @@ from datetime import timedelta
 from functools import lru_cache
 from typing import Any, Final, TypeVar
 
+from versioned_state.agents.modules.containers import captured_whole
 from versioned_state.errors import (
     InvalidArgumentError,
     QuotaExceededError,
@@ -21,7 +22,6 @@ from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.repository import Repository
 from versioned_state.services import users
 from versioned_state.services.agent_state import saving
-from versioned_state.services.agent_state.capturing import captured_whole
 from versioned_state.services.agent_state.reading import commit_of, content_of, rounds_at
 from versioned_state.services.agent_state.rounds import NO_ROUNDS, check_number
 from versioned_state.services.agent_state.session_saves import AskedSave, Limits, SessionSaves, encoded

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from threading import local
 from typing import Any, Final
 
+from versioned_state.agents.modules.containers import captured
 from versioned_state.errors import BranchMovedError, QuotaExceededError, StateError, UnknownRevisionError, UnserializableValueError
 from versioned_state.objects.address import Address
 from versioned_state.objects.store import ObjectStore, Staging
@@ -25,7 +26,7 @@ from versioned_state.repository.database import Publication
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.refs.ref import Ref
-from versioned_state.services.agent_state.capturing import captured, is_long
+from versioned_state.services.agent_state.capturing import is_long
 from versioned_state.services.agent_state.reading import has_files
 from versioned_state.services.agent_state.rounds import LARGEST, NO_ROUNDS, Rounds, rounds_of
 from versioned_state.services.calls.heads import is_over
