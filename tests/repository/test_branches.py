@@ -294,6 +294,10 @@ def test_what_was_deleted_under_the_new_name_is_kept_under_the_old_one(repositor
     assert moves(repository, "gone") == past
     assert moves(repository, "side")[:3] == [("rename to gone", None), ("delete", None), ("commit", "g0")]
     assert repository.commit("side@{2}").message == "g0"
+    for look_up in (repository.commit, repository.branches.__getitem__):
+        with pytest.raises(UnknownRevisionError, match="deleted") as caught:
+            look_up("side")
+        assert (caught.value.deleted, "brings it back" in caught.value.hint) == ("", False), "side@{1} is no commit"
     repository.gc()
     assert repository.commit("side@{2}").message == "g0"
     assert repository.fsck().ok

@@ -390,13 +390,12 @@ class Versioned(BranchOperations):
             RefExistsError: the branch exists.
             BranchMovedError: the branch was moved away from the head of this state, and gc collected that. Nothing was changed.
         """
-        target = self._resolve(at)
         ttl = self._handle.ttl if ttl_seconds is None else as_ttl(ttl_seconds)
         shape = {} if self._shape is None else self._shape.options
         state = Versioned(self.repository, branch=branch, author=self.author, **shape)  # first: once there is a branch, nothing can fail
         state._handle.ttl = ttl
         try:
-            state._handle.begin(target, origin=self.branch)
+            state._handle.begin(self._resolve(at), origin=self.branch)
         except MissingObjectError as error:
             moving.raise_if_moved(self._handle, error)
             raise

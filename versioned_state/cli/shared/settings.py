@@ -109,8 +109,10 @@ def _no_branch(repository: Repository, branch: str) -> StateError:
     if branch in repository.tags:
         hint = f"vstate switch -c NAME {quote(branch)} begins a branch there"
         return StateError(f"{branch} is a tag, not a branch", remains="nothing was changed", hint=hint)
-    near = _similar(repository, branch)
-    if repository.database.ref("branch", branch).stored is not None:
+    from versioned_state.repository.names.resolve import comes_back
+
+    near, ref = _similar(repository, branch), repository.database.ref("branch", branch)
+    if ref.stored is not None and comes_back(repository.database, ref):
         hint = f"vstate branch {quote(branch)} {quote(branch + '@{1}')} brings it back, vstate switch chooses another one"
     elif near:
         hint = f"did you mean {', '.join(near)}? vstate switch chooses a branch"

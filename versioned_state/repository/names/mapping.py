@@ -21,7 +21,7 @@ from versioned_state.errors import (
 from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.keys import RefKind
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.names.resolve import resolve
+from versioned_state.repository.names.resolve import comes_back, resolve
 from versioned_state.repository.names.syntax import parse_revision
 from versioned_state.repository.refs.ref import Ref, after_move, check_name, iter_refs
 from versioned_state.repository.refs.reflog import read_entry as read_log_entry
@@ -112,7 +112,8 @@ class Refs(Mapping[str, Commit]):
         if ref.head is None:
             gone = ref.stored is not None
             reason = f"there is no such {self._kind}" + ("; it was deleted" if gone else "")
-            raise UnknownRevisionError(ref.name, reason=reason, deleted=self._kind if gone else "")
+            deleted = self._kind if gone and comes_back(self._database, ref) else ""
+            raise UnknownRevisionError(ref.name, reason=reason, deleted=deleted)
 
     @staticmethod
     def _head(ref: Ref) -> Address:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from versioned_state.errors import AmbiguousRevisionError, InvalidArgumentError, UnknownRevisionError
+from versioned_state.errors import AmbiguousRevisionError, InvalidArgumentError, MissingObjectError, UnknownRevisionError
 from versioned_state.objects.address import HEX_SIZE, Address
 from versioned_state.objects.keys import RECENT, RefKind, read_index_key
 from versioned_state.repository.history import graph
@@ -19,6 +19,7 @@ from versioned_state.repository.refs.ref import has_surrogate, iter_refs
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
+    from versioned_state.repository.refs.ref import Ref
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _MIN_DIGITS: Final = 4
@@ -144,10 +145,24 @@ def _by_prefix(database: Database, rev: str, prefix: str) -> Commit:
             return found[0]
         if found:
             raise AmbiguousRevisionError(rev, [commit.short for commit in found[:_MOST_SHOWN]])
-    gone = next((kind for kind in _KINDS if database.ref(kind, prefix).stored is not None), "")
-    reason = f"the {gone} {prefix!r} was deleted" if gone else ""
+    gone = next((ref for kind in _KINDS if (ref := database.ref(kind, prefix)).stored is not None), None)
+    reason = f"the {gone.kind} {prefix!r} was deleted" if gone is not None else ""
     # The way back that the error shows is that of a name, without steps.
-    raise UnknownRevisionError(rev, near=_near(database, prefix), reason=reason, deleted=gone if rev == prefix else "")
+    deleted = gone.kind if gone is not None and rev == prefix and comes_back(database, gone) else ""
+    raise UnknownRevisionError(rev, near=_near(database, prefix), reason=reason, deleted=deleted)
+
+
+def comes_back(database: Database, deleted: Ref) -> bool:
+    """Whether ``name@{1}`` is the commit that a deleted ref pointed to.
+
+    It is not if the ref was renamed to a name with an earlier reflog, as the names have swapped their reflogs then; nor if entries of the
+    reflog have expired. Cost: a few reads.
+    """
+    try:
+        position = database.reflog(deleted).at(1)
+    except MissingObjectError:
+        return False  # purge or gc erased the commit
+    return position is not None and position.commit is not None
 
 
 def _commits_by_prefix(database: Database, prefix: str) -> list[Commit]:
