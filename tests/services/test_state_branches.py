@@ -76,7 +76,7 @@ async def test_a_commit_by_hand_belongs_to_the_round_on_which_it_stands() -> Non
         assert await service.export_state("u", None, 1) == {"n": 1}
 
 
-@pytest.mark.parametrize("way", ["commit", "refresh", "transaction", "commit_together"])
+@pytest.mark.parametrize("way", ["commit", "replace", "refresh", "transaction", "commit_together", "replace together"])
 @in_event_loop
 async def test_a_session_that_is_saved_beside_a_handle_keeps_its_rounds(way: str) -> None:
     async with InMemoryStateService() as service:
@@ -88,15 +88,15 @@ async def test_a_session_that_is_saved_beside_a_handle_keeps_its_rounds(way: str
             await service.save_state("u", {"n": 2})
             if way == "refresh":
                 state.refresh()
-            elif way == "commit_together":
-                service.repository.commit_together([state])
-            elif way == "commit":
-                state.commit()
+            elif way.endswith("together"):
+                service.repository.commit_together([state], on_moved="replace" if way.startswith("replace") else "merge")
+            elif way in {"commit", "replace"}:
+                state.commit(on_moved="replace" if way == "replace" else "merge")
             else:
                 with state.transaction():
                     state["more"] = "by hand"
             assert await service.list_rounds("u") == [1, 2]
-            assert (await service.export_state("u", None, 2) or {})["n"] == 2
+            assert (await service.export_state("u", None, 2) or {})["n"] == (1 if way.startswith("replace") else 2)
             assert await service.save_state("u", {"n": 3}) == 3
             state.refresh()
             state.undo()

@@ -9,8 +9,10 @@ from versioned_state.errors import MergeConflictError, UnserializableValueError
 from versioned_state.repository.merging.policies import Policies, read_policies
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.worktree.entries import Staged
+from versioned_state.values.keys import OF_A_LINE
+from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes
-from versioned_state.values.trees.tree import Tree
+from versioned_state.values.trees.tree import Tree, find
 
 if TYPE_CHECKING:
     from versioned_state.state.branch.branch_handle import BranchHandle
@@ -56,6 +58,14 @@ def merge_roots(
     staged.replaced.clear()
     staged.replaced.update(merged.replaced)
     return merged.tree
+
+
+def replacing_root(staged: Staged, ours: Tree, theirs: Tree) -> Tree:
+    """Our root for a commit on theirs, which replaces their content. The keys that name places on the line of the branch stay theirs."""
+    nodes = Nodes(staged.staging, staging=staged.staging)
+    cells = {key: (find(nodes, ours, key), find(nodes, theirs, key)) for key in OF_A_LINE}
+    changes = {key: cell for key, (before, cell) in cells.items() if before != cell}
+    return edit_map(nodes, ours, changes) if changes else ours
 
 
 class LateMerge:

@@ -32,7 +32,7 @@ from versioned_state.repository.refs.reflog import Position
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, check_meta
 from versioned_state.state.branch.in_doubt import GIVEN_UP
-from versioned_state.state.branch.merging import merge_roots
+from versioned_state.state.branch.merging import merge_roots, replacing_root
 from versioned_state.state.branch.moving import move_branch
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summarize
@@ -151,6 +151,8 @@ def _stage_and_commit(
     author = handle.author if options.author is None else options.author
 
     def write(tree: Tree, parent: Commit) -> Commit:
+        if options.on_moved is OnMoved.REPLACE and parent != handle.head:
+            tree = replacing_root(staged, tree, parent.tree)
         if handle.migrator is None and not hooks.all:
             write_commit = handle.repository.database.write_commit
             return write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta, tag=options.tag)

@@ -37,7 +37,7 @@ from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions
 from versioned_state.state.branch.in_doubt import CommitInDoubt, find_commit
-from versioned_state.state.branch.merging import merge_roots
+from versioned_state.state.branch.merging import merge_roots, replacing_root
 from versioned_state.state.branch.operations import Description, write_on
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summarize
@@ -267,6 +267,8 @@ def _follow(part: _Part, options: CommitOptions, resolving: Resolving) -> None:
     part.parent = found
     if options.on_moved is options.on_moved.MERGE:
         part.tree = merge_roots(handle, part.staged, handle.root_of(handle.head), part.ours, handle.root_of(found), resolving)
+    else:
+        part.tree = replacing_root(part.staged, part.ours, found.tree)
 
 
 def _adopt(parts: Sequence[_Part], needed: Sequence[_Part], moved: Sequence[Ref]) -> None:
