@@ -240,20 +240,6 @@ def test_a_handle_goes_on_after_a_purge(own):
     )
 
 
-def test_a_fork_of_a_pruned_head_that_was_erased_says_so_too():
-    state = Versioned()
-    for n in range(3):
-        state["n"], state["secret"] = n, n * 2
-        state.commit()
-    state.repository.prune(keep_last=1, expire=NOW)
-    Repository(state.repository.store).purge("secret")
-    with pytest.raises(BranchMovedError):
-        state.fork("side")
-    assert list(state.repository.branches) == ["main"]
-    state.refresh()
-    assert dict(state.fork("side")) == {"n": 2}
-
-
 @pytest.mark.parametrize("call", [lambda state: list(state.log()), lambda state: state.blame("a")])
 def test_after_a_purge_the_error_of_an_old_commit_says_that_refresh_leads_on(call):
     state = Versioned()
