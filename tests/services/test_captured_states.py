@@ -17,6 +17,7 @@ from versioned_state.errors import LimitExceededError, UnserializableValueError
 from versioned_state.services.agent_state import InMemoryStateService
 from versioned_state.services.agent_state.capturing import is_long
 from versioned_state.services.agent_state.writer import Session, SessionHandle
+from versioned_state.services.session_history import SessionHistoryService
 
 LONG = 9_000
 
@@ -113,6 +114,19 @@ async def test_instances_are_saved_as_they_are_at_the_call_if_no_handle_knows_th
             assert found["two"][0] is found["two"][1]
         with pytest.raises(UnserializableValueError, match=r"bad\[1\]"):
             await service.save_state("v", {"bad": [1, lock]})
+
+
+@in_event_loop
+async def test_instances_in_a_message_are_stored_as_they_are_at_the_call() -> None:
+    async with SessionHistoryService.over(Memory()) as service:
+        session = await service.create_session("u", "s")
+        note = Note("a")
+        call = ensure_future(service.append_message(session, {"role": "user", "content": [], "metadata": {"in": [note]}, "more": note}))
+        await sleep(0)
+        note.text = "late"
+        await call
+        found = (await service.get_session("u", "s")).messages[0].model_dump()  # type: ignore[union-attr]
+        assert (found["metadata"], found["more"]) == ({"in": [Note("a")]}, Note("a"))
 
 
 @pytest.mark.parametrize("change", ["a list that grows", "a text that is replaced"])

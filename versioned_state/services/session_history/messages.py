@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ValidationError
 
-from versioned_state.agents.modules.containers import ATOMS, copied
+from versioned_state.agents.modules.containers import ATOMS, captured_whole
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.services.schemas.agent_schemas import Content, Error, Message
 
@@ -73,7 +73,7 @@ def data_of(model: BaseModel) -> dict[str, Any]:
             data[name] = _value(values.get(name))
     if model.__pydantic_extra__:
         for name, value in model.__pydantic_extra__.items():
-            data[name] = copied(value)
+            data[name] = captured_whole(value)
     return data
 
 
@@ -84,7 +84,7 @@ def _value(value: Any) -> Any:
         return data_of(value)
     if type(value) is list:
         return [_value(each) for each in value]
-    return copied(value)
+    return captured_whole(value)
 
 
 @cache
