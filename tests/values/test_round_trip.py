@@ -191,6 +191,24 @@ def test_a_record_that_was_read_can_be_changed_in_place(path, wrap):
     assert exact(again.checkout("HEAD")["x"]) == exact(again["x"]) != exact(state["x"])
 
 
+@pytest.mark.parametrize(
+    "record",
+    [np.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")])[0], np.zeros(1, np.dtype([("a", "i1"), ("b", "i8")], align=True))[0]],
+    ids=["np.record", "aligned"],
+)
+def test_a_record_that_is_pickled_can_be_changed_in_place_too(record):
+    state = Versioned()
+    state["x"] = [record]
+    state.commit()
+    again = Versioned(state.repository)
+    assert not again.status()
+    again["x"][0]["a"] = 7
+    assert len(again.status()) == 1
+    again.commit()
+    back = again.checkout("HEAD")["x"][0]
+    assert (type(back), back.dtype, back["a"]) == (type(record), record.dtype, 7)
+
+
 @pytest.mark.parametrize("value", [range(2**1100), range(-(10**5000), 10**5000, 7), Fraction(1, 10**5000)])
 def test_large_ints_in_other_values(value):
     state = Versioned()

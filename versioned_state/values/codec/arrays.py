@@ -29,6 +29,12 @@ def is_scalar(value: Any) -> bool:
     return numpy is not None and isinstance(value, numpy.generic) and type(value).__module__ == "numpy"
 
 
+def is_record(value: Any) -> bool:
+    """Whether a value is a scalar with fields, of any class of records."""
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.void) and value.dtype.fields is not None
+
+
 def is_data(value: Any) -> bool:
     """Whether a value is numpy's own and holds no Python objects: an array, a scalar or a dtype."""
     numpy = sys.modules.get("numpy")

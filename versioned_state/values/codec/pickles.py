@@ -6,6 +6,7 @@ Unpickling runs code chosen by the writer of the bytes. ``PicklePolicy`` decides
 from __future__ import annotations
 
 import io
+import operator
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any, Literal
 from blake3 import blake3
 
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError
+from versioned_state.values.codec import arrays
 from versioned_state.values.codec.exceptions import reduce_exception
 
 PickleMode = Literal["own", "allow", "refuse"]
@@ -167,6 +169,9 @@ def _pickler_class() -> Any:
             if isinstance(value, memoryview):
                 # cloudpickle would store bytes, whose type, format and shape are others.
                 raise TypeError("cannot pickle a memoryview; store bytes(view), or what it is a view of")
+            if arrays.is_record(value):
+                # numpy's own way gives back a record that drops what is assigned to its fields.
+                return operator.getitem, (value.reshape(1), 0)
             reduced = reduce_exception(value)
             return super().reducer_override(value) if reduced is NotImplemented else reduced
 
