@@ -51,6 +51,23 @@ def test_long_values_are_told_by_a_glance() -> None:
     assert not any(map(is_long, ["x" * 1000, [0] * 1000, {"a": {"b": [0] * 1000}}, {}, [], 1, Note("a")]))
     assert is_long([0] * 2 * LONG, LONG)
     assert not is_long([0] * (LONG + 1000), LONG)
+    assert is_long({n: {"in": dict.fromkeys(range(90))} for n in range(100)})
+
+
+@in_event_loop
+async def test_a_dict_that_contains_itself_or_is_too_deep_is_saved_or_refused_whether_the_session_is_known_or_not() -> None:
+    endless: dict[str, Any] = {"n": 1}
+    endless.update(a=endless, b=endless)
+    deep: dict[str, Any] = {}
+    for _ in range(5000):
+        deep = {"in": deep}
+    async with InMemoryStateService() as service:
+        for number in range(1, 4):
+            assert await service.save_state("u", {"endless": endless}) == number
+            found = (await service.export_state("u") or {})["endless"]
+            assert found["a"] is found["b"] is found
+            with pytest.raises(LimitExceededError, match="depth"):
+                await service.save_state("u", {"deep": deep})
 
 
 def messages(count: int) -> list[dict[str, Any]]:

@@ -19,9 +19,19 @@ def is_long(value: Any, known: int = 0) -> bool:
     Args:
         known: how many of its parts are not new.
     """
-    cls = type(value)
-    if cls is str or cls is bytes:
-        return len(value) >= _TEXT
-    if cls is list or cls is dict:
-        return len(value) - known >= _PARTS or (cls is dict and not known and len(value) < _PARTS and any(map(is_long, value.values())))
+    parts = 0
+    waiting = [value]
+    for each in waiting:  # no recursion: a dict may contain itself
+        cls = type(each)
+        if cls is str or cls is bytes:
+            if len(each) >= _TEXT:
+                return True
+        elif cls is list or cls is dict:
+            if len(each) - known >= _PARTS:
+                return True
+            if cls is dict and not known:
+                parts += len(each)
+                if parts >= _PARTS:
+                    return True
+                waiting += each.values()
     return False
