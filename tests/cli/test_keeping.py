@@ -88,6 +88,17 @@ def test_purge(vstate: Vstate, own_trip: Trip):
     assert json.loads(vstate("get", "main:budget", "--json", store=own_trip.path).stdout) == {"spent": 98}
 
 
+@pytest.mark.parametrize("how", [[], ["--dry-run"], ["--yes"]])
+def test_purge_of_a_path_that_no_commit_has(vstate: Vstate, own_trip: Trip, how: list[str]):
+    result = vstate("purge", "budgte", *how, store=own_trip.path)
+    assert result.code == 1
+    assert result.stdout == ""
+    assert "nothing at budgte in any commit" in result.stderr
+    none = vstate("purge", "--prefix", "usre/", "--dry-run", store=own_trip.path)
+    assert none.code == 0
+    assert "no commit has a key that begins with 'usre/'" in none.stderr
+
+
 def test_purge_of_a_branch(vstate: Vstate, own_trip: Trip):
     done = vstate("purge", "--branch", "id*", "--branch", "nobody/*", "--yes", store=own_trip.path)
     assert done.code == 0

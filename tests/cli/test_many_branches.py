@@ -92,6 +92,7 @@ def test_a_value_that_is_missing_and_a_key_that_is_not_there_are_errors(vstate: 
 
 
 def test_what_is_over_expires(vstate: Vstate, filled: str):
+    assert vstate("--store", filled, "expire", "--dry-run").stdout == "would expire u2/a\n"
     assert vstate("--store", filled, "expire").stdout == "expired u2/a\n"
     assert json.loads(vstate("--store", filled, "expire", "--json").stdout) == {"expired": []}
 

@@ -59,8 +59,10 @@ def test_a_branch_that_nobody_changes_expires(repository, clock):
     clock.sleep(59)
     assert repository.expire() == []
     clock.sleep(2)
+    assert repository.expire(dry_run=True) == ["a"]
+    assert list(repository.branches) == ["a", "b"]
     assert repository.expire() == ["a"]
-    assert repository.expire() == []
+    assert repository.expire() == repository.expire(dry_run=True) == []
     assert list(repository.branches) == ["b"]
     assert [position.action for position in repository.reflog("a")] == ["expire", "commit"]
     assert repository.snapshot("a@{1}")["n"] == 0

@@ -136,17 +136,17 @@ def test_two_attempts_at_once_delete_once():
             state.commit()
 
     def other_attempt() -> None:
-        REQUEST.set(Request("same", 1.0))
+        REQUEST.set(Request("same", "", 1.0))
         other.branches.delete("b", force=True)
         REQUEST.set(None)
         create()
 
     create()
     slow.meddle = lambda: copy_context().run(other_attempt)
-    with under(Request("same")), pytest.raises(UnknownRevisionError, match="created again"):
+    with under(Request("same", "")), pytest.raises(UnknownRevisionError, match="created again"):
         one.branches.delete("b", force=True)
     assert "b" in other.branches
-    with under(Request("another")):
+    with under(Request("another", "")):
         one.branches.delete("b", force=True)
     assert "b" not in other.branches
 

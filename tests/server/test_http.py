@@ -17,8 +17,10 @@ import pytest
 from tests.support.exact import same
 from tests.support.services.served import ALICE, ALL, BOB, READER
 from tests.support.services.zygote import Forked, Zygote
+from versioned_state.errors import IdempotencyConflictError
 from versioned_state.server.operations import OPERATIONS
 from versioned_state.services.remote import bodies
+from versioned_state.services.remote.errors import error_of
 
 LIMIT = 100_000
 HELLO = {"role": "user", "content": [{"type": "text", "text": "hello"}]}
@@ -448,6 +450,25 @@ def test_writes_to_two_sessions_with_one_key_are_both_done(client: httpx.Client)
             assert [*threads.map(save, sessions, [f"b{number}"] * 2)] == [200, 200]
             for session in sessions:
                 assert client.get("/v1/state", params={"session_id": session}).status_code == 200
+
+
+def test_another_request_with_the_key_of_a_write_is_refused(client: httpx.Client):
+    ids, key = {"session_id": "reused"}, {"Idempotency-Key": "one"}
+    assert client.post("/v1/state", params=ids, json={"n": 1}, headers=key).json() == {"round_id": 1}
+    for params, body in ((ids, {"n": 2}), (ids | {"ttl_seconds": "60"}, {"n": 1})):
+        for more in ({}, {"Idempotency-Age": "5"}):
+            answer = client.post("/v1/state", params=params, json=body, headers=key | more)
+            assert answer.status_code == 422
+            assert isinstance(error_of(answer.json()), IdempotencyConflictError)
+    assert client.post("/v1/state", params=ids, json={"n": 1}, headers=key).json() == {"round_id": 1}
+    assert client.get("/v1/state", params=ids).json() == {"n": 1}
+
+
+def test_a_request_with_two_tokens_is_refused(client: httpx.Client):
+    headers = [("Authorization", client.headers["authorization"]), ("Authorization", "Bearer other")]
+    answer = httpx.get(client.base_url.join("/v1/state/sessions"), headers=headers)
+    assert answer.status_code == 400
+    assert "2 Authorization headers" in answer.json()["error"]["what"]
 
 
 def test_a_session_without_an_id_is_created_once(client: httpx.Client):

@@ -380,6 +380,7 @@ async def test_a_repeat_at_another_instance_finds_the_first_attempt(zygote: Zygo
             for client in (second, first):
                 assert client.post("/v1/state", json={"n": 1}, headers={**key, "Idempotency-Age": "5"}).json() == {"round_id": 1}
                 assert client.post("/v1/state", json={"n": 1}, headers=key).json() == {"round_id": 1}  # a first attempt that was late
+                assert client.post("/v1/state", json={"n": 3}, headers=key).status_code == 422  # not a repeat of the first
             assert second.get("/v1/state/rounds").json() == [1, 2]
             ids = {"session_id": "s"}
             assert first.post("/v1/history/sessions", params=ids, headers={"Idempotency-Key": "c"}).json()["id"] == "s"

@@ -10,12 +10,13 @@ import sys
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from tests.support.processes import NOBODY, ROOT, fork, join
 from versioned_state import Versioned
-from versioned_state.errors import PickleRefusedError, StorageError, UnsafeStoreError
+from versioned_state.errors import InvalidArgumentError, PickleRefusedError, StorageError, UnsafeStoreError
 from versioned_state.storage import Disk, DiskCache
 from versioned_state.storage.local import mounts
 
@@ -241,3 +242,11 @@ def test_nothing_is_acknowledged_that_goes_to_a_file_without_a_name(tmp_path: Pa
     if replaced:
         with Versioned(Disk(tmp_path / "s")) as again:
             assert dict(again) == {"y": 1}
+
+
+@pytest.mark.parametrize("timeout", ["x", None, -1, float("nan")])
+@pytest.mark.parametrize("kind", [Disk, DiskCache])
+def test_a_timeout_is_a_number_of_seconds(tmp_path: Path, kind: Any, timeout: Any) -> None:
+    with pytest.raises(InvalidArgumentError, match="timeout is a number of seconds"):
+        kind(tmp_path / "new", timeout=timeout)
+    assert not (tmp_path / "new").exists()

@@ -44,6 +44,18 @@ def test_wrapper_passes_on_what_the_store_is(wrap: Callable[[KVStore], Wrapper],
         assert Wrapper(wrapped).private
 
 
+def test_the_class_of_a_wrapper_may_say_that_it_is_not_private() -> None:
+    class Shared(Wrapper):
+        private = False
+
+    class Trusting(Wrapper):
+        private = True
+
+    assert not Shared(Memory()).private
+    assert not Cache(Shared(Memory())).private
+    assert not Trusting(DictStore()).private
+
+
 # Cache
 
 
@@ -453,3 +465,8 @@ def test_release_is_called_once() -> None:
     store.close()
     store.close()
     assert released == [1]
+
+
+def test_set_many_says_what_it_takes() -> None:
+    with pytest.raises(TypeError, match="takes a mapping of keys to values, such as a dict, not list"):
+        Memory().set_many([("r/a", b"1")])  # type: ignore[arg-type]

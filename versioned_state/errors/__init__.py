@@ -35,7 +35,7 @@ Grouped by what the caller does next::
     │   │   └── SandboxFileError       also OSError: a file of a sandbox cannot be read or written
     │   ├── SessionNotFoundError       also KeyError: a session that was deleted, or never created
     │   ├── AccessDeniedError          a server refuses a token, or what it is asked for with that token
-    │   ├── IdempotencyConflictError   a task's key= that was given with other arguments before
+    │   ├── IdempotencyConflictError   a key of a task or a request that was used with other arguments before
     │   ├── EventLoopError             also RuntimeError: a call that needs a running event loop of asyncio
     │   ├── UnknownRevisionError       also KeyError
     │   ├── AmbiguousRevisionError     also KeyError

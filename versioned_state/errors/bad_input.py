@@ -191,7 +191,7 @@ class AccessDeniedError(StateError):
 
 
 class IdempotencyConflictError(StateError):
-    """A task was called with a ``key=`` under which a call with other arguments has committed."""
+    """A task's ``key=`` under which a call with other arguments has committed; an ``Idempotency-Key`` that another request has used."""
 
 
 class EventLoopError(StateError, RuntimeError):

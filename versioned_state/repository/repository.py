@@ -425,19 +425,19 @@ class Repository:
             self.database, expire=expire, dry_run=dry_run, compact=compact, force=force, time_limit=time_limit, progress=progress
         )
 
-    def expire(self) -> list[str]:
+    def expire(self, *, dry_run: bool = False) -> list[str]:
         """Delete the branches whose time to live is over (``ttl_seconds=`` of a state); their names.
 
         Others may write meanwhile: a branch that is committed to at this moment stays, and a commit of a handle on one that was deleted
-        brings it back. Its reflog keeps a deleted branch until gc. Cost: that of what expires; a branch in use costs a write in its time to
-        live. On a store of one condition a batch (S3) it reads all branches.
+        brings it back. Its reflog keeps a deleted branch until gc. With ``dry_run`` nothing is written. Cost: that of
+        what expires; a branch in use costs a write in its time to live. On a store of one condition a batch (S3) it reads all branches.
 
         Raises:
             StorageError: the store failed. What was deleted so far stays deleted; call it again.
         """
         from versioned_state.repository.maintenance.expire import expire
 
-        return expire(self.database, self.branches)
+        return expire(self.database, self.branches, dry_run=dry_run)
 
     def fsck(self, *, progress: Progress | None = None) -> FsckReport:
         """Check every object, ref and record; see ``fsck.check``. Damage is reported, not raised."""

@@ -94,7 +94,8 @@ class Server:
     answers: Room = field(init=False)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     """A large body may take seventy times its size as a value, which is known once it is read: so they are read one after another."""
-    _writes: dict[tuple[str, str], asyncio.Task[Any]] = field(default_factory=dict)
+    _writes: dict[tuple[str, str], tuple[asyncio.Task[Any], str]] = field(default_factory=dict)
+    """The writes that are under way, each with its fingerprint, by user and id."""
 
     def __post_init__(self) -> None:
         self.bodies = Bodies(self.limits)
@@ -158,12 +159,12 @@ class Server:
                 raise malformed("the token is for every user, so the parameter user_id says which")
             operation.check_session(call)
             body: Body = request.scope["versioned_state.body"]
-            read = partial(_body_of, operation, request.headers, body)
+            read = partial(_read_body, operation, call, request.headers, body)
             if len(body.content) <= LARGE:
-                call.body = read()
+                read()
             else:
                 async with self._reading:
-                    call.body = await off_loop(read)
+                    await off_loop(read)
             body.content = b""  # the value takes as much once more
         except RefusalError:
             # A session that is not there gets the one answer whatever else is wrong.
@@ -200,7 +201,9 @@ class Server:
         """The result of an operation, which goes on if its client does not wait for it, with its shares. Raises ``RefusalError``."""
         request = _written(operation, call, asked.headers)
         name = None if request is None else (call.user_id, request.id)
-        task = None if name is None else self._writes.get(name)
+        task, fingerprint = (None, "") if name is None else self._writes.get(name, (None, ""))
+        if task is not None and fingerprint != call.fingerprint:
+            raise exactly_once.conflict()
         if task is None:
             task = asyncio.ensure_future(_run(operation, call, request, self.limits.call_timeout, shares[-1]))
             self.under_way.add(task)
@@ -209,7 +212,7 @@ class Server:
                 share.belongs_to(task)
             if name is not None:
                 # The client may repeat it before it has ended: both then wait for this one.
-                self._writes[name] = task
+                self._writes[name] = task, call.fingerprint
                 task.add_done_callback(lambda _: self._writes.pop(name))
         done, _ = await asyncio.wait((task,), timeout=self.limits.call_timeout)
         if done:
@@ -240,7 +243,8 @@ async def _run(operation: Operation, call: Call, request: exactly_once.Request |
         try:
             return await operation.run(call)
         except exactly_once.RepeatedError as error:
-            if error.request is request:
+            if request is not None and error.request is request:
+                request.check_same(error.commit)
                 return await operation.repeated(call, error.commit)
             # It was another of those that were to be done together: nothing was done, so again.
 
@@ -264,7 +268,15 @@ def _written(operation: Operation, call: Call, headers: Headers) -> exactly_once
         raise malformed(f"the Idempotency-Age is a number of seconds up to {LONGEST_AGE_S}", 400)
     parts = "\0".join((operation.name, key, call.session_id or ""))
     id = blake3(parts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
-    return exactly_once.Request(id, None if age is None else float(age))
+    return exactly_once.Request(id, call.fingerprint, None if age is None else float(age))
+
+
+def _read_body(operation: Operation, call: Call, headers: Headers, body: Body) -> None:
+    """Set the body of a call and, if the request has a key, its fingerprint. Raises ``RefusalError``."""
+    call.body = _body_of(operation, headers, body)
+    if KEY_HEADER in headers:
+        arguments = repr(sorted(call.arguments.items())).encode("utf-8", "surrogatepass")
+        call.fingerprint = blake3(blake3(arguments).digest() + body.content).hexdigest()[:16]
 
 
 def _body_of(operation: Operation, headers: Headers, body: Body) -> Any:
@@ -332,7 +344,10 @@ class _Guard:
         if scope["path"] in _OPEN:
             await self._app(scope, receive, log.send)
             return
-        grant = server.tokens.grant(headers.get("authorization", ""))
+        authorizations = headers.getlist("authorization")
+        if len(authorizations) > 1:
+            raise malformed(f"the request has {len(authorizations)} Authorization headers", 400)
+        grant = server.tokens.grant("".join(authorizations))
         if grant is None:
             raise unauthorized()
         scope["versioned_state.grant"] = grant

@@ -6,6 +6,8 @@ another instance was faster and the commit is made again on its head. So the sec
 
 The deletion of a branch makes no commit. The entry of the reflog has the id, and is searched each time before the branch is moved. So a
 repeated deletion does not delete a branch that was created after the first deletion.
+
+A commit has the fingerprint of its request too, so that another request with the same id is refused, and not taken for a repeated one.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from threading import Lock
 from time import time_ns
 from typing import Any, Final
 
-from versioned_state.errors import MissingObjectError, UnknownRevisionError
+from versioned_state.errors import IdempotencyConflictError, MissingObjectError, UnknownRevisionError
 from versioned_state.objects.address import Address
 from versioned_state.objects.store import Staging
 from versioned_state.repository.database import Database
@@ -53,11 +55,13 @@ class Request:
 
     Attributes:
         id: its id.
+        fingerprint: a hash of its parameters and its body.
         age: seconds since the client sent it first; None if this is the first attempt.
         made: the commits of this attempt.
     """
 
     id: str
+    fingerprint: str
     age: float | None = None
     made: set[Address] = field(default_factory=set)
     arrived: int = field(default_factory=lambda: time_ns() // 1000)
@@ -67,9 +71,28 @@ class Request:
         """The time, in microseconds, before which no commit of the write was made."""
         return self.arrived - int(((self.age or 0.0) + _MARGIN_S) * 1_000_000)
 
+    @property
+    def mark(self) -> str:
+        """The form in which a commit's meta has the request."""
+        return f"{self.id}.{self.fingerprint}"
+
+    def check_same(self, commit: Commit) -> None:
+        """Raise ``IdempotencyConflictError`` if the commit with this id is that of a request with other parameters or another body."""
+        if _marks_of(commit).get(self.id) not in (None, "", self.fingerprint):
+            raise conflict()
+
 
 REQUEST: Final[ContextVar[Request | None]] = ContextVar("versioned_state_request", default=None)
 """The write that is under way in a context."""
+
+
+def conflict() -> IdempotencyConflictError:
+    """Two requests that differ have one key."""
+    return IdempotencyConflictError(
+        "the Idempotency-Key was used for a request with other parameters or another body",
+        remains="the first request counts, and this one changed nothing",
+        hint="use a new key for each write",
+    )
 
 
 class RepeatedError(Exception):
@@ -93,7 +116,7 @@ class _Recent:
     def add(self, commits: Iterable[Commit]) -> None:
         """Add newer commits, oldest first, and drop those that are older than any first attempt."""
         for commit in commits:
-            for id in _ids_of(commit):
+            for id in _marks_of(commit):
                 self.commits[id] = commit.time, commit.address
         oldest = time_ns() // 1000 - 2 * _MARGIN_S * 1_000_000
         while self.commits:
@@ -129,8 +152,8 @@ class OnceDatabase(Database):
         if not requests:
             return super().write_commit(tree, parents, staging=staging, message=message, author=author, meta=meta, tag=tag)
         self._check(requests, parents[0])
-        ids = [request.id for request in requests]
-        meta = {**(meta or {}), META: ids[0] if len(ids) == 1 else ids}
+        marks = [request.mark for request in requests]
+        meta = {**(meta or {}), META: marks[0] if len(marks) == 1 else marks}
         commit = super().write_commit(tree, parents, staging=staging, message=message, author=author, meta=meta, tag=tag)
         for request in requests:
             request.made.add(commit.address)
@@ -146,12 +169,18 @@ class OnceDatabase(Database):
         return super().log_entry(ref, commit, action=action, author=author)
 
     def is_done(self, request: Request, branch: str) -> bool:
-        """Whether an earlier attempt of a write to a branch was done. Cost: the moves and commits since the first attempt."""
+        """Whether an earlier attempt of a write to a branch was done. Cost: the moves and commits since the first attempt.
+
+        Raises ``IdempotencyConflictError`` if that was another request with the same key.
+        """
         ref = self.ref("branch", branch)
         if self._has_deleted(request, ref):
             return True
         with suppress(MissingObjectError):  # erased meanwhile
-            return ref.head is not None and self._find(request, self.commits.read(ref.head)) is not None
+            found = None if ref.head is None else self._find(request, self.commits.read(ref.head))
+            if found is not None:
+                request.check_same(found)
+                return True
         return False
 
     def _has_deleted(self, request: Request, ref: Ref) -> bool:
@@ -213,7 +242,7 @@ class OnceDatabase(Database):
         for commit in graph.first_parents(head, self.commits.read):
             if commit.time < request.since:
                 break
-            if request.id in _ids_of(commit):
+            if request.id in _marks_of(commit):
                 return commit
         return None
 
@@ -223,9 +252,11 @@ def _deletion(request: Request) -> str:
     return f"{DELETE} by request {request.id}"
 
 
-def _ids_of(commit: Commit) -> Sequence[str]:
-    ids = commit.meta.get(META) if commit.meta else None
-    return [ids] if type(ids) is str else [id for id in ids if type(id) is str] if type(ids) is list else []
+def _marks_of(commit: Commit) -> dict[str, str]:
+    """The fingerprints of a commit's requests by their ids; an empty one if the commit has none."""
+    found = commit.meta.get(META) if commit.meta else None
+    marks = [found] if type(found) is str else [mark for mark in found if type(mark) is str] if type(found) is list else []
+    return {id: fingerprint for id, _, fingerprint in (mark.partition(".") for mark in marks)}
 
 
 def _requests() -> list[Request]:

@@ -50,7 +50,7 @@ _ERROR: Final[dict[str, Any]] = {
 _KEY: Final[dict[str, Any]] = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "The identity of a write: repeated with the same key, it is done once.",
+    "description": "The identity of a write: repeated with the same key, it is done once. Another body or other parameters are refused.",
     "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
 }
 _AGE: Final[dict[str, Any]] = {

@@ -63,13 +63,18 @@ class Services:
 
 @dataclass(slots=True)
 class Call:
-    """A request that an operation carries out."""
+    """A request that an operation carries out.
+
+    Attributes:
+        fingerprint: tells the arguments and the body from others.
+    """
 
     services: Services
     user_id: str
     session_id: str | None
     arguments: dict[str, Any] = field(default_factory=dict)
     body: Any = None
+    fingerprint: str = ""
 
 
 async def _nowhere(_: Call) -> bool:

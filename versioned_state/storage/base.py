@@ -146,6 +146,8 @@ class KVStore(ABC):
 
     def set_many(self, items: Mapping[str, bytes]) -> None:
         """Store several values: the mutable ones all or nothing, the objects if absent."""
+        if not isinstance(items, Mapping):
+            raise TypeError(f"set_many takes a mapping of keys to values, such as a dict, not {type(items).__name__}")
         objects = {key: value for key, value in items.items() if is_object(key)}
         self.apply({}, {key: value for key, value in items.items() if key not in objects}, objects=objects)
 

@@ -8,11 +8,16 @@ from versioned_state.storage.base import KVStore
 
 
 class Wrapper(KVStore):
-    """Passes every call on to ``store``; ``set`` and the like are calls of ``apply``. Closing it closes ``store``."""
+    """Passes every call on to ``store``; ``set`` and the like are calls of ``apply``. Closing it closes ``store``.
+
+    It is ``private`` if ``store`` is, unless its class says ``private = False``.
+    """
+
+    private = True
 
     def __init__(self, store: KVStore) -> None:
         self.store = store
-        self.private = store.private
+        self.private = store.private and type(self).private
         self.max_expected = store.max_expected
 
     def __repr__(self) -> str:

@@ -27,20 +27,21 @@ class _RenewedError(Exception):
     """The branch has changed, so it does not end yet."""
 
 
-def expire(database: Database, branches: Branches) -> list[str]:
+def expire(database: Database, branches: Branches, *, dry_run: bool = False) -> list[str]:
     """Delete the branches whose time to live is over; see ``Repository.expire``."""
     now = database.now()
-    deleted = []
+    deleted: dict[str, None] = {}
     for name in _due(database, now):
         ref = database.ref("branch", name)
         if ref.head is None or not ref.ttl:
             continue
         end = ref.changed(database.commits.read(ref.head)) + ref.ttl
         if end > now:
-            _put_off(database, ref, end)
-        elif expire_branch(branches, name, now):
-            deleted.append(name)
-    return deleted
+            if not dry_run:
+                _put_off(database, ref, end)
+        elif dry_run or expire_branch(branches, name, now):
+            deleted[name] = None
+    return list(deleted)
 
 
 def _due(database: Database, now: int) -> Iterator[str]:

@@ -107,10 +107,9 @@ class Disk(Backend):
             least = size_limits.MIN_SIZE_LIMIT
             if type(size_limit) is not int or 0 != size_limit < least:
                 raise InvalidArgumentError(f"size_limit is a number of bytes, at least {least}, or 0 for none: {size_limit!r}")
-        if not timeout >= 0:
-            raise InvalidArgumentError(f"timeout must not be negative: {timeout}")
+        timeout = sqlite_file.checked_timeout(timeout)
         self.path = sqlite_file.checked_path(path)
-        timeout = self._timeout = min(timeout, sqlite_file.LONGEST_TIMEOUT_S)
+        self._timeout = timeout
         self._read_only = read_only
         if not (read_only or allow_network):
             mounts.check_local(self.path)

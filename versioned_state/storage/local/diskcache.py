@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, TypeVar
 from weakref import finalize
 
-from versioned_state.errors import InvalidArgumentError, MissingDependencyError, StoreBusyError
+from versioned_state.errors import MissingDependencyError, StoreBusyError
 from versioned_state.storage.backend import Backend, raise_closed
 from versioned_state.storage.base import OBJECT_PREFIX
 from versioned_state.storage.byte_keys import address_range, raw_key
@@ -52,11 +52,10 @@ class DiskCache(Backend):
     """
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True, timeout: float = 10.0, allow_network: bool = False) -> None:
-        if not timeout >= 0:
-            raise InvalidArgumentError(f"timeout must not be negative: {timeout}")
+        timeout = sqlite_file.checked_timeout(timeout)
         self.path = sqlite_file.checked_path(path)
         guarded = _guarded()
-        timeout = self._timeout = min(timeout, sqlite_file.LONGEST_TIMEOUT_S)
+        self._timeout = timeout
         if not allow_network:
             mounts.check_local(self.path)
         file = self._file = sqlite_file.prepare(self.path, create=create, layout=guarded.LAYOUT)

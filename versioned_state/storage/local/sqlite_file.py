@@ -124,6 +124,13 @@ def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
     return file
 
 
+def checked_timeout(timeout: object) -> float:
+    """Seconds to wait for other writers, at most as many as SQLite takes. Raises ``InvalidArgumentError``."""
+    if not isinstance(timeout, int | float) or not timeout >= 0:
+        raise InvalidArgumentError(f"timeout is a number of seconds from 0 up, not {timeout!r:.40}")
+    return min(timeout, LONGEST_TIMEOUT_S)
+
+
 def connect(file: Path, *, durability: Durability, timeout: float, layout: Layout = DISK) -> Connection:
     """Open an existing store for reading and writing, after checking that it is one.
 

@@ -16,11 +16,11 @@ _HINT = "vstate diff A B --patch writes one"
 
 
 @verb("apply", "Commit the changes of a patch.", example="vstate diff main~1 main --patch | vstate --store ./other apply -")
-@click.argument("file", type=click.File("r", encoding="utf-8", errors="strict"), metavar="FILE", shell_complete=completion.file)
+@click.argument("file", metavar="FILE", shell_complete=completion.file)
 @message_option("a summary of the changes")
 @author_option
 @click.pass_obj
-def apply(settings: Settings, file: Any, *, message: str, author: str | None) -> None:
+def apply(settings: Settings, file: str, *, message: str, author: str | None) -> None:
     """Commit the changes of the patch in FILE, or in standard input for -, on the current branch: all of them or none.
 
     The old value of each change must still be there. vstate cherry-pick merges a commit of the same store by path instead.
@@ -35,11 +35,13 @@ def apply(settings: Settings, file: Any, *, message: str, author: str | None) ->
         tell_made(settings.output, state, state.commit(message), nothing="the patch changes nothing: no commit")
 
 
-def _read(file: Any) -> Any:
+def _read(path: str) -> Any:
+    name = "standard input" if path == "-" else path
     try:
-        patch = json.load(file)
+        with click.open_file(path, encoding="utf-8") as file:
+            patch = json.load(file)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(f"{file.name} is not a patch: it is not JSON", hint=_HINT) from error
+        raise InvalidArgumentError(f"{name} is not a patch: it is not JSON", hint=_HINT) from error
     if not isinstance(patch, list):
-        raise InvalidArgumentError(f"{file.name} is not a patch: a patch is a list of changes", hint=_HINT)
+        raise InvalidArgumentError(f"{name} is not a patch: a patch is a list of changes", hint=_HINT)
     return patch

@@ -15,6 +15,7 @@ from versioned_state.cli.render.text import of_size, plural
 from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, json_option, verb
+from versioned_state.errors import UnknownPathError
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
 
 
@@ -66,19 +67,35 @@ def purge(  # noqa: PLR0913 - an option each
     with settings.changing() as repository:
         run = partial(repository.purge, *paths, prefixes=prefixes, branches=branches, effects=effects, replace=dict(pairs))
         run = partial(run, thorough=thorough)
-        if not (dry_run or yes) and not _is_confirmed(output, run(dry_run=True)):
-            output.note("nothing was changed")
-            context.exit(1)
+        if not (dry_run or yes):
+            dry = run(dry_run=True)
+            _check_found(paths, dry)
+            if not _is_confirmed(output, dry):
+                output.note("nothing was changed")
+                context.exit(1)
         with progress_bar(output) as told:
             report = run(dry_run=dry_run, progress=told)
     for what, patterns, found in (("branch", branches, report.branches), ("effect", effects, report.effects)):
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in found):
                 output.note(f"no {what} matches {pattern!r}")
+    if prefixes and not report.paths:
+        output.note(f"no commit has a key that begins with {' or '.join(map(repr, prefixes))}")
     if as_json:
         output.json(_json(report))
-    else:
+    elif _is_found(paths, report):
         _print(output, report)
+    _check_found(paths, report)
+
+
+def _is_found(paths: tuple[str, ...], report: PurgeReport) -> bool:
+    """Whether a purge of some paths found one of them, or anything else to erase."""
+    return not paths or bool(report.paths or report.commits or report.branches or report.effects)
+
+
+def _check_found(paths: tuple[str, ...], report: PurgeReport) -> None:
+    if not _is_found(paths, report):
+        raise UnknownPathError(" or ".join(paths), at="any commit")
 
 
 def _is_confirmed(output: Output, dry: PurgeReport) -> bool:
