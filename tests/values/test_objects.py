@@ -15,6 +15,8 @@ import pytest
 
 from versioned_state import Memory, Versioned
 from versioned_state.errors import PickleRefusedError, UnserializableValueError
+from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.values.encode.walks import footprint
 
 
 class TwoArgumentsError(Exception):
@@ -176,6 +178,21 @@ def test_a_cycle_through_several_values_is_stored_as_an_object():
     state.commit()
     back = state.checkout("HEAD")["looped"]
     assert back["list"][0]["back"] is back
+
+
+def test_the_memory_of_values_that_contain_themselves_is_counted_once():
+    row: list[Any] = ["x" * 1000]
+    row.append({"row": row})
+    state = Versioned()
+    state["rows"] = [row] + [[number] for number in range(2000)]
+    state["rows"].append(row)
+    commit = state.commit()
+    database = state.repository.database
+    counts: list[int] = []
+    read = Snapshot(database.objects, commit.tree, database.policy, commit=commit, spend=counts.append)["rows"]
+    assert read[0][1]["row"] is read[0]
+    assert 100_000 < sum(counts) < 200_000
+    assert footprint(read) < 200_000
 
 
 def test_a_refused_element_does_not_spoil_its_tuple():

@@ -31,22 +31,26 @@ def exceeds(value: Any, limit: int) -> bool:
 
 
 def footprint(value: Any) -> int:
-    """Bytes of memory that a value takes, about: its texts and containers; a number counts as nothing. Cost: looks at all parts."""
+    """Bytes of memory that a value takes, about: its texts and containers; a number counts as nothing. Cost: looks at all parts, once."""
     total = 0
     waiting = [value]
+    seen: set[int] = set()  # an object that was read may contain itself
+    kept: list[Any] = []  # keeps the data of typed values alive, so that no id is reused
     while waiting:
         part = waiting.pop()
         cls = type(part)
         if cls in _SIZED:
             total += len(part)
+        elif cls in _SCALARS or id(part) in seen:
+            continue
         elif cls in CONTAINERS:
+            seen.add(id(part))
             total += _CONTAINER_BYTES + _ELEMENT_BYTES * len(part)
             parts = part.values() if cls is dict else part
-            if _only_sized(map(type, parts)):
-                total += sum(map(len, parts))
-            elif not _only_scalars(map(type, parts)):
-                waiting += parts
-        elif cls not in _SCALARS and (record := _record(part)) is not None:
+            waiting += parts if not _only_scalars(map(type, parts)) else ()
+        elif (record := _record(part)) is not None:
+            seen.add(id(part))
+            kept.append(record)
             waiting.append(record[1])
         elif is_array(part):
             total += int(part.nbytes)
