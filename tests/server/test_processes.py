@@ -210,6 +210,7 @@ def test_a_store_that_hangs_is_answered_for_and_a_repeated_write_is_done_once(zy
         answer = client.post("/v1/state", json={"a": 1}, headers=key)
         assert (answer.status_code, answer.json()["error"]["type"]) == (504, "UnknownOutcomeError")
         assert client.post("/v1/state", json={"a": 1}, headers={**key, "Idempotency-Age": "1"}).status_code == 504
+        assert client.post("/v1/state", json={"a": 2}, headers=key).status_code == 422  # while the first goes on
         between.disarm()
         answer = client.post("/v1/state", json={"a": 1}, headers={**key, "Idempotency-Age": "1"})
         assert answer.json() == {"round_id": 2}
