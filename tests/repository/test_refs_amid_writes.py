@@ -1,4 +1,4 @@
-"""A ref is read beside writers. Reading several keys is no snapshot, so a branch may come, or go, between two of the reads."""
+"""A ref is read beside writers. A read of several keys is not a snapshot, so a branch may come or go between two of them."""
 
 from __future__ import annotations
 

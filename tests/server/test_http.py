@@ -215,7 +215,7 @@ def test_the_head_of_a_request_has_a_limit(server: Forked, path: str):
         assert (answer.status_code, answer.json()["error"]["type"]) == (431, "LimitExceededError")
         assert client.get(path, headers={f"X-{number}": "x" * 100 for number in range(700)}).status_code == 431
     head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\nX: ".encode() + b"x" * 40_000
-    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=5)) as connection:  # in pieces it is no different
+    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=5)) as connection:  # the same if it comes in pieces
         for start in range(0, len(head), 10_000):
             connection.sendall(head[start : start + 10_000])
             time.sleep(0.01)

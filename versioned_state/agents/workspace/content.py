@@ -56,7 +56,7 @@ class Content:
         return cls(nodes, find(nodes, root, key))
 
     def edited(self, changes: Changes) -> Content:
-        """The files after some changes. An empty folder that gets a file is no longer an entry of its own."""
+        """The files after some changes. An empty folder loses its own entry when it gets a file."""
         if not changes:
             return self
         cells: dict[bytes, bytes | None] = {}

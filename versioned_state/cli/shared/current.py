@@ -35,7 +35,7 @@ def choose(url: str, branch: str, *, before: str = "") -> None:
     """
     file = _file(url)
     if file is None:
-        raise InvalidArgumentError("there is no home directory to keep the current branch in", hint=_ELSEWHERE)
+        raise InvalidArgumentError("the current branch is kept in the home directory, and none is known", hint=_ELSEWHERE)
     if not before or before == branch:
         before = _read(url)[1] or ""
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")

@@ -22,7 +22,7 @@ _AT_ONCE: Final = 200
 
 _PAUSE_S: Final = 0.25
 _SHARE: Final = 10
-"""A count that took long is not repeated before so many times as long."""
+"""How many times as long as a count took passes before the next one."""
 
 
 def memory_of(processes: Iterable[int], nameless: int, limit: int) -> int:
@@ -112,7 +112,9 @@ class Files:
         self._next = 0.0
 
     def are_over(self, nameless: int = 0) -> bool:
-        """Count on; whether the files, with so many bytes of files without a name, are beyond the limit. Cost: at most about 20 ms.
+        """Go on with the count; whether the files, together with ``nameless`` bytes of files without a name, are beyond the limit.
+
+        Cost: at most about 20 ms.
 
         If they are beyond it already, they are so again only once they have grown, so that a call can remove some, or are twice as large.
         """
