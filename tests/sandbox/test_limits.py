@@ -148,7 +148,7 @@ def test_processes_in_the_background_are_counted_too():
     known = mark()
     with BaseSandbox(max_processes=10) as sandbox:
         sandbox.run_shell_command(f"for i in 1 2 3 4 5 6 7 8; do sleep {known} & done")
-        assert len(marked(known)) == 8
+        assert wait_for(lambda: len(marked(known)) == 8)  # one that is about to become a sleep has no command line for an instant
         assert "limit of 10 processes" in sandbox.run_shell_command(f"for i in 1 2 3 4; do sleep {known} & done; sleep 1000")
         assert marked(known) == []
 
