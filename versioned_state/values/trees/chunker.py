@@ -49,7 +49,10 @@ class Chunker(ABC):
 
     @abstractmethod
     def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
-        """Begin after the items of the last node of a level, which has no boundary before its end. Returns whether that node is open."""
+        """Begin after the items of the last node of a level, which has no boundary before its end. Returns whether that node is open.
+
+        A node whose only item was replaced comes without items, and is open.
+        """
 
     @abstractmethod
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
@@ -139,8 +142,10 @@ class InnerChunker(_CountingChunker):
     __slots__ = ()
 
     def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
-        self.pending = len(items) if is_open(items) else 0
-        return self.pending > 0
+        if not is_open(items):
+            return False
+        self.pending = len(items)
+        return True
 
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
         return super().feed(items, None)
