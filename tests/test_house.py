@@ -1,4 +1,4 @@
-"""The house is in order: tests share helpers through ``tests/support``, modules and folders stay small, and the map names them all."""
+"""The house is in order: tests share helpers through ``tests/support``, and the map names every module."""
 
 from __future__ import annotations
 
@@ -54,26 +54,9 @@ def test_such_an_import_is_found(source):
     assert not shared_with_tests(source.replace("test_disk", "disk").replace("cli.conftest", "support.cli"))
 
 
-# Sizes
+# The map of the house
 
 PACKAGE = TESTS.parent / "versioned_state"
-MOST_LINES = 500
-MOST_ENTRIES = 13  # about a dozen modules and folders, and __init__.py
-LAYERS = 16  # the package itself holds a folder for each layer of ARCHITECTURE.md, and the two modules beneath them
-
-
-def test_no_module_is_long():
-    lengths = {str(path.relative_to(PACKAGE)): len(path.read_text("utf-8").splitlines()) for path in PACKAGE.rglob("*.py")}
-    assert {path: length for path, length in lengths.items() if length > MOST_LINES} == {}
-
-
-def test_no_folder_is_wide():
-    folders = {path.parent for path in PACKAGE.rglob("*.py")}
-    wide = {str(folder.relative_to(PACKAGE)): len([*folder.glob("*.py"), *folder.glob("*/__init__.py")]) for folder in folders}
-    assert {folder: entries for folder, entries in wide.items() if entries > (LAYERS if folder == "." else MOST_ENTRIES)} == {}
-
-
-# The map of the house
 
 
 def test_the_architecture_names_every_module_and_no_other():
