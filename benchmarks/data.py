@@ -1,8 +1,8 @@
-"""The input of the benchmarks: real conversations, and long histories of messages made from their sentences.
+"""The input of tests and benchmarks: real conversations, and long histories of messages made from their sentences.
 
-The real ones are 200 conversations of users with a tool-calling airline agent (tau-bench, MIT licence). They are not part of the
-project: they are read from the folder that ``VSTATE_DATA`` names, or from ``../shared/data`` beside the project. Without them
-conversations of the same shape are generated, and every run says so.
+There are 200 conversations of users with a tool-calling airline agent (tau-bench, MIT License). 40 of them lie in ``conversations/``
+beside this file, with the license. The tests read these 40 everywhere, so that they test the same in every checkout. The benchmarks read
+all 200 from the folder that ``VSTATE_DATA`` names, or from ``../shared/data`` beside the project, and fall back to the 40.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import lzma
 import os
 import random
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 Message = dict[str, Any]
 
 FILE = "tau_airline.json.xz"
+SAMPLE = Path(__file__).with_name("conversations") / "tau_airline_sample.json.xz"
 BESIDE_THE_PROJECT = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 # A message holds about 1 KB of text, evenly spread between these, so that 1,000 of them are 1.09 MB when packed.
@@ -83,56 +84,22 @@ class Data:
 
 
 def load() -> Data:
-    """The real conversations, or generated ones if those cannot be found."""
+    """All 200 conversations, or the sample if they cannot be found. For benchmarks."""
     folder = Path(os.environ["VSTATE_DATA"]) if "VSTATE_DATA" in os.environ else BESIDE_THE_PROJECT
     try:
-        with lzma.open(folder / FILE) as file:
-            items = json.load(file)
+        return _read(folder / FILE)
     except FileNotFoundError:
-        return generated()
-    return Data([item["traj"] for item in items], source=FILE)
+        found = sample()
+    note = f"{FILE} was not found (VSTATE_DATA names its folder): {len(found.conversations)} conversations are read, so figures differ"
+    return replace(found, notes=(note,))
 
 
-def generated() -> Data:
-    """200 conversations shaped like the real ones: a long system prompt, then turns of a user, an agent and its tools."""
-    draw = random.Random(17)
-    prompt = {"role": "system", "content": "\n\n".join(_generated_text(draw, 400) for _ in range(15))}
-    conversations = [[prompt, *_generated_turns(draw, max(3, round(draw.gauss(25.5, 12))))] for _ in range(200)]
-    note = f"{FILE} was not found (VSTATE_DATA names its folder): the conversations are generated, figures differ from those on real ones"
-    return Data(conversations, source="generated data", notes=(note,))
+def sample() -> Data:
+    """The 40 conversations that belong to the project. For tests."""
+    return _read(SAMPLE)
 
 
-def _generated_turns(draw: random.Random, count: int) -> list[Message]:
-    messages: list[Message] = []
-    for index in range(count):
-        length = min(9000, round(draw.lognormvariate(5.2, 1.0)))
-        match index % 4:
-            case 0:
-                messages.append({"role": "user", "content": _generated_text(draw, length)})
-            case 1:
-                function = {"name": "get_details", "arguments": json.dumps({"id": draw.randrange(10**6)})}
-                call = {"id": f"call_{draw.randrange(10**12)}", "type": "function", "function": function}
-                messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-            case 2:
-                row = {"reservation": draw.randrange(10**6), "status": "available", "notes": _generated_text(draw, length)}
-                identifier = messages[-1]["tool_calls"][0]["id"]
-                messages.append({"role": "tool", "tool_call_id": identifier, "name": "get_details", "content": json.dumps(row)})
-            case _:
-                messages.append({"role": "assistant", "content": _generated_text(draw, length)})
-    return messages
-
-
-# Enough words that three-word runs rarely repeat; a word list of a language would be a dependency for nothing.
-_SYLLABLES = "ka re mi to lan ser vi na dor pel us qua ti fen gra sho lu bex an or".split()
-
-
-def _generated_text(draw: random.Random, length: int) -> str:
-    words: list[str] = []
-    have = 0
-    while have < length:
-        word = "".join(draw.choices(_SYLLABLES, k=draw.randint(1, 4)))
-        if draw.random() < 0.1:
-            word += "."
-        words.append(word)
-        have += len(word) + 1
-    return " ".join(words)[: max(length, 1)]
+def _read(file: Path) -> Data:
+    with lzma.open(file) as stream:
+        items = json.load(stream)
+    return Data([item["traj"] for item in items], source=file.name)

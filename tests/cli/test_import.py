@@ -6,7 +6,6 @@ import bz2
 import gzip
 import json
 import lzma
-import os
 import signal
 import subprocess
 import sys
@@ -67,18 +66,13 @@ def reopened(path: Path) -> Iterator[Repository]:
 
 
 def test_every_message_of_every_round_is_read_back_equal(real_conversations: list[list[data.Message]], vstate: Vstate, tmp_path: Path):
-    """200 conversations, 5,308 rounds: the file as it is where it can be had, generated conversations of that shape elsewhere."""
-    file = Path(os.environ.get("VSTATE_DATA", data.BESIDE_THE_PROJECT)) / data.FILE
-    if not file.exists():
-        file = tmp_path / "tau_airline.json.xz"
-        file.write_bytes(lzma.compress(json.dumps([{"task_id": n, "traj": each} for n, each in enumerate(real_conversations)]).encode()))
-    result = vstate("import", str(file), store=tmp_path / "store")
+    result = vstate("import", str(data.SAMPLE), store=tmp_path / "store")
     rounds = sum(map(len, real_conversations))
     assert result.code == 0
-    assert f"imported {rounds:,} commits onto 200 branches, tau_airline/001 to tau_airline/200" in result.stderr
+    assert f"imported {rounds:,} commits onto 40 branches, tau_airline_sample/001 to tau_airline_sample/040" in result.stderr
 
     with reopened(tmp_path / "store") as repository:
-        assert list(repository.branches) == [f"tau_airline/{number:03}" for number in range(1, 201)]
+        assert list(repository.branches) == [f"tau_airline_sample/{number:03}" for number in range(1, 41)]
         compared = 0
         for branch, source in zip(repository.branches, real_conversations, strict=True):
             commits = list(repository.log(branch, first_parent=True))

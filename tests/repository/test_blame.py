@@ -464,7 +464,7 @@ COUNT, MESSAGES, ROUNDS = 100_000, 10_000, 80
 @pytest.fixture(scope="module")
 def large() -> tuple[Counting, int]:
     """A store with a large state and some rounds, each with a message and a changed key; and how many objects its tree has."""
-    store, found = Counting(Memory()), data.load()
+    store, found = Counting(Memory()), data.sample()
     with Versioned(Repository(store)) as state:
         state.update({f"item-{n:06}": {"id": n, "score": n * 7919 % 1000, "tag": f"tag {n % 10}"} for n in range(COUNT)})
         state["messages"] = found.messages(MESSAGES)
@@ -502,7 +502,7 @@ def test_the_history_of_a_path_reads_what_differs_on_the_way(large):
 
 
 def test_what_each_round_appends_is_learned_from_the_last():
-    store, found, rounds = Counting(Memory()), data.load(), 30
+    store, found, rounds = Counting(Memory()), data.sample(), 30
     state = Versioned(Repository(store))
     state.update({f"item-{n}": n for n in range(2000)})
     state["messages"] = found.messages(500)

@@ -17,10 +17,10 @@ def store():
     """A state with 1,000 messages of 1 KB and some rounds behind it."""
     store = Memory()
     state = Versioned(store)
-    state["messages"] = data.load().messages(992)
+    state["messages"] = data.sample().messages(992)
     state.commit()
     for start in range(992, 1000, 2):
-        state["messages"] += data.load().messages(2, start=start)
+        state["messages"] += data.sample().messages(2, start=start)
         state.commit()
     return store
 
@@ -119,7 +119,7 @@ def test_heights_of_jumps():
 def test_a_diff_of_edits_far_apart_reads_nothing_between_them():
     store = Counting(Memory())
     state = Versioned(store)
-    state["messages"] = data.load().messages(5000)
+    state["messages"] = data.sample().messages(5000)
     first = state.commit()
     objects = sum(1 for _ in store.keys("o/"))
     state["messages"][5]["new"] = 1
