@@ -9,11 +9,13 @@ import copy
 import gc
 import os
 import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from benchmarks import data
+from tests.support.registrations import forgotten
 from tests.support.servers.postgres import postgres_server  # noqa: F401 - a fixture
 from tests.support.servers.redis import redis_server  # noqa: F401 - a fixture
 from tests.support.servers.s3 import s3_server  # noqa: F401 - a fixture
@@ -91,6 +93,13 @@ def _forbidden_skips(config: pytest.Config) -> int:
     if reporter is None or not config.getoption("--no-skips"):
         return 0
     return len(reporter.stats.get("skipped", []))
+
+
+@pytest.fixture(autouse=True)
+def _registrations() -> Iterator[None]:
+    """The types that a test registers are forgotten at its end, so that no test depends on the order of the files."""
+    with forgotten():
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -86,19 +86,21 @@ class Staging:
     Args:
         flush_at: the number of raw bytes from which staged objects are stored ahead of the commit, so that a large commit is not held in
             memory twice. If the commit is not made, they are garbage. None: never, for objects that must leave no trace.
+        since: see the attribute.
+
+    Attributes:
+        since: the lowest number of gc's ``sweeps`` (see ``GcFence``) at which any object was known to be stored that the staged ones lead to
+            and that is not staged here. It is fixed when the objects are encoded, and a ref that is read later does not raise it. None: they
+            lead to no object but those of the ref that is moved. -1: the objects were not known to be stored.
     """
 
-    def __init__(self, store: ObjectStore, *, flush_at: int | None = None) -> None:
+    def __init__(self, store: ObjectStore, *, flush_at: int | None = None, since: int | None = None) -> None:
         self._store = store
         self._flush_at = flush_at
         self._staged: dict[Address, bytes] = {}
         self._sent: set[Address] = set()
         self._size = 0
-        self.since: int | None = None
-        """At which number of gc's ``sweeps`` all that is not staged here was known to be stored; see ``GcFence``.
-
-        None: that was not said yet. -1: it never was.
-        """
+        self.since = since
 
     @property
     def store(self) -> ObjectStore:
@@ -134,10 +136,17 @@ class Staging:
         """Add the objects of another staging over the same store."""
         for address, raw in other._staged.items():
             self.add(raw, address)
+        self.rely_on(other.since)
 
     def take(self, other: Staging) -> None:
         """Stage also the objects that another staging has staged."""
         self._staged.update(other._staged)
+        self.rely_on(other.since)
+
+    def rely_on(self, since: int | None) -> None:
+        """Lower ``since`` to this number, if it is lower."""
+        if since is not None and (self.since is None or since < self.since):
+            self.since = since
 
     def read(self, address: Address) -> bytes:
         raw = self._staged.get(address)
@@ -180,7 +189,7 @@ class Staging:
 
         They are read, and sent again, before the commit is published. Cost: reading the nodes that differ from the parents' trees.
         """
-        self.since = -1
+        self.rely_on(-1)
 
     def resend(self) -> None:
         """Note that gc may have deleted objects that were sent: the next batch takes all of them again.

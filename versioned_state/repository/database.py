@@ -163,7 +163,7 @@ class Database:
             self._cached_since = sweeps
         ref = read_ref(self.store, kind, name)
         if ref.head is not None:
-            self.fence.saw(ref.head)
+            self.fence.saw(ref.head, sweeps)
         return replace(ref, sweeps=sweeps) if sweeps else ref
 
     def reflog(self, ref: Ref) -> Reflog:
@@ -210,9 +210,9 @@ class Database:
         if commit is not None:
             part = part.joined(self._sharing(ref, [commit.address], origin))
 
-        def secure() -> None:
+        def secure(sweeps: int) -> None:
             if commit is not None and commit.address != ROOT_ADDRESS:
-                self._secure_history(commit, ref)
+                self._secure_history(commit, ref, sweeps)
 
         return move_ref(self.fence, ref, after, staging=staging, secure=secure, part=part)
 
@@ -248,11 +248,11 @@ class Database:
             staging=staging,
             parents=parents,
             since=since,
-            secure=lambda: self._secure_staged(ref, commit, staging),
+            secure=lambda sweeps: self._secure_staged(ref, commit, staging, sweeps),
             part=part,
         )
         if moved is not None:
-            self.fence.saw(commit.address)
+            self.fence.saw(commit.address, moved.sweeps)
             self.commits.remember(commit)
         return moved
 
@@ -272,9 +272,9 @@ class Database:
             if above != (each.ref.head,):
                 batch = batch.joined(self._sharing(each.ref, above))
 
-        def secure() -> None:
+        def secure(sweeps: int) -> None:
             for each in publications:
-                self._secure_staged(each.ref, each.commit, each.staging)
+                self._secure_staged(each.ref, each.commit, each.staging, sweeps)
 
         sweeps = self.fence.apply(
             batch.expected, batch.puts, batch.deletes, staging=staging, keep=batch.keep, instead_of=parents, since=since, secure=secure
@@ -282,7 +282,7 @@ class Database:
         if sweeps is None:
             return None
         for each in publications:
-            self.fence.saw(each.commit.address)
+            self.fence.saw(each.commit.address, sweeps)
             self.commits.remember(each.commit)
         return [replace(ref, sweeps=sweeps) for ref in after]
 
@@ -305,7 +305,7 @@ class Database:
         sent = self.fence.apply_each([batch for _, batch in batches])
         for each, (after, _), sweeps in zip(publications, batches, sent, strict=True):
             if type(sweeps) is int:
-                self.fence.saw(each.commit.address)
+                self.fence.saw(each.commit.address, sweeps)
                 self.commits.remember(each.commit)
                 outcomes.append(after if sweeps == after.sweeps else replace(after, sweeps=sweeps))
             else:
@@ -315,13 +315,13 @@ class Database:
 
     def _relied_on(self, ref: Ref, commit: Commit, staging: Staging) -> tuple[tuple[Address, ...], int]:
         """The stored parents of a staged commit, and the number of ``sweeps`` at which all objects that it relies on existed."""
-        # The objects that a staging relies on existed when the ref to move was read, or were sent later.
+        # Lowered for good: if the branch has moved, its next record is read later, and says nothing of what was staged before.
         since = staging.since = ref.sweeps if staging.since is None else min(ref.sweeps, staging.since)
         parents = commit.parent_addresses
         if parents != (ref.head,):  # not a plain commit on the head
             parents = _stored_parents(commit, staging)[1]
-            if any(parent not in (ref.head, ROOT_ADDRESS) and not self.fence.knows(parent) for parent in parents):
-                since = min(since, 0)  # known to exist only if nothing was ever deleted
+            others = [parent for parent in parents if parent not in (ref.head, ROOT_ADDRESS)]
+            since = min([since, *map(self.fence.known_at, others)])
         return parents, since
 
     def _sharing(self, ref: Ref, addresses: Iterable[Address], origin: Sequence[str] = ()) -> BatchPart:
@@ -334,11 +334,15 @@ class Database:
             puts |= write_shared(address, [ref.name, *origin])
         return BatchPart(puts=puts)
 
-    def _secure_staged(self, ref: Ref, commit: Commit, staging: Staging) -> None:
-        """Make sure that all objects that a staged commit leads to are stored or staged. Raises ``MissingObjectError``."""
+    def _secure_staged(self, ref: Ref, commit: Commit, staging: Staging, sweeps: int) -> None:
+        """Make sure that all objects that a staged commit leads to are stored or staged. Raises ``MissingObjectError``.
+
+        Args:
+            sweeps: the number of batches that were deleted by now; so in ``_secure_history``.
+        """
         made, parents = _stored_parents(commit, staging)
         for parent in parents:
-            self._secure_history(self.commits.read_stored(parent), ref)
+            self._secure_history(self.commits.read_stored(parent), ref, sweeps)
         own = {each.address: each for each in made}
         for each in made:
             stored = (own.get(parent) or self.commits.read_stored(parent) for parent in each.parent_addresses)
@@ -348,14 +352,16 @@ class Database:
         """The ref after a move to a new commit that adds no log entry; see ``publish``."""
         return after_move(ref, commit.address, ref.log, changed=commit.time, is_new=True, indexed=self.fence.enabled, ttl=ttl)
 
-    def _secure_history(self, commit: Commit, ref: Ref) -> None:
+    def _secure_history(self, commit: Commit, ref: Ref, sweeps: int) -> None:
         """Before a ref is moved to a commit, make sure that all objects that it leads to are stored. Raises ``MissingObjectError``."""
         address = commit.address
-        if address in (ROOT_ADDRESS, ref.head) or self.fence.knows(address) or not self.fence.sweeps:
+        if address in (ROOT_ADDRESS, ref.head) or self.fence.knows(address, sweeps) or not sweeps:
             return
         # History may have been pruned before gc ran; the shallow commits in memory would still lead to the deleted commits.
         self.commits.refresh_shallow()
-        heads = self.fence.known_heads(_NEAR_HEADS) if ref.head is None else [ref.head, *self.fence.known_heads(_NEAR_HEADS)]
+        heads = self.fence.known_heads(_NEAR_HEADS, sweeps)
+        if ref.head is not None:
+            heads.insert(0, ref.head)
         near = []
         for head in heads:
             with suppress(MissingObjectError):  # known by an old record of gc: then the batch is tried again with the new record

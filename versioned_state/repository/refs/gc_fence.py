@@ -168,21 +168,30 @@ class GcFence:
         """Whether no gc is at work, by the record as last read; only then does ``apply_each`` send batches."""
         return not self.enabled or (not self._damaged and self.record.owner is None)
 
-    def saw(self, head: Address) -> None:
-        """Record that a ref points to this commit, read just now."""
+    def saw(self, head: Address, sweeps: int) -> None:
+        """Record that a ref pointed to this commit after ``sweeps`` batches were deleted.
+
+        Args:
+            sweeps: the number from before the ref was read, or at which the move of the ref was made. The present number may be a later one:
+                another thread may have learned of a sweep that deleted the commit after the ref was read.
+        """
         if self.enabled:
-            self._heads[head] = self.sweeps
+            self._heads[head] = max(sweeps, self._heads.get(head, -1))
             self._heads.move_to_end(head)
             if len(self._heads) > _HEADS_KEPT:
                 self._heads.popitem(last=False)
 
-    def knows(self, head: Address) -> bool:
-        """Whether a ref has pointed to this commit and nothing was deleted since, by the record as last read."""
-        return self._heads.get(head, -1) == self.sweeps >= 0
+    def known_at(self, head: Address) -> int:
+        """The number of ``sweeps`` after which a ref pointed to this commit; 0 if no ref is known to have: nothing was deleted by then."""
+        return max(self._heads.get(head, 0), 0)
 
-    def known_heads(self, limit: int) -> list[Address]:
+    def knows(self, head: Address, sweeps: int) -> bool:
+        """Whether a ref pointed to this commit after ``sweeps`` batches were deleted."""
+        return self._heads.get(head, -1) >= sweeps >= 0
+
+    def known_heads(self, limit: int, sweeps: int) -> list[Address]:
         """Commits for which ``knows`` is true, the last seen first."""
-        return list(islice(filter(self.knows, list(reversed(self._heads))), limit))
+        return list(islice((head for head in list(reversed(self._heads)) if self.knows(head, sweeps)), limit))
 
     def apply(
         self,
@@ -194,7 +203,7 @@ class GcFence:
         keep: Iterable[Address],
         instead_of: Collection[Address] = (),
         since: int = 0,
-        secure: Callable[[], None] = lambda: None,
+        secure: Callable[[int], None] = lambda _: None,
     ) -> int | None:
         """``KVStore.apply`` for a batch that makes objects reachable, safe beside gc.
 
@@ -205,7 +214,8 @@ class GcFence:
             keep: the commits and log entries that the batch makes reachable.
             instead_of: their ancestors, which the record then need not name.
             since: the number of ``sweeps`` at which all objects that the batch relies on existed.
-            secure: called if the number has changed: uploads again the objects that may be gone, or raises ``MissingObjectError``.
+            secure: called with the present number if it is another one: uploads again the objects that may be gone, or raises
+                ``MissingObjectError``.
 
         Returns:
             The number of ``sweeps`` at the write; None if one of ``expected`` does not hold, and nothing was changed.
@@ -229,7 +239,7 @@ class GcFence:
                 # or uploaded from here on cannot be gone when the batch succeeds.
                 staging.resend()
                 try:
-                    secure()
+                    secure(record.sweeps)
                 except MissingObjectError:
                     if self.refresh().sweeps == record.sweeps:
                         raise

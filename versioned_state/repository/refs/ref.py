@@ -298,7 +298,7 @@ def move_ref(
     staging: Staging,
     parents: Collection[Address] = (),
     since: int = 0,
-    secure: Callable[[], None] = lambda: None,
+    secure: Callable[[int], None] = lambda _: None,
     part: BatchPart = NOTHING,
 ) -> Ref | None:
     """Replace the record of a ref, as it was read, in one batch with the objects that the new one needs, safe beside gc.

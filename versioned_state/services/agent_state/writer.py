@@ -170,6 +170,7 @@ class SessionHandle(Versioned):
         self._objects = _HeldObjects(self.repository.database.objects)
         self._nodes = Nodes(Staging(self._objects), staging=Staging(self._objects), cache=NodeCache(_CACHE_BYTES))
         self._cells: dict[bytes, tuple[bytes, Baseline | None]] = {}  # of the state that was saved last through this handle
+        self._since = 0  # the number of sweeps of gc at which their objects were known to be stored
         self._content_of: Commit | None = None  # the commit whose keys these are
         self._rounds: tuple[Commit, Rounds] | None = None
 
@@ -193,10 +194,12 @@ class SessionHandle(Versioned):
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored.
         """
-        staging = Staging(self._objects, flush_at=None if sealed else _FLUSH_AT)
+        staging = Staging(self._objects, flush_at=None if sealed else _FLUSH_AT, since=self._handle.ref.sweeps)
+        before = {} if anew else self._cells
         if anew:
             staging.distrust()
-        before = {} if anew else self._cells
+        elif before:
+            staging.rely_on(self._since)
         encoded = Encoded({}, [], staging, {})
         encoder = self._encoder_into(staging)
         self._objects.is_sealed = sealed
@@ -313,7 +316,9 @@ class SessionHandle(Versioned):
 
     def _saved(self, save: Save, commit: Commit) -> int:
         """Note that the branch has the commit of a save; the number of the round."""
+        self._since = min(self._since, self._handle.ref.sweeps)  # first: an interrupt may come between the two lines
         self._cells, self._content_of, self._rounds = save.encoded.cells, commit, (commit, save.rounds)
+        self._since = self._handle.ref.sweeps
         self._nodes.bind(Staging(self._objects))  # what was staged is in the store
         assert save.rounds.current is not None
         return save.rounds.current

@@ -76,6 +76,7 @@ class BranchHandle:
         self.migrator: Migrator | None = None
         database = repository.database
         self.worktree = Worktree(self.objects, database.policy, self.head.tree, LateMerge(weakref.ref(self)), database.nodes)
+        self.worktree.know_stored(ref.sweeps)
         self.unfinished = self.worktree.unfinished
         self.hooks = Hooks()
         self._in_doubt: CommitInDoubt | None = None
@@ -283,6 +284,8 @@ class BranchHandle:
         else:
             self.worktree.update(staged.tree, commit.tree, also=staged.replaced)
         self.unfinished.move = None
+        if not staged.failed:
+            self.worktree.know_stored(ref.sweeps)
 
     def _adopt_beside(self, commit: Commit, ref: Ref, staged: Staged) -> None:
         """Make a published commit the head if it contains changes of others too, and live values may have changed since they were staged.
@@ -406,29 +409,25 @@ class BranchHandle:
     def _merge_head(self, base: Tree, position: HandlePosition, resolving: Resolving) -> None:
         """Move to another position, with our changes since ``base`` on top. If it raises ``MergeConflictError``, nothing was changed."""
         theirs = self.root_of(position.head)
-        for _ in range(_MERGES_BESIDE):
-            try:
+        try:
+            for _ in range(_MERGES_BESIDE if current_caller() is not None else 0):
                 staged = self.worktree.stage(lenient=True)
                 expected = merge_roots(self, staged, base, staged.tree, theirs, resolving)
-            except MissingObjectError:
-                break
-            if current_caller() is None:
-                self._take_in(position, staged, base, expected)
-                return
-            self.worktree.read_ahead(staged.tree, expected, theirs)
+                self.worktree.read_ahead(staged.tree, expected, theirs)
+                with hold_still():
+                    if self.worktree.holds(staged):
+                        self._take_in(position, staged, base, expected)
+                        return
             with hold_still():
-                if self.worktree.holds(staged):
-                    self._take_in(position, staged, base, expected)
-                    return
-        with hold_still():
-            try:
                 staged = self.worktree.stage(lenient=True)
                 expected = merge_roots(self, staged, base, staged.tree, theirs, resolving)
-            except MissingObjectError:
-                # gc collected our head after the last ref to it was gone.
+                self._take_in(position, staged, base, expected)
+        except MissingObjectError:
+            # gc collected our head after the last ref to it was gone. Nothing has changed.
+            with hold_still():
                 staged, base = self.worktree.stage_over(theirs)
                 expected = merge_roots(self, staged, base, staged.tree, theirs, resolving)
-            self._take_in(position, staged, base, expected)
+                self._take_in(position, staged, base, expected)
 
     def _take_in(self, position: HandlePosition, staged: Staged, base: Tree, expected: Tree) -> None:
         """Move to another position. The live values, which equal ``staged``, get the content of ``expected``."""

@@ -109,8 +109,12 @@ class Staged:
 
 @dataclass(slots=True)
 class Savepoint:
-    """The start of a transaction: the staged state (None if nothing differed from the head), the length of the journal, the head's root."""
+    """The start of a transaction: the staged state (None if nothing differed from the head), the length of the journal, the head's root.
+
+    ``since`` is that of ``TrackedKeys``: commits within the transaction may raise it there, and a rollback brings back older values.
+    """
 
     staged: Staged | None
     journal: int
     head: Tree
+    since: int

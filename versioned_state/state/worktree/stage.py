@@ -85,12 +85,12 @@ class Stager:
 
     def nothing(self, tree: Tree) -> Staged:
         """The staged state without changes, for a head with this root."""
-        return Staged(tree, Staging(self._objects), {}, {}, [], {})
+        return Staged(tree, Staging(self._objects, since=self._tracked.since), {}, {}, [], {})
 
     def _stage(
         self, *, lenient: bool, flush_at: int | None, adopting: bool, keys: Collection[bytes] | None, pending: NewEntries | None
     ) -> Staged:
-        staging = Staging(self._objects, flush_at=flush_at)
+        staging = Staging(self._objects, flush_at=flush_at, since=self._tracked.since)
         self._nodes.bind(staging)
         tracked = self._tracked
         changes: dict[bytes, Update] = {}
@@ -163,7 +163,7 @@ class Stager:
         the base of a merge: ``head`` with the old values of these keys. If both sides changed a value and gc has collected the old one,
         the base has None there, so the two values are not merged part by part.
         """
-        staging = Staging(self._objects)
+        staging = Staging(self._objects, since=self._tracked.since)
         self._nodes.bind(staging)
         tracked = self._tracked
         broken: list[Pack] = []
@@ -243,16 +243,18 @@ class Stager:
         return Update(None if key in tracked.removed else old), old
 
     def _list_over(self, key: bytes, edits: ListEdits, theirs: bytes | None) -> bytes | None:
-        """The cell of a list that is not loaded, over another head. If gc has collected our list, applies the edits to the other one."""
+        """The cell of a list that is not loaded, over another head. If gc has collected our list, applies the edits to the other one.
+
+        If the other head has no list there, the elements in memory are all that is left of ours.
+        """
         if self._is_whole(edits.cell):
             return self._lists.encode(key, edits).cell
         tree = elements_of(self._nodes, theirs)
-        if tree is None:
-            return theirs
+        count = 0 if tree is None else tree.count
         pieces: list[Piece] = []
         for piece in edits.pieces:
             if isinstance(piece, range):
-                add_piece(pieces, range(piece.start, tree.count if piece.stop == edits.stored else min(piece.stop, tree.count)))
+                add_piece(pieces, range(min(piece.start, count), count if piece.stop == edits.stored else min(piece.stop, count)))
             else:
                 add_piece(pieces, [Element(element.value) for element in piece])
-        return self._lists.encode(key, ListEdits(theirs, tree.count, pieces)).cell
+        return self._lists.encode(key, ListEdits(None if tree is None else theirs, count, pieces)).cell

@@ -50,6 +50,8 @@ class TrackedKeys:
         unfinished: the records of interrupted steps.
         journal: by key, the values that assignments and deletions replaced (``ABSENT`` if there was none), in order.
         changes: counts the calls that changed anything here.
+        since: the lowest number of gc's ``sweeps`` at which the objects of the baselines were known to be stored; see ``Staging.since``. A
+            handle that follows its branch does not raise it: the new head need not lead to the objects of the old one.
     """
 
     def __init__(self, nodes: Nodes, fingerprinter: Fingerprinter, tree: Tree) -> None:
@@ -66,6 +68,7 @@ class TrackedKeys:
         self.suspects = Suspects(fingerprinter, self.entries)
         self.journal: list[tuple[bytes, Any]] = []
         self.changes = 0
+        self.since = 0
 
     @property
     def held_bytes(self) -> int:

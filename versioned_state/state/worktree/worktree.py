@@ -321,6 +321,15 @@ class Worktree:
         """Stage the live values over another head without reading our own. See ``Stager.stage_over``."""
         return self._stager.stage_over(head)
 
+    def know_stored(self, sweeps: int) -> None:
+        """Record that all objects of the head were stored after ``sweeps`` batches were deleted, and that every value is equal to the head's.
+
+        Until then the number stays, and a commit after a gc makes sure of all that it leads to.
+        """
+        if sweeps != self._tracked.since and not self._tracked.stale:
+            self._nodes.trim(0)  # the cached nodes may name segments that were known to be stored at the old number only
+            self._tracked.since = sweeps
+
     def distrust(self) -> None:
         """Make the next staging encode every loaded value again, because gc may have collected objects of the head."""
         self._tracked.changes += 1
@@ -393,7 +402,7 @@ class Worktree:
     def save(self) -> Savepoint:
         """Make a savepoint of the current state, for ``restore``. Cost: a detection, and encoding the changes."""
         staged = None if current_caller() is None and self._stager.is_clean() else self.stage(lenient=True)
-        return Savepoint(staged, len(self._tracked.journal), self.tree)
+        return Savepoint(staged, len(self._tracked.journal), self.tree, self._tracked.since)
 
     def saved(self, savepoint: Savepoint) -> Staged:
         """The staged state of a savepoint."""
@@ -405,6 +414,8 @@ class Worktree:
         Args:
             within: only the values under root keys that begin with this; the others stay as they are.
         """
+        if savepoint is not None:
+            self._tracked.since = min(self._tracked.since, savepoint.since)
         journal, staged = (0, None) if savepoint is None else (savepoint.journal, self.saved(savepoint))
         if current_caller() is not None:
             target, staging = (self.tree, None) if staged is None else (staged.tree, staged.staging)

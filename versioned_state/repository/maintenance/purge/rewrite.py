@@ -279,7 +279,7 @@ def _bytes(ref: Ref) -> bytes:
     return ref.stored
 
 
-def _swept() -> None:
+def _swept(_: int) -> None:
     raise SweptError
 
 
