@@ -7,6 +7,7 @@ import operator
 import random
 import time
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from itertools import product
 from typing import Any
 
 import pytest
@@ -97,8 +98,14 @@ def outcome(call: Callable[[Any], Any], values: Any) -> Any:
         return type(error)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("call", CALLS)
+def _cases() -> Iterator[Any]:
+    """Every call on every kind of sequence. Everyday, on one that is not loaded and on one other kind, in turns."""
+    for number, (call, (step, kind)) in enumerate(product(CALLS, enumerate(KINDS))):
+        is_everyday = step == 0 or step == 1 + number // len(KINDS) % (len(KINDS) - 1)
+        yield pytest.param(call, kind, id=f"{call}-{kind}", marks=[] if is_everyday else [pytest.mark.long])
+
+
+@pytest.mark.parametrize(("call", "kind"), list(_cases()))
 def test_a_call_does_what_it_does_to_a_list(call, kind):
     for size in SIZES:
         expected: list[Any] = [{"n": n} for n in range(size)]

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.registrations import forgotten
 from versioned_state import Tagged, Versioned, register
 from versioned_state.errors import CorruptObjectError, UnserializableValueError
 from versioned_state.values.cells import Code, array, extension, pack_text, typed_cell
@@ -40,12 +38,6 @@ class OwnDict:
     @property
     def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
         return {"made": "up"}
-
-
-@pytest.fixture(autouse=True)
-def _registrations() -> Iterator[None]:
-    with forgotten():
-        yield
 
 
 def test_a_conversion_that_raises_beside_an_ordinary_instance_names_its_path():

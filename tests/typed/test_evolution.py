@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from tests.support.registrations import forgotten
 from versioned_state import Memory, Repository, Tagged, Versioned, register
 from versioned_state.errors import StateError
 
@@ -27,8 +26,7 @@ def release() -> Iterator[Release]:
         exec(HEADER + textwrap.dedent(source), module.__dict__)
         return module
 
-    with forgotten():
-        yield make
+    yield make
     for name in ("an_application", "a_new_place"):
         sys.modules.pop(name, None)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
 
-from tests.support.registrations import forget, forgotten
+from tests.support.registrations import forget
 from versioned_state import Memory, Versioned, register
 from versioned_state.errors import StateError
 
@@ -24,12 +23,6 @@ class Note:
 class Memo:
     text: str
     labels: list[str] = field(default_factory=list)
-
-
-@pytest.fixture(autouse=True)
-def _registered() -> Iterator[None]:
-    with forgotten():
-        yield
 
 
 def upgrade(fields: dict[str, Any], version: int) -> dict[str, Any]:

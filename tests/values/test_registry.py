@@ -16,7 +16,7 @@ import pydantic
 import pytest
 
 from tests.support.exact import exact, same
-from tests.support.registrations import forget, forgotten
+from tests.support.registrations import forget
 from versioned_state import Memory, ObjectInfo, Repository, Tagged, Versioned, register
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError, StateError, UnserializableValueError
 
@@ -207,12 +207,6 @@ def test_a_large_value_of_a_registered_type(size):
     for value in (deque(range(size), size), OrderedDict((str(i), [i]) for i in range(size, 0, -1)), Counter(dict.fromkeys(range(size), 1))):
         read, _ = commit_and_read({"in": value}, pickle="refuse")
         assert same(read, {"in": value})
-
-
-@pytest.fixture(autouse=True)
-def _registered():
-    with forgotten():
-        yield
 
 
 class Model(pydantic.BaseModel):
