@@ -176,7 +176,8 @@ class GcFence:
                 another thread may have learned of a sweep that deleted the commit after the ref was read.
         """
         if self.enabled:
-            self._heads[head] = max(sweeps, self._heads.get(head, -1))
+            known = self._heads.get(head, -1)
+            self._heads[head] = sweeps if sweeps > known else known
             self._heads.move_to_end(head)
             if len(self._heads) > _HEADS_KEPT:
                 self._heads.popitem(last=False)

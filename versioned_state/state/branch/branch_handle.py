@@ -284,7 +284,7 @@ class BranchHandle:
         else:
             self.worktree.update(staged.tree, commit.tree, also=staged.replaced)
         self.unfinished.move = None
-        if not staged.failed:
+        if ref.sweeps and not staged.failed:  # nothing was ever deleted from most stores
             self.worktree.know_stored(ref.sweeps)
 
     def _adopt_beside(self, commit: Commit, ref: Ref, staged: Staged) -> None:
