@@ -89,9 +89,9 @@ class Staging:
         since: see the attribute.
 
     Attributes:
-        since: the lowest number of gc's ``sweeps`` (see ``GcFence``) at which any object was known to be stored that the staged ones lead to
-            and that is not staged here. It is fixed when the objects are encoded, and a ref that is read later does not raise it. None: they
-            lead to no object but those of the ref that is moved. -1: the objects were not known to be stored.
+        since: the staged objects lead to others that are not staged here. This is the lowest number of gc's ``sweeps`` (see ``GcFence``)
+            at which these were known to be stored. It is fixed when the objects are encoded, and a ref that is read later does not raise
+            it. None: these are objects of the ref that is moved. -1: they were not known to be stored.
     """
 
     def __init__(self, store: ObjectStore, *, flush_at: int | None = None, since: int | None = None) -> None:

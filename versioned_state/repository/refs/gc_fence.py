@@ -172,12 +172,12 @@ class GcFence:
         """Record that a ref pointed to this commit after ``sweeps`` batches were deleted.
 
         Args:
-            sweeps: the number from before the ref was read, or at which the move of the ref was made. The present number may be a later one:
+            sweeps: the number from before the ref was read, or at which the ref was moved. The present number may be a later one, since
                 another thread may have learned of a sweep that deleted the commit after the ref was read.
         """
         if self.enabled:
             known = self._heads.get(head, -1)
-            self._heads[head] = sweeps if sweeps > known else known
+            self._heads[head] = sweeps if sweeps > known else known  # noqa: FURB136 - every commit comes here, and max() takes longer
             self._heads.move_to_end(head)
             if len(self._heads) > _HEADS_KEPT:
                 self._heads.popitem(last=False)

@@ -322,7 +322,7 @@ class Worktree:
         return self._stager.stage_over(head)
 
     def know_stored(self, sweeps: int) -> None:
-        """Record that all objects of the head were stored after ``sweeps`` batches were deleted, and that every value is equal to the head's.
+        """Record that the head's objects were stored after ``sweeps`` batches were deleted, and that every value is equal to the head's.
 
         Until then the number stays, and a commit after a gc makes sure of all that it leads to.
         """
