@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from concurrent.futures.thread import _WorkItem
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from itertools import count
 from threading import Event, Thread, get_ident
@@ -19,9 +20,9 @@ from tests.support import processes
 from tests.support.event_loop import in_event_loop
 from tests.support.interrupts import Interrupt, Trace
 from tests.support.services.gate import until
-from versioned_state.errors import StoreBusyError
+from versioned_state.errors import LimitExceededError, StoreBusyError
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
-from versioned_state.services.calls.turn import ALONE, Steps
+from versioned_state.services.calls.turn import ALONE, Steps, callers
 
 
 class Adder:
@@ -84,6 +85,59 @@ def test_an_item_that_is_cancelled_first_is_left_out_and_an_error_of_all_reaches
             each.result()
     with pytest.raises(LanesClosedError):
         lanes.submit_item("a", 2, adder.double)
+
+
+NAME: ContextVar[str] = ContextVar("name")
+
+
+@pytest.mark.parametrize("in_steps", [False, True])
+def test_items_of_which_one_cannot_be_done_are_done_each_by_itself_and_in_its_own_context(*, in_steps: bool):
+    seen: list[tuple[list[int], list[str], str]] = []
+    lanes = Lanes(2, lambda asked: asked)
+
+    def note(items: list[int]) -> list[int]:
+        seen.append((items, [context[NAME] for context in callers()], NAME.get()))
+        if 13 in items:
+            raise LimitExceededError("a value", limit=12)
+        return items
+
+    def steps(items: list[int]) -> Steps[list[int]]:
+        yield 0
+        yield ALONE
+        return note(items)
+
+    def submit(item: int) -> Future[int]:
+        NAME.set(f"of {item}")
+        return lanes.submit_item_steps("a", item, steps) if in_steps else lanes.submit_item("a", item, note)
+
+    let_go, _ = held(lanes, "a")
+    futures = [submit(item) for item in (1, 13, 3)]
+    let_go.set()
+    lanes.close()
+    assert seen == [
+        ([1, 13, 3], ["of 1", "of 13", "of 3"], "of 1"),
+        ([1], [], "of 1"),
+        ([13], [], "of 13"),
+        ([3], [], "of 3"),
+    ]
+    assert (futures[0].result(), futures[2].result()) == (1, 3)
+    with pytest.raises(LimitExceededError):
+        futures[1].result()
+
+
+def test_an_error_of_all_reaches_each_as_a_copy():
+    lanes = Lanes(2)
+
+    def fails(items: list[int]) -> list[int]:
+        raise StoreBusyError("busy", remains="", hint="")
+
+    let_go, _ = held(lanes, "a")
+    futures = [lanes.submit_item("a", item, fails) for item in range(3)]
+    let_go.set()
+    lanes.close()
+    errors = {id(each.exception()) for each in futures}
+    assert len(errors) == 3
+    assert {type(each.exception()) for each in futures} == {StoreBusyError}
 
 
 def test_at_most_so_many_items_are_done_together():

@@ -239,14 +239,11 @@ async def _run(operation: Operation, call: Call, request: exactly_once.Request |
 
     if operation.result is not None:
         set_spend(spend)
-    while True:
-        try:
-            return await operation.run(call)
-        except exactly_once.RepeatedError as error:
-            if request is not None and error.request is request:
-                request.check_same(error.commit)
-                return await operation.repeated(call, error.commit)
-            # It was another of those that were to be done together: nothing was done, so again.
+    try:
+        return await operation.run(call)
+    except exactly_once.RepeatedError as error:
+        error.request.check_same(error.commit)
+        return await operation.repeated(call, error.commit)
 
 
 def _ignore(task: asyncio.Task[Any]) -> None:

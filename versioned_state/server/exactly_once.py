@@ -30,7 +30,7 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.mapping import DELETE
 from versioned_state.repository.refs.ref import Ref
-from versioned_state.services.calls.turn import callers
+from versioned_state.services.calls.turn import ApartError, callers
 from versioned_state.values.trees.tree import Tree
 
 META: Final = "request"
@@ -95,10 +95,10 @@ def conflict() -> IdempotencyConflictError:
     )
 
 
-class RepeatedError(Exception):
+class RepeatedError(ApartError):
     """A write was done by an earlier attempt: ``commit`` is its commit. Nothing was changed.
 
-    The call may have been one of several that would have been done together, so ``request`` may be that of another one.
+    If it was to be done together with others, each of them is then done by itself, so ``request`` is that of the caller who sees this.
     """
 
     def __init__(self, request: Request, commit: Commit) -> None:
@@ -147,7 +147,7 @@ class OnceDatabase(Database):
         meta: Mapping[str, Any] | None = None,
         tag: str | None = None,
     ) -> Commit:
-        """As ``Database.write_commit``. Raises ``RepeatedError`` if a request of this context has a commit already."""
+        """As ``Database.write_commit``, with the ids of the requests that are being done. Raises ``RepeatedError`` if one has a commit."""
         requests = _requests()
         if not requests:
             return super().write_commit(tree, parents, staging=staging, message=message, author=author, meta=meta, tag=tag)
@@ -260,7 +260,7 @@ def _marks_of(commit: Commit) -> dict[str, str]:
 
 
 def _requests() -> list[Request]:
-    """The writes that are under way in this context."""
+    """The writes that this thread is doing: exactly those whose content the commit has."""
     together = callers()
     found = [context.get(REQUEST) for context in together] if together else [REQUEST.get()]
     return [request for request in found if request is not None]

@@ -91,8 +91,8 @@ class Lanes:
         """``submit`` for a function of items: items in a row of one lane, for one function, may be done by one call of it.
 
         Args:
-            function: gives a result for each item, or the error to raise there. If it raises, that is the error of all. The context is
-                that of the first item's caller.
+            function: gives a result for each item, or the error to raise there. If it raises one of ``APART``, it has done nothing, and is
+                called again for each item by itself; any other error is that of all. The context is that of the first item's caller.
         """
         return self._submit(lane, Call(function, copy_context(), (item,)))
 

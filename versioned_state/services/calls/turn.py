@@ -6,10 +6,13 @@ from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
 from contextvars import Context, ContextVar
+from copy import copy
 from dataclasses import dataclass, field
 from enum import Enum
 from time import monotonic
 from typing import Any, Final, TypeVar
+
+from versioned_state.errors import LimitExceededError, PickleRefusedError, StateError, UnserializableValueError
 
 T = TypeVar("T")
 
@@ -29,11 +32,19 @@ ALONE: Final = Yielded.ALONE
 Steps = Generator[Any, Any, T]
 """What a function in steps makes: it yields what to send, gets the answer or an error instead, and returns the result."""
 
+
+class ApartError(Exception):
+    """One of several items cannot be done, and none was: each is to be done by itself."""
+
+
+APART: Final = (ApartError, UnserializableValueError, PickleRefusedError, LimitExceededError)
+"""The errors of some items, which do not affect those of other callers. A function of items that raises one has done none of them."""
+
 _callers: Final[ContextVar[tuple[Context, ...]]] = ContextVar("versioned_state_callers", default=())
 
 
 def callers() -> tuple[Context, ...]:
-    """The contexts of the callers whose items are being done together, for the function that does them; else none."""
+    """The contexts of the callers of what is being done, if they are several; with none, it is the one that a function runs in."""
     return _callers.get()
 
 
@@ -60,6 +71,12 @@ class Call:
 class Turn:
     """The calls of a lane that a worker does next: one, or items in a row. Only one thread at a time has it.
 
+    Items are done by one call of their function. If one of them cannot be, each is done by a call of its own, in its own context. So
+    ``callers`` are always those whose items the function has::
+
+        A, D, C ── together ──┬── a result for each
+                              └── an error of one of them: nothing was done ── A ── D: its error ── C
+
     Attributes:
         waiting: the calls of the lane that have not begun.
         since: the time from which it waits for a worker.
@@ -67,7 +84,7 @@ class Turn:
         is_alone: whether it may wait for the store.
     """
 
-    __slots__ = ("_begun", "_error", "_results", "_steps", "asked", "calls", "in_steps", "is_alone", "lane", "since", "waiting")
+    __slots__ = ("_ended", "_groups", "_steps", "asked", "calls", "in_steps", "is_alone", "lane", "since", "waiting")
 
     def __init__(self, lane: str, waiting: deque[Call]) -> None:
         self.lane = lane
@@ -77,10 +94,9 @@ class Turn:
         self.in_steps = waiting[0].in_steps
         self.is_alone = False
         self.asked: Any = None
-        self._begun: list[Call] = []
-        self._steps: Steps[Any] | None = None
-        self._results: Sequence[Any] = ()
-        self._error: BaseException | None = None
+        self._groups: deque[list[Call]] | None = None  # those that have not ended, each for one call of the function
+        self._steps: Steps[Any] | None = None  # of the first of them
+        self._ended: list[tuple[list[Call], Sequence[Any] | BaseException]] = []
 
     @property
     def may_be_together(self) -> bool:
@@ -98,43 +114,60 @@ class Turn:
     def run(self, answer: object = None) -> None:
         """Run the function, or go on with its steps, until it ends or asks. Never raises."""
         self.asked = None
-        try:
-            if self._steps is not None:
-                self.asked = self._begun[0].context.run(self._steps.send, answer)
-                return
-            self._begun = begun = [call for call in self.calls if call.future.set_running_or_notify_cancel()]
-            if not begun:
-                return  # all were cancelled before they began
-            first = begun[0]
-            arguments = []
-            if first.items:
-                first.context.run(_callers.set, tuple(call.context for call in begun))
-                arguments.append([item for call in begun for item in call.items])
-            found = first.context.run(first.function, *arguments)
-            if first.in_steps:
-                self._steps = found
-                self.asked = first.context.run(next, found)
-            else:
-                self._take(found)
-        except StopIteration as end:
-            self._take(end.value)
-        except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
-            self._error = error
-
-    def _take(self, found: Any) -> None:
-        self._results = found if self._begun[0].items else (found,)
+        if self._groups is None:
+            begun = [call for call in self.calls if call.future.set_running_or_notify_cancel()]
+            self._groups = deque([begun] if begun else ())  # none if all were cancelled before they began
+        while self._groups:
+            group = self._groups[0]
+            ended: Sequence[Any] | BaseException
+            try:
+                found = _begun(group) if self._steps is None else self._steps
+                if group[0].in_steps:
+                    self._steps = found
+                    self.asked = group[0].context.run(found.send, answer)
+                    return
+                ended = _results(group, found)
+            except StopIteration as end:
+                ended = _results(group, end.value)
+            except APART as error:
+                ended = error
+                if len(group) > 1:
+                    self._groups.extend([call] for call in group)
+                    group = []
+            except BaseException as error:  # noqa: BLE001 - it is raised where the result is asked for
+                ended = error
+            self._groups.popleft()
+            self._steps = answer = None
+            if group:
+                self._ended.append((group, ended))
 
     def deliver(self) -> None:
         """Give the results to the callers."""
-        begun = self._begun
-        if begun and self._error is None and len(self._results) != len(begun):
-            self._error = AssertionError("a result for each item")
-        if self._error is not None:
-            for call in begun:
-                call.future.set_exception(self._error)
-            return
-        for call, result in zip(begun, self._results, strict=True):
-            if call.items and isinstance(result, BaseException):
-                call.future.set_exception(result)
-            else:
-                call.future.set_result(result)
+        for group, ended in self._ended:
+            if isinstance(ended, BaseException):
+                for index, call in enumerate(group):
+                    # Each caller raises it, and adds to its traceback.
+                    call.future.set_exception(copy(ended) if index and isinstance(ended, StateError) else ended)
+                continue
+            for call, result in zip(group, ended, strict=True):
+                if call.items and isinstance(result, BaseException):
+                    call.future.set_exception(result)
+                else:
+                    call.future.set_result(result)
+
+
+def _begun(group: list[Call]) -> Any:
+    """What the function of some calls gives at once: its results, or its steps."""
+    first = group[0]
+    together = tuple(call.context for call in group) if len(group) > 1 else ()
+    if together or first.context.get(_callers):  # those of an earlier attempt, or of a function that made this call
+        first.context.run(_callers.set, together)
+    if not first.items:
+        return first.context.run(first.function)
+    return first.context.run(first.function, [item for call in group for item in call.items])
+
+
+def _results(group: list[Call], found: Any) -> Sequence[Any] | BaseException:
+    """A result for each call of a group."""
+    results = found if group[0].items else (found,)
+    return results if len(results) == len(group) else AssertionError("a result for each item")

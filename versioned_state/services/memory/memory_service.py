@@ -273,7 +273,7 @@ class VersionedMemoryService(StoreService, MemoryService):
 
     # These are called off the loop.
 
-    def _add_all(self, additions: list[Addition]) -> list[BaseException | None]:
+    def _add_all(self, additions: list[Addition]) -> Sequence[None]:
         return self._memory.add_all(additions)
 
     def _keep_vectors(self, branch: str, embedder: str, made: Mapping[Place, bytes]) -> None:

@@ -9,15 +9,7 @@ from functools import partial
 from itertools import count
 from typing import Any, Final, TypeVar
 
-from versioned_state.errors import (
-    BranchMovedError,
-    LimitExceededError,
-    MissingObjectError,
-    PickleRefusedError,
-    StateError,
-    UnknownRevisionError,
-    UnserializableValueError,
-)
+from versioned_state.errors import BranchMovedError, MissingObjectError, UnknownRevisionError
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import Handles
@@ -31,9 +23,6 @@ from versioned_state.state.versioned import Versioned
 T = TypeVar("T")
 
 _LISTED_AT_ONCE: Final = 256
-
-_OF_ONE_MESSAGE: Final = (UnserializableValueError, PickleRefusedError, LimitExceededError)
-"""The errors of one message, which do not affect the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,21 +59,10 @@ class StoredMemory:
 
     # Writing
 
-    def add_all(self, additions: list[Addition]) -> list[BaseException | None]:
-        """Add what waits for one branch in one commit, or each in a commit of its own if one of them cannot be stored."""
-        branch = additions[0].branch
-        if len(additions) > 1:
-            with suppress(*_OF_ONE_MESSAGE):
-                self._on_branch(branch, partial(self._add, additions))
-                return [None] * len(additions)
-        results: list[BaseException | None] = []
-        for addition in additions:
-            try:
-                self._on_branch(branch, partial(self._add, [addition]))
-                results.append(None)
-            except StateError as error:
-                results.append(error)
-        return results
+    def add_all(self, additions: list[Addition]) -> Sequence[None]:
+        """Add messages to one branch, in one commit. A result for each addition, as ``Lanes`` wants it."""
+        self._on_branch(additions[0].branch, partial(self._add, additions))
+        return [None] * len(additions)
 
     def _add(self, additions: Sequence[Addition], state: Versioned) -> None:
         texts: dict[Place, str] = {}

@@ -251,7 +251,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
             return found
         return sessions.create(branch, name, self._ttl, last)
 
-    def _append(self, items: list[Append]) -> Steps[Sequence[BaseException | None]]:
+    def _append(self, items: list[Append]) -> Steps[Sequence[None]]:
         return self._sessions.append_in_steps(items)
 
     async def _delete_all(self, user_id: str) -> None:

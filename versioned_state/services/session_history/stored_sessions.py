@@ -4,21 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from copy import copy
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from versioned_state.errors import (
     BranchMovedError,
     CommitInDoubtError,
-    LimitExceededError,
     MissingObjectError,
-    PickleRefusedError,
     QuotaExceededError,
     SessionNotFoundError,
     StateError,
     UnknownRevisionError,
-    UnserializableValueError,
 )
 from versioned_state.repository.arguments import count
 from versioned_state.repository.database import backoff
@@ -33,7 +29,7 @@ from versioned_state.services.calls.heads import ERASURES, at_head, at_listed, i
 from versioned_state.services.calls.locks import Locks
 from versioned_state.services.calls.sending import sent
 from versioned_state.services.calls.spending import current_spend
-from versioned_state.services.calls.turn import ALONE, Steps
+from versioned_state.services.calls.turn import ALONE, APART, Steps
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.users import UserErasure, delete_user
@@ -55,9 +51,6 @@ _READ_AT_ONCE: Final = 1024
 
 _ATTEMPTS: Final = 1000
 """Attempts to append to a session to which others append all the time. With the backoff they take most of a minute."""
-
-_OF_ONE_MESSAGE: Final = (UnserializableValueError, PickleRefusedError, LimitExceededError)
-"""The errors of some messages, which do not affect those of others."""
 
 
 class SessionName(NamedTuple):
@@ -218,20 +211,24 @@ class StoredSessions:
             self._handles.forget(branch)
         return report
 
-    def append_in_steps(self, items: list[Append]) -> Steps[Sequence[BaseException | None]]:
-        """``append``, sent with what is appended to other sessions if the handle of the session is open."""
-        state = self._handles.take(items[0].branch)
-        if state is not None:
-            try:
-                appended = yield from self._append_ready(state, items)
-            except StateError as error:
-                return [error, *(copy(error) for _ in items[1:])]
-            if appended:
-                for item in items:
-                    item.session.messages.extend(item.messages)
-                return [None] * len(items)
-        yield ALONE
-        return self.append(items)
+    def append_in_steps(self, items: list[Append]) -> Steps[Sequence[None]]:
+        """Append to one session, in one commit, sent with what is appended to other sessions if the handle of the session is open.
+
+        Raises the error for which nothing was appended. A result for each item, as ``Lanes`` wants it.
+        """
+        try:
+            state = self._handles.take(items[0].branch)
+            appended = state is not None and (yield from self._append_ready(state, items))
+            if not appended:
+                yield ALONE
+                self._append_alone(items)
+        except APART as error:
+            if isinstance(error, StateError):
+                error.remains = "nothing was appended"
+            raise
+        for item in items:
+            item.session.messages.extend(item.messages)
+        return [None] * len(items)
 
     def _append_ready(self, state: Versioned, items: list[Append]) -> Steps[bool]:
         """Append on the head that an open handle knows; False if that cannot be, and nothing was appended."""
@@ -257,20 +254,7 @@ class StoredSessions:
         self._handles.give(items[0].branch, state)
         return True
 
-    def append(self, items: list[Append]) -> Sequence[BaseException | None]:
-        """Append to one session, in one commit. For each item None, or the error for which nothing of it was appended."""
-        try:
-            self._append_together(items)
-        except _OF_ONE_MESSAGE as error:
-            error.remains = "nothing was appended"
-            return [error] if len(items) == 1 else [outcome for item in items for outcome in self.append([item])]
-        except StateError as error:
-            return [error, *(copy(error) for _ in items[1:])]
-        for item in items:
-            item.session.messages.extend(item.messages)
-        return [None] * len(items)
-
-    def _append_together(self, items: list[Append]) -> None:
+    def _append_alone(self, items: list[Append]) -> None:
         branch = items[0].branch
         for attempt in range(_ATTEMPTS):
             try:
