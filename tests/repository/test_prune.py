@@ -51,6 +51,35 @@ def ids(commits: object) -> list[str]:
     return [commit.id for commit in commits]  # type: ignore[attr-defined]
 
 
+# Down to a commit
+
+
+@pytest.mark.parametrize("shares", [False, True])
+def test_down_to_a_commit_keeps_what_was_committed_since(*, shares: bool):
+    repository = Repository(Memory())
+    commits = line(repository, 6)
+    if shares:  # the way of a plan that reads all refs
+        Versioned(repository, branch="main").fork("other").close()
+    later = line(repository, 9)[-3:]
+    report = repository.prune(down_to=commits[3], branches=["main", "other"], expire=timedelta(0))
+    assert [each.at for each in report.branches] == [commits[3]] * (1 + shares)
+    assert ids(repository.log("main"))[-3:] == ids(reversed(commits[3:]))
+    assert later[-1] == repository.branches["main"]
+    assert not repository.prune(down_to=commits[3], branches="main", expire=timedelta(0)).removed
+
+
+def test_a_branch_without_the_commit_stays_as_it_is():
+    repository = Repository(Memory())
+    commits = line(repository, 5)
+    others = line(repository, 4, branch="other")
+    report = repository.prune(down_to=commits[2].id, branches="*", expire=timedelta(0))
+    assert [(each.branch, each.kept) for each in report.branches] == [("main", 3)]
+    assert ids(repository.log("other")) == ids(reversed(others))
+    assert repository.prune(down_to=commits[2], keep_last=5, branches="*", expire=timedelta(0)).removed == 0
+    with pytest.raises(UnknownRevisionError):
+        repository.prune(down_to="nowhere")
+
+
 # In every reading function
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
+from itertools import islice
 
 import pytest
 
@@ -32,6 +34,7 @@ def retention(repository: Repository, pattern: str, rng: random.Random) -> Reten
     return Retention(
         keep_last=rng.randrange(1, 4),
         since=None,
+        down_to=None,
         keep_tagged=rng.random() < 0.7,
         patterns=(pattern,),
         entries_since=max(since, repository.database.fence.refresh().expired),
@@ -114,6 +117,10 @@ def test_the_plan_is_that_from_all_refs(seed, long_run):
                     expected = plan_of_all(repository.database, wanted, dry_run=True)
                     assert plan == expected, (each, step, pattern)
                     own += expected.report.removed > 0
+                for commit in islice(repository.log(pattern), step % 5, 6, 3) if pattern in repository.branches else ():
+                    wanted = replace(wanted, keep_last=1, down_to=commit)
+                    plan = plan_of_own(repository.database, wanted, dry_run=True)
+                    assert plan in (None, plan_of_all(repository.database, wanted, dry_run=True)), (each, step, pattern)
         assert_whole(repository.store)
     assert own > 3
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.event_loop import in_event_loop
 from versioned_state import Disk, Memory, Repository, Versioned
-from versioned_state.errors import InvalidArgumentError, QuotaExceededError
+from versioned_state.errors import InvalidArgumentError, QuotaExceededError, StorageError
 from versioned_state.services.agent_state import InMemoryStateService, StateService
 from versioned_state.services.session_history import SessionHistoryService
 from versioned_state.services.users import ExportedRecord, read_export
@@ -214,6 +214,56 @@ async def test_retain_by_age_and_a_latest_round_that_was_not_written_last() -> N
             await service.retain("u")
         with pytest.raises(InvalidArgumentError):
             await service.retain("u", keep_last=0)
+
+
+@pytest.mark.parametrize("saves", range(5))
+@in_event_loop
+async def test_retain_cuts_no_round_that_it_keeps_though_another_server_saves_more(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, prune = Memory(), Repository.prune
+    async with StateService.over(Repository(store)) as one, StateService.over(Repository(store)) as other:
+        for number in range(1, 6):
+            await one.save_state("u", {"n": number}, "s")
+        loop = asyncio.get_running_loop()
+
+        def later(self: Repository, **options: Any) -> Any:
+            for _ in range(saves):
+                asyncio.run_coroutine_threadsafe(other.save_state("u", {"n": "later"}, "s"), loop).result(20)
+            return prune(self, **options)
+
+        monkeypatch.setattr(Repository, "prune", later)
+        assert await one.retain("u", "s", keep_last=3, gc=True) == 2
+        for service in (one, other):
+            assert await service.list_rounds("u", "s") == list(range(3, 6 + saves))
+            found = [(await service.export_state("u", "s", number) or {})["n"] for number in range(3, 6 + saves)]
+            assert found == [3, 4, 5, *["later"] * saves]
+        assert len(list(one.repository.log(one.branch("u", "s")))) == 4 + saves
+
+
+@in_event_loop
+async def test_a_retain_that_failed_before_history_was_pruned_is_finished_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    pruned: list[Any] = []
+    prune = Repository.prune
+
+    def failing(self: Repository, **options: Any) -> Any:
+        pruned.append(options["down_to"])
+        if len(pruned) == 1:
+            raise StorageError("the store is away for a moment")
+        return prune(self, **options)
+
+    async with InMemoryStateService() as service:
+        for number in range(1, 6):
+            await service.save_state("u", {"n": number})
+        monkeypatch.setattr(Repository, "prune", failing)
+        with pytest.raises(StorageError):
+            await service.retain("u", keep_last=2)
+        assert await service.list_rounds("u") == [4, 5]
+        for _ in range(3):
+            assert await service.retain("u", keep_last=2) == 0
+            assert len(list(service.repository.log(service.branch("u")))) == 3  # with the commit of the deletion
+        assert len(pruned) == 2  # there is nothing left to prune
+        await service.save_state("u", {"n": 6})
+        assert await service.retain("u", keep_last=9) == 0
+        assert len(pruned) == 2
 
 
 # Erasure

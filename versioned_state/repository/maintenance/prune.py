@@ -30,6 +30,7 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.history.shallow import Shallow, ShallowCommit
 from versioned_state.repository.maintenance.gc.collector import GcReport, collect
+from versioned_state.repository.names.resolve import resolve
 from versioned_state.repository.refs.own_line import find_own_line
 from versioned_state.repository.refs.ref import Ref, iter_refs, match_refs
 from versioned_state.repository.refs.reflog import read_entry
@@ -86,6 +87,7 @@ def prune(
     *,
     keep_last: int | None = None,
     older_than: timedelta | None = None,
+    down_to: str | Commit | None = None,
     keep_tagged: bool = True,
     branches: str | Iterable[str] = "*",
     expire: timedelta | None = None,
@@ -94,15 +96,17 @@ def prune(
 ) -> PruneReport:
     """End the history of branches, so that their older commits become garbage. Deletes nothing: ``gc`` does.
 
-    A branch keeps the commits, by first parents, that are among its last ``keep_last`` or not older than ``older_than``; the head always
-    stays. Merged commits stay as far back as those go. One compare-and-set publishes the change; writers are never in the way, and never
-    held up. Cost: reads the commits of the pruned branches, and the tags that they were made with, if no other ref was ever pointed at one
-    of them or merged it, and none is a merge; the store keeps that. Else it reads the records and heads of all refs, O(log n) commits of
-    each line, and every commit of the lines that the pruned branches are part of; of all refs, if one of them has a merge.
+    A branch keeps the commits, by first parents, that are among its last ``keep_last`` or not older than ``older_than``, and those from its
+    head down to ``down_to``; the head always stays. Merged commits stay as far back as those go. One compare-and-set publishes the change;
+    writers are never in the way, and never held up. Cost: reads the commits of the pruned branches, and the tags that they were made with,
+    if no other ref was ever pointed at one of them or merged it, and none is a merge; the store keeps that. Else it reads the records and
+    heads of all refs, O(log n) commits of each line, and every commit of the lines that the pruned branches are part of; of all refs, if
+    one of them has a merge.
 
     Args:
         keep_last: how many commits of a branch to keep, by first parents; 1 or more.
         older_than: the age, by their own time, from which commits may go.
+        down_to: a revision: the oldest commit to keep, whatever was committed since. A branch without it, by first parents, stays as it is.
         keep_tagged: a tag keeps everything before it, as a branch outside of the pattern does. If not, each tag of the store keeps only its
             own commit, unless a branch outside of the pattern leads to it.
         branches: patterns with ``*`` and ``?`` of the branches to prune.
@@ -111,11 +115,12 @@ def prune(
         dry_run: only report.
 
     Raises:
-        InvalidArgumentError: neither ``keep_last`` nor ``older_than`` was given, or one is too small. Nothing was changed.
+        InvalidArgumentError: none of ``keep_last``, ``older_than``, ``down_to`` was given, or one is too small. Nothing was changed.
+        UnknownRevisionError: there is no commit ``down_to``. Nothing was changed.
         StoreBusyError: others kept pruning at the same time. Nothing was changed.
     """
-    if keep_last is None and older_than is None:
-        raise InvalidArgumentError("prune needs keep_last or older_than", remains="nothing was changed")
+    if keep_last is None and older_than is None and down_to is None:
+        raise InvalidArgumentError("prune needs keep_last, older_than or down_to", remains="nothing was changed")
     if keep_last is not None:
         keep_last = count("keep_last", keep_last, least=1)  # the head of a branch always stays
     if older_than is not None:
@@ -126,6 +131,7 @@ def prune(
     retention = Retention(
         keep_last=keep_last or 1,
         since=None if older_than is None else now - older_than // timedelta(microseconds=1),
+        down_to=None if down_to is None else resolve(database, down_to),
         keep_tagged=keep_tagged,
         patterns=patterns,
         # An earlier gc may have deleted what it took for expired, whatever ``expire`` is now.
@@ -154,6 +160,7 @@ class Retention:
 
     keep_last: int
     since: int | None
+    down_to: Commit | None
     keep_tagged: bool
     patterns: tuple[str, ...]
     entries_since: int
@@ -162,13 +169,15 @@ class Retention:
         """The oldest commit of a branch that stays, how many stay, and whether any before it goes."""
         kept = 0
         floor = head
+        below = self.down_to is None
         for commit in graph.first_parents(head, read):
             if commit.id == ROOT_ID:
                 return floor, kept, False
-            if kept >= self.keep_last and (self.since is None or commit.time < self.since):
+            if below and kept >= self.keep_last and (self.since is None or commit.time < self.since):
                 return floor, kept, True
             floor = commit
             kept += 1
+            below = below or commit == self.down_to
         return floor, kept, False
 
     def prunes(self, branch: str) -> bool:

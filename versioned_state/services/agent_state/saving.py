@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from versioned_state.errors import BranchMovedError, QuotaExceededError
 from versioned_state.repository.database import backoff
+from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.services.agent_state.reading import commit_of, content_of, has_files, rounds_at
 from versioned_state.services.agent_state.rounds import LARGEST, Rounds, RoundsHook
@@ -75,8 +76,11 @@ def delete_round(state: Versioned, session: Session, number: int) -> None:
     _commit(state, session, prepare)
 
 
-def retain(state: Versioned, session: Session, *, keep_last: int | None, since: int | None) -> tuple[int, int]:
-    """Commit that a session has its last rounds only, and those that are newer; how many are gone, and how many commits the others need.
+def retain(state: Versioned, session: Session, *, keep_last: int | None, since: int | None) -> tuple[int, Commit | None]:
+    """Commit that a session has its last rounds only, and those that are newer.
+
+    Returns how many are gone, and the oldest commit that the others need: history before it may go, whatever others save meanwhile. None if
+    that history has no other rounds, not even those of an earlier call that ended before history was pruned.
 
     Args:
         keep_last: how many of the highest rounds stay.
@@ -92,11 +96,17 @@ def retain(state: Versioned, session: Session, *, keep_last: int | None, since: 
             return None
         return _without(state, head, rounds, gone), session.meta(deleted_rounds=len(gone))
 
-    left = _commit(state, session, prepare)
-    if left is None:
-        return 0, 0
-    heights = (state.head.height if number == left.current else left.height(number) or 0 for number in left)
-    return len(gone), state.head.height - min(heights, default=state.head.height) + 1
+    database = state.repository.database
+    made = _commit(state, session, prepare)
+    head = state.head
+    left = rounds_at(database, head) if made is None else made
+    heights = (head.height if number == left.current else left.height(number) or 0 for number in left)
+    oldest = graph.descend(head, min(heights, default=head.height), database.commits.read)
+    if made is None:
+        before = graph.descend(oldest, oldest.height - 1, database.commits.read)
+        if before == oldest or all(number in left for number in rounds_at(database, before)):
+            return 0, None
+    return len(gone), oldest
 
 
 def _time_of(state: Versioned, head: Commit, number: int) -> int:

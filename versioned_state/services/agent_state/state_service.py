@@ -282,9 +282,9 @@ class VersionedStateService(StoreService, StateService):
             if head_of(repository.database, branch) is None:
                 return 0
             since = None if older_than is None else repository.database.now() - older_than // timedelta(microseconds=1)
-            gone, commits = self._saves.joined(branch, lambda state: saving.retain(state, session, keep_last=keep_last, since=since))
-            if gone:
-                repository.prune(branches=branch, keep_last=commits, gc=gc)
+            gone, oldest = self._saves.joined(branch, lambda state: saving.retain(state, session, keep_last=keep_last, since=since))
+            if oldest is not None:
+                repository.prune(branches=branch, down_to=oldest, gc=gc)
             return gone
 
         return await self._run(branch, retain)
