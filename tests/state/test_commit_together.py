@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.interrupts import Interrupt, Trace
-from versioned_state import Disk, Memory, Repository, Versioned
+from versioned_state import Bounded, Commit, Disk, Memory, Repository, Versioned, Workspace
 from versioned_state.errors import (
     STAGED,
     BranchMovedError,
@@ -22,7 +24,9 @@ from versioned_state.errors import (
     UnserializableValueError,
     UnsupportedByStoreError,
 )
+from versioned_state.state.branch.commit_options import CommitOptions
 from versioned_state.state.branch.hooks import Hook
+from versioned_state.state.branch.together import prepare_commit
 from versioned_state.storage import Counting, KVStore
 from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
@@ -191,6 +195,41 @@ def test_hooks_of_each_handle_take_part():
         state["n"].append(2)
     a.repository.commit_together([a, b])
     assert sorted(asked) == ["before a", "before b", "check a", "check b", "moved a", "moved b"]
+
+
+def one_by_one(states: list[Versioned]) -> list[Commit]:
+    return [state.commit() for state in states]
+
+
+def each_prepared(states: list[Versioned]) -> list[Commit]:
+    """As a service sends the commits of many sessions."""
+    found = []
+    for state in states:
+        prepared = prepare_commit(state, CommitOptions())
+        assert prepared is not None
+        (answer,) = state.repository.database.publish_each([prepared.publication])
+        commit = prepared.settle(answer)
+        assert commit is not None
+        found.append(commit)
+    return found
+
+
+@pytest.mark.parametrize("commit", [one_by_one, Repository.commit_together, each_prepared])
+def test_every_way_to_commit_names_what_hooks_amend(commit: Callable[[list[Versioned]], list[Commit]], tmp_path: Path):
+    store, folder = Memory(), tmp_path / "files"
+    bounded = Versioned(store, branch="a", schema={"log": Bounded(max_items=2)})
+    bounded["log"] = [1, 2]
+    bounded.commit()
+    files = Versioned(store, branch="b")
+    Workspace(files, folder)
+    files["n"] = 1
+    files.commit()
+    plain = Versioned(store, branch="c")
+    bounded["log"].append(3)
+    (folder / "x.txt").write_text("new")
+    plain["k"] = plain["l"] = 1
+    assert [each.message for each in commit([bounded, files, plain])] == ["log +1", "workspace added", "k added, l added"]
+    assert bounded["log"] == [2, 3]
 
 
 def test_threads_that_commit_the_same_handles_in_either_order_do_not_wait_for_each_other():

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from versioned_state.errors import (
     BranchMovedError,
@@ -36,7 +36,7 @@ from versioned_state.state.branch.merging import merge_roots, replacing_root
 from versioned_state.state.branch.moving import move_branch
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summarize
-from versioned_state.state.worktree.entries import UNSTORABLE, Staged
+from versioned_state.state.worktree.entries import UNSTORABLE, NewEntries, Staged
 from versioned_state.values.keys import path_of, user_key
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
@@ -133,6 +133,52 @@ def _stage_and_commit(
     keys: frozenset[bytes] | None = None,
     tag: CommitTag | None = None,
 ) -> Commit:
+    staged, root, message, pending = stage_changes(handle, options, resolving, allow_empty=allow_empty, flush=flush, keys=keys)
+    if message is None:
+        return _with_skipped(staged, handle.head)
+    author = handle.author if options.author is None else options.author
+
+    def write(tree: Tree, parent: Commit) -> Commit:
+        if options.on_moved is OnMoved.REPLACE and parent != handle.head:
+            tree = replacing_root(staged, tree, parent.tree)
+        if handle.migrator is None and not handle.hooks.all:
+            write_commit = handle.repository.database.write_commit
+            return write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta, tag=options.tag)
+        description = Description(message, author, options.meta, options.tag)
+        return write_on(handle, staged, tree, parent, description, allow_empty=allow_empty)
+
+    commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty, amended=root, tag=tag)
+    if pending:
+        handle.pending.forget(pending)
+    return _with_skipped(staged, commit) if staged.failed else commit
+
+
+class Changes(NamedTuple):
+    """What a handle has to commit.
+
+    Attributes:
+        staged: the changes of its values.
+        root: the root to commit: that of ``staged``, unless hooks have amended it.
+        message: the message of the commit; None if there is nothing to commit.
+        pending: the entries that the handle had kept for its next commit.
+    """
+
+    staged: Staged
+    root: Tree
+    message: str | None
+    pending: NewEntries
+
+
+def stage_changes(
+    handle: BranchHandle,
+    options: CommitOptions,
+    resolving: Resolving,
+    *,
+    allow_empty: bool = False,
+    flush: bool = False,
+    keys: frozenset[bytes] | None = None,
+) -> Changes:
+    """Stage the changes of a handle, and what its hooks amend. If there are none, the handle adopts that. For every kind of commit."""
     worktree, hooks = handle.worktree, handle.hooks
     if hooks.all:
         hooks.before_commit(keys)
@@ -143,26 +189,11 @@ def _stage_and_commit(
         error.remains = resolving.remains
         raise
     amended = hooks.amend(Nodes(staged.staging, staging=staged.staging), staged.tree, keys) if hooks.all else None
-    is_amended = amended is not None and not same(amended, staged.tree)
-    if not staged.changes and not staged.series and not is_amended and not allow_empty and not handle.is_migrating:
+    root = staged.tree if amended is None else amended
+    if not (staged.changes or staged.series or allow_empty or handle.is_migrating) and same(root, staged.tree):
         worktree.adopt(staged, worktree.tree)
-        return _with_skipped(staged, handle.head)
-    message = options.message or summarize(worktree, staged, options.subject, amended)
-    author = handle.author if options.author is None else options.author
-
-    def write(tree: Tree, parent: Commit) -> Commit:
-        if options.on_moved is OnMoved.REPLACE and parent != handle.head:
-            tree = replacing_root(staged, tree, parent.tree)
-        if handle.migrator is None and not hooks.all:
-            write_commit = handle.repository.database.write_commit
-            return write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta, tag=options.tag)
-        description = Description(message, author, options.meta, options.tag)
-        return write_on(handle, staged, tree, parent, description, allow_empty=allow_empty)
-
-    commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty, amended=amended, tag=tag)
-    if pending:
-        handle.pending.forget(pending)
-    return _with_skipped(staged, commit) if staged.failed else commit
+        return Changes(staged, root, None, pending)
+    return Changes(staged, root, options.message or summarize(worktree, staged, options.subject, amended), pending)
 
 
 def write_on(

@@ -38,11 +38,9 @@ from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions
 from versioned_state.state.branch.in_doubt import CommitInDoubt, find_commit
 from versioned_state.state.branch.merging import merge_roots, replacing_root
-from versioned_state.state.branch.operations import Description, write_on
+from versioned_state.state.branch.operations import Description, stage_changes, write_on
 from versioned_state.state.branch.resolving import Resolving
-from versioned_state.state.branch.summary import summarize
-from versioned_state.state.worktree.entries import UNSTORABLE, NewEntries, Staged
-from versioned_state.values.trees.nodes import Nodes
+from versioned_state.state.worktree.entries import NewEntries, Staged
 from versioned_state.values.trees.tree import Tree, same
 
 if TYPE_CHECKING:
@@ -180,21 +178,8 @@ def _commit(handles: Sequence[BranchHandle], options: CommitOptions, resolving: 
 
 def _stage(handle: BranchHandle, options: CommitOptions, resolving: Resolving) -> _Part | None:
     """The share of one handle; None if it has no changes."""
-    worktree, hooks = handle.worktree, handle.hooks
-    if hooks.all:
-        hooks.before_commit(None)
-    pending = handle.pending.taken() if handle.pending.entries else {}
-    try:
-        staged = worktree.stage(adopting=True, pending=pending)
-    except UNSTORABLE as error:
-        error.remains = resolving.remains
-        raise
-    ours = hooks.amend(Nodes(staged.staging, staging=staged.staging), staged.tree) if hooks.all else staged.tree
-    if not staged.changes and not staged.series and same(ours, staged.tree) and not handle.is_migrating:
-        worktree.adopt(staged, worktree.tree)
-        return None
-    message = options.message or summarize(worktree, staged, options.subject)
-    return _Part(handle, staged, ours, message, pending, handle.ref, handle.head, ours)
+    staged, ours, message, pending = stage_changes(handle, options, resolving)
+    return None if message is None else _Part(handle, staged, ours, message, pending, handle.ref, handle.head, ours)
 
 
 def _publish(parts: Sequence[_Part], options: CommitOptions, resolving: Resolving) -> list[Ref] | None:
