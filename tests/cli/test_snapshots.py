@@ -41,6 +41,8 @@ COMMANDS = {
     "log-since-age": "log --since 98m --oneline",
     "log-message": "log --grep 'wants a' --oneline",
     "log-meta": "log --meta round=3 --meta tool=book --meta cost --oneline",
+    "log-meta-any": "log --meta round=3 --meta round=1 --meta round=none --oneline",
+    "log-meta-any-and-all": "log --meta round=3 --meta round=1 --meta tool --oneline",
     "log-path": "log --path budget --oneline --all",
     "log-path-namespace": "log --path @worker --oneline",
     "log-changed": "log -S 900 --oneline --all",

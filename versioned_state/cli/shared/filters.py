@@ -39,10 +39,11 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             filters["until"] = parse_when(until)
         if message is not None:
             filters["message"] = regex(message, hint=_LITERALLY)
-        if meta:
-            filters["meta"] = _meta(meta)
+        wanted = _meta(meta)
         if task is not None:
-            filters["meta"] = {**filters.get("meta", {}), "task": task}
+            wanted["task"] = [*wanted.get("task", ()), lambda value: type(value) is str and value == task]
+        if wanted:
+            filters["meta"] = {key: _any_of(tests) for key, tests in wanted.items()}
         if path is not None:
             filters["path"] = path
         if changed is not None:
@@ -56,7 +57,13 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "-S", "changed", metavar="VALUE", help="Show commits that added or removed VALUE: a text in strings, or a value in JSON."
         ),
         path_option("Show commits that changed PATH, such as plan, messages[3] or @worker."),
-        click.option("--meta", multiple=True, metavar="KEY=VALUE", help="Show commits with this in their meta; KEY alone: with any value."),
+        click.option(
+            "--meta",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Show commits with this in their meta; KEY alone: with any value. Of several values for one KEY, commits have one; of "
+            "several KEYs, all.",
+        ),
         click.option("--task", metavar="NAME", help="Show commits of calls of this task."),
         click.option("--grep", "message", metavar="REGEX", help="Show commits whose message matches."),
         click.option("--until", metavar="WHEN", help="Show commits made then or earlier."),
@@ -94,15 +101,23 @@ def parse_when(given: str) -> When:
     return given
 
 
-def _meta(pairs: Iterable[str]) -> dict[str, Callable[[Any], bool]]:
-    wanted: dict[str, Callable[[Any], bool]] = {}
+_Test = Callable[[Any], bool]
+
+
+def _meta(pairs: Iterable[str]) -> dict[str, list[_Test]]:
+    """By key, what its value may be: one of these, as with git's ``--author`` and ``--grep``."""
+    wanted: dict[str, list[_Test]] = {}
     for pair in pairs:
         key, given, value = pair.partition("=")
-        wanted[key] = _is(value) if given else lambda _: True
+        wanted.setdefault(key, []).append(_is(value) if given else lambda _: True)
     return wanted
 
 
-def _is(typed: str) -> Callable[[Any], bool]:
+def _any_of(tests: list[_Test]) -> _Test:
+    return lambda value: any(test(value) for test in tests)
+
+
+def _is(typed: str) -> _Test:
     """Whether a value is the typed one, as a text or as JSON."""
     parsed: Any = typed
     with suppress(ValueError, RecursionError):
