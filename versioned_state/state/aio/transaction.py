@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
+from weakref import ref
 
 from versioned_state.off_loop import Named, Twin, to_the_end
 from versioned_state.state.aio.ahead import stage_ahead
@@ -37,7 +38,8 @@ class AsyncTransaction(AsyncBlock):
         self._options = transaction.options
 
     async def __aenter__(self) -> Versioned:
-        transactions, block = self._transactions, self.reference
+        # An exit stack gives no reference. Its block may end at any time until its event loop is closed.
+        transactions, block = self._transactions, self.reference or ref(AsyncTransaction)
         entered = await run_on_handle(
             self._lock,
             lambda: transactions.enter(self._options, block),

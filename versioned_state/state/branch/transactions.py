@@ -9,6 +9,7 @@ came between, and the next call on the handle rolls the transaction back.
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from contextlib import ContextDecorator
 from functools import partial
@@ -110,7 +111,7 @@ class OpenTransaction:
         has_left: whether the block was left and its end failed.
         doomed: whether it was rolled back with a transaction that was left too early; later changes of its block are rolled back too.
         within: only changes under root keys that begin with this belong to the transaction, and are rolled back with it; empty: all.
-        worker: the thread and the task that entered it, if ``within`` is not empty.
+        worker: the thread and the task that entered it.
     """
 
     __slots__ = ("block", "commits_made", "doomed", "has_left", "options", "owner", "saved", "savepoint", "within", "worker")
@@ -127,7 +128,13 @@ class OpenTransaction:
         self.doomed = False
         self.saved: list[tuple[Hook, object]] = []
         self.within = b""
-        self.worker: tuple[int, object] | None = None
+        self.worker = (owner.thread, owner.task) if isinstance(owner, _Worker) else current_worker()
+
+    @property
+    def lost_its_loop(self) -> bool:
+        """Whether the event loop of the task that entered it was closed, so that its block never ends."""
+        task: Any = self.worker[1]
+        return task is not None and self.block is not None and bool(task.get_loop().is_closed())
 
     def is_apart_from(self, other: OpenTransaction) -> bool:
         """Whether the two transactions have no changes in common."""
@@ -174,9 +181,15 @@ class Transactions:
     def drop_abandoned(self) -> None:
         """End the transactions whose block is gone and whose end failed or never ran, and all transactions within them."""
         for transaction in self.open:
-            if transaction.has_left or transaction.owner.has_ended or (transaction.block is not None and transaction.block() is None):
+            lost = transaction.lost_its_loop
+            ended = transaction.has_left or transaction.owner.has_ended or lost
+            if ended or (transaction.block is not None and transaction.block() is None):
                 self._abandon(transaction)
                 self.drop_abandoned()  # the transactions apart from it
+                if lost:
+                    block, branch = transaction.owner.block, self._handle.branch
+                    what = f"the event loop was closed within {block} on branch {branch!r}: what it had not committed was rolled back"
+                    warnings.warn(what, RuntimeWarning, stacklevel=2)  # most programs never see a ResourceWarning
                 return
 
     def enter(
@@ -211,7 +224,7 @@ class Transactions:
                 self._handle.resolve_doubt()
             transaction = OpenTransaction(entering, options, self._handle.worktree.save(), self._handle.commits_made, block)
             if limited and space:
-                transaction.within, transaction.worker = space, current_worker()
+                transaction.within = space
             if self._handle.hooks.all:
                 transaction.saved = self._handle.hooks.save()
             try:
@@ -228,8 +241,10 @@ class Transactions:
             if transaction.owner.is_current():
                 return
             within = transaction.within
-            if transaction.worker != worker or (
-                not isinstance(entering, _Worker) and (within.startswith(space) or space.startswith(within))
+            if (
+                not within
+                or transaction.worker != worker
+                or (not isinstance(entering, _Worker) and (within.startswith(space) or space.startswith(within)))
             ):
                 raise self._foreign(f"cannot enter {entering.block}:", transaction.owner)
         raise self._foreign(f"cannot enter {entering.block}:", self.open[-1].owner)
