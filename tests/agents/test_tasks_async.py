@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.support.watched_stores import Watched
 from versioned_state import Live, Memory, Versioned, checkpoint, current_state, emit, events, task
 from versioned_state.agents.events.classes import ActionEvent, TaskStartEvent
 from versioned_state.errors import NoTaskError, TransactionError
+from versioned_state.state.keyspace import Namespace
 
 
 def kinds(state: Any) -> list[str]:
@@ -446,6 +448,137 @@ async def test_an_async_generator_that_is_closed_early_is_restored():
         await generator.athrow(KeyError())
     assert not state
     assert [at async for at in count_slowly(1, state=state)] == [0]
+
+
+# Changes between two steps
+
+
+@task
+def fill(n: int) -> Generator[int]:
+    state = current_state()
+    try:
+        for at in range(n):
+            state["at"] = at
+            yield at
+    finally:
+        state["filled"] = True
+
+
+@task
+async def fill_slowly(n: int) -> AsyncGenerator[int]:
+    state = current_state()
+    try:
+        for at in range(n):
+            state["at"] = at
+            yield at
+            await asyncio.sleep(0)
+    finally:
+        state["filled"] = True
+
+
+def paused(state: Versioned | Namespace, *, slow: bool) -> tuple[Callable[[], object], Callable[[], object]]:
+    """A generator's call between two steps: the functions that take it to its end, or close it."""
+    if not slow:
+        generator = fill(3, state=state)
+        next(generator)
+        return lambda: list(generator), generator.close
+    loop, steps = asyncio.new_event_loop(), fill_slowly(3, state=state)
+
+    async def rest() -> None:
+        async for _ in steps:
+            pass
+
+    def until_done(coroutine: Coroutine[Any, Any, None]) -> None:
+        loop.run_until_complete(coroutine)
+        loop.close()
+
+    loop.run_until_complete(anext(steps))
+    return lambda: until_done(rest()), lambda: until_done(steps.aclose())
+
+
+CHANGES: dict[str, Callable[[Versioned], object]] = {
+    "assign": lambda state: state.__setitem__("mine", 1),
+    "assign again": lambda state: state.__setitem__("n", 1),
+    "delete": lambda state: state.__delitem__("n"),
+    "setdefault": lambda state: state.setdefault("mine", []),
+    "update": lambda state: state.update(mine=1, n=2),
+    "pop": lambda state: state.pop("n"),
+    "clear": lambda state: state.clear(),
+    "namespace": lambda state: state.namespace("inner").__setitem__("mine", 1),
+    "append": lambda state: state.sequence("list").append(4),
+    "append to a new one": lambda state: state.sequence("mine").append(4),
+    "insert": lambda state: state.sequence("list").insert(0, 4),
+    "sequence delete": lambda state: state.sequence("list").__delitem__(0),
+    "append to a loaded one": lambda state: (state.sequence("list") if state["list"] else state.sequence("")).append(4),
+    "sort": lambda state: state.sequence("list").sort(reverse=True),
+    "reverse": lambda state: state.sequence("list").reverse(),
+    "restore": lambda state: state.restore("list[0]", "main~1"),
+    "apply": lambda state: state.apply(state.repository.diff("main~1", "main~2")),
+}
+
+
+@pytest.mark.parametrize("slow", [False, True])
+@pytest.mark.parametrize("name", CHANGES)
+def test_between_two_steps_the_handle_refuses_what_the_call_would_undo(name: str, *, slow: bool):
+    change = CHANGES[name]
+    state = Versioned()
+    state.update(n=0, list=[0, 1])
+    state.commit()
+    state.update(list=[3, 2, 1])
+    state.commit()
+    state["again"] = 1
+    state.commit()
+    before = dict(state)
+    end, close = paused(state, slow=slow)
+    with pytest.raises(TransactionError, match="which would undo it") as caught:
+        change(state)
+    assert caught.value.remains == "nothing was changed"
+    assert "close it" in caught.value.hint
+    assert dict(state) == before | {"at": 0}
+    close()
+    assert dict(state) == before
+    change(state)
+    state.discard()
+    end, close = paused(state, slow=slow)
+    with pytest.raises(TransactionError):
+        change(state)
+    end()
+    assert dict(state) == before | {"at": 2, "filled": True}
+    change(state)
+    state.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")
+@pytest.mark.parametrize("slow", [False, True])
+def test_between_two_steps_of_a_call_on_a_namespace_other_keys_may_change(*, slow: bool):
+    state = Versioned()
+    state["n"] = 0
+    state.commit()
+    for close_early in (True, False):
+        end, close = paused(state.namespace("inner"), slow=slow)
+        state["n"] = state["n"] + 1
+        state.namespace("other")["n"] = state["n"]
+        for change in (lambda space: space.__setitem__("mine", 1), lambda space: space.namespace("deeper").update(mine=1)):
+            with pytest.raises(TransactionError, match="@inner"):
+                change(state.namespace("inner"))
+        (close if close_early else end)()
+    assert (state["n"], state.namespace("other")["n"]) == (2, 2)
+    assert dict(state.namespace("inner")) == {"at": 2, "filled": True}
+
+
+def test_a_task_around_a_generator_has_its_own_keys_between_the_steps():
+    @task
+    def outer() -> list[int]:
+        state = current_state()
+        found = []
+        for at in fill(3):
+            state["seen"] = at
+            found.append(at)
+        return found
+
+    state = Versioned()
+    assert outer(state=state) == [0, 1, 2]
+    assert state["seen"] == 2
 
 
 @in_event_loop

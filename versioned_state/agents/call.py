@@ -72,11 +72,14 @@ class Call:
         versioned: the state whose branch the call commits to; None if nothing is committed.
         parent: the call that this one is nested in, or None.
         namespace: the names of the calls around this one and its own, outermost first, joined with ``/``.
+        is_paused: whether it is a generator's, and the caller runs until its next step.
         steps: carries out ``emit`` and ``checkpoint``; None if they do nothing.
         task: the task that was called, if it is known.
     """
 
-    __slots__ = (*("agent", "id", "has_ended", "inputs", "key", "name", "namespace", "parent", "state", "steps", "task", "versioned"),)
+    __slots__ = (
+        *("agent", "id", "has_ended", "inputs", "is_paused", "key", "name", "namespace", "parent", "state", "steps", "task", "versioned"),
+    )
 
     block = "a task"
     hint = "checkpoint() commits in the middle of a task, and its end commits the rest"
@@ -104,6 +107,7 @@ class Call:
         own = agent or name
         self.namespace: str = own if parent is None else f"{parent.namespace}/{own}"
         self.has_ended = False
+        self.is_paused = False
         self.steps: Steps | None = None
         self.task: Described | None = None
 

@@ -47,6 +47,9 @@ class KeySpace(State):
     def _worktree(self) -> Worktree:
         """The live values of the handle."""
 
+    def _check_change(self, key: bytes) -> None:
+        """Raise ``TransactionError`` if a paused call would undo a change under a root key."""
+
     def __getitem__(self, key: str) -> Any:
         if self._lock.leases and (value := self._loaded(key)) is not _NONE:
             return value
@@ -68,12 +71,16 @@ class KeySpace(State):
 
     @locked
     def __setitem__(self, key: str, value: Any) -> None:
-        self._worktree.set(self._prefix + user_key(key), value)
+        root_key = self._prefix + user_key(key)
+        self._check_change(root_key)
+        self._worktree.set(root_key, value)
 
     @locked
     def __delitem__(self, key: str) -> None:
+        root_key = self._prefix + user_key(key)
+        self._check_change(root_key)
         try:
-            self._worktree.delete(self._prefix + user_key(key))
+            self._worktree.delete(root_key)
         except KeyError:
             raise KeyError(key) from None
 
@@ -159,6 +166,9 @@ class Namespace(KeySpace):
 
     def _check_open(self) -> None:
         self._state._check_open()
+
+    def _check_change(self, key: bytes) -> None:
+        self._state._check_change(key)
 
     @property
     def _worktree(self) -> Worktree:

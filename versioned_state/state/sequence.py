@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from versioned_state.repository.views.sequence import BATCH, PartialSequence, pick, position
@@ -176,11 +177,16 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
 
     def _on_loaded(self, live: list[Any], change: Callable[..., Any], *arguments: Any) -> Any:
         """Change the loaded list."""
+        self._check_change()
         return change(live, *arguments)
+
+    def _check_change(self) -> None:
+        self._space._check_change(self._key)
 
     def _replace(self, replacements: list[tuple[int, int, list[Any]]]) -> None:
         replacements = [each for each in replacements if each[0] < each[1] or each[2]]
         if replacements:
+            self._check_change()
             self._worktree.lists.replace(self._key, replacements)
 
     @locked
@@ -209,6 +215,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
             self._on_loaded(live, list.extend, values)
             return
         if values:
+            self._check_change()
             self._worktree.lists.extend(self._key, values)
 
     @locked
@@ -244,14 +251,14 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
         """Reverse the order of the elements. Loads the list."""
         loaded = self._load()
         if loaded is not None:
-            loaded.reverse()
+            self._on_loaded(loaded, list.reverse)
 
     @locked
     def sort(self, *, key: Any = None, reverse: bool = False) -> None:
         """Sort the elements, as ``list.sort``. Loads the list."""
         loaded = self._load()
         if loaded is not None:
-            loaded.sort(key=key, reverse=reverse)
+            self._on_loaded(loaded, partial(list.sort, key=key, reverse=reverse))
 
     def _load(self) -> list[Any] | None:
         """Load the list. Returns None if the key does not exist."""

@@ -30,7 +30,7 @@ from versioned_state.state.calls.operations import BranchOperations
 from versioned_state.state.keyspace import Namespace
 from versioned_state.state.state import locked
 from versioned_state.state.worktree.worktree import Worktree
-from versioned_state.values.keys import namespace_prefix, path_of
+from versioned_state.values.keys import namespace_prefix, path_of, root_key_of
 from versioned_state.values.paths.path import StatePath, as_path
 
 if TYPE_CHECKING:
@@ -157,6 +157,10 @@ class Versioned(BranchOperations):
             self._handle.tell_hooks()
         if self._transactions.open:
             self._transactions.drop_abandoned()
+
+    def _check_change(self, key: bytes) -> None:
+        if self._transactions.open:
+            self._transactions.check_change(key)
 
     def _is_at_rest(self) -> bool:
         """Whether the handle is open, and no interrupted call needs to be completed first."""
@@ -336,6 +340,8 @@ class Versioned(BranchOperations):
         from versioned_state.state.edits.restore import restore_path
 
         snapshot, path = self.repository.snapshot(self._resolve(at)), as_path(path)
+        if self._transactions.open:
+            self._check_change(root_key_of(path)[0])
         if not self._handle.hooks.restore(path, snapshot):
             restore_path(self, snapshot, path)
 
@@ -353,6 +359,8 @@ class Versioned(BranchOperations):
         from versioned_state.state.edits.patch import apply_patch
 
         entries = read_patch(patch.to_patch() if isinstance(patch, Diff) else patch)
+        for entry in entries if self._transactions.open else ():
+            self._check_change(root_key_of(entry.path)[0])
         savepoint = self._worktree.save()
         try:
             apply_patch(self, entries, self._worktree.are_same)

@@ -65,13 +65,16 @@ def _steps(call: Call, body: Body) -> Generator[Any, Any, Any]:
         except StopIteration as end:
             return end.value
         try:
+            call.is_paused = True
             step, given = generator.send, (yield value)
         except GeneratorExit:
+            call.is_paused = False
             with running(call):
                 generator.close()
             raise
         except BaseException as error:  # noqa: BLE001 - it is the body's to handle
             step, given = generator.throw, error
+        call.is_paused = False
 
 
 async def _run_async_generator(begin: Callable[[], Round], body: Body) -> AsyncGenerator[Any, Any]:
@@ -92,13 +95,16 @@ async def _run_async_generator(begin: Callable[[], Round], body: Body) -> AsyncG
             except StopAsyncIteration:
                 break
             try:
+                call.is_paused = True
                 step, given = generator.asend, (yield value)
             except GeneratorExit:
+                call.is_paused = False
                 with running(call):
                     await generator.aclose()
                 raise
             except BaseException as error:  # noqa: BLE001 - as above
                 step, given = generator.athrow, error
+            call.is_paused = False
 
 
 def awaited(value: Any) -> Coroutine[Any, Any, Any]:

@@ -26,6 +26,7 @@ from versioned_state.state.branch.commit_options import CommitOptions
 from versioned_state.state.branch.hooks import Hook
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.worktree.entries import Savepoint
+from versioned_state.values.keys import path_of
 
 if TYPE_CHECKING:
     from versioned_state.state.versioned import Versioned
@@ -66,6 +67,11 @@ class Owner(Protocol):
         """Whether the block can no longer end."""
         ...
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether the block waits, such as a generator between two steps, so that other code runs meanwhile."""
+        ...
+
     def is_current(self) -> bool:
         """Whether the caller runs within the block."""
         ...
@@ -78,6 +84,7 @@ class _Worker:
     block = "a transaction"
     hint = "leave the block first: its end commits it"
     has_ended = False
+    is_paused = False
 
     def __init__(self) -> None:
         self.thread, self.task = current_worker()
@@ -175,15 +182,27 @@ class Transactions:
             raise TransactionError(f"{call}() within {owner.block}", remains="nothing was changed", hint=owner.hint)
         raise self._foreign(f"{call}() while", owner)
 
+    def check_change(self, key: bytes) -> None:
+        """Raise ``TransactionError`` if the caller is outside of a paused block that rolls back changes under this root key if it fails.
+
+        A loaded value that is changed in place cannot be refused.
+        """
+        for transaction in self.open:
+            owner = transaction.owner
+            if owner.is_paused and key.startswith(transaction.within) and not owner.is_current():
+                what = f"a change of {path_of(key)} while {owner.elsewhere}, which would undo it if it fails"
+                raise TransactionError(what, remains="nothing was changed", hint=f"{_END_IT}; or make the change in the task")
+
     def _foreign(self, what: str, owner: Owner) -> TransactionError:
         return TransactionError(f"{what} {owner.elsewhere}", remains="nothing was changed", hint=owner.way_out)
 
     def drop_abandoned(self) -> None:
         """End the transactions whose block is gone and whose end failed or never ran, and all transactions within them."""
         for transaction in self.open:
-            lost = transaction.lost_its_loop
-            ended = transaction.has_left or transaction.owner.has_ended or lost
-            if ended or (transaction.block is not None and transaction.block() is None):
+            is_gone = transaction.block is not None and transaction.block() is None
+            ended = is_gone or transaction.has_left or transaction.owner.has_ended
+            lost = not ended and transaction.lost_its_loop
+            if ended or lost:
                 self._abandon(transaction)
                 self.drop_abandoned()  # the transactions apart from it
                 if lost:
