@@ -5,6 +5,8 @@
     state ──┬── fork 0: a call ──┬── merged, one after the other, on a fork of its own
             ├── fork 1: a call ──┤
             └───────────────────>└── landed in one move, or not at all
+
+However it ends, no fork stays. What a killed process leaves, the next call of ``parallel`` on that machine deletes, or ``expire``.
 """
 
 from __future__ import annotations
@@ -12,18 +14,26 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
-from os import urandom
 from typing import Any, Final, Literal, get_args
 
 from versioned_state.agents.call import Call, current_call
 from versioned_state.agents.tasks.task import BoundTask, Task
-from versioned_state.errors import InvalidArgumentError, InvalidTransitionError, MergeConflictError, SchemaError, StateError
+from versioned_state.errors import (
+    InvalidArgumentError,
+    InvalidTransitionError,
+    MergeConflictError,
+    SchemaError,
+    StateError,
+    UnknownRevisionError,
+)
 from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.merging.policies import Policy
+from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import operations
 from versioned_state.state.branch.commit_options import check_policies
@@ -36,8 +46,11 @@ ExecutorOption = Literal["threads", "processes"]
 
 OnFailure = Literal["raise", "return"]
 
+_FORKS: Final = "parallel"
+"""The first part of the names of the forks' branches. The second one is the id of their owner."""
+
 _FORK_S: Final = 7 * 24 * 3600
-"""How long the branches of the forks stay if their process is killed; ``repository.expire()`` deletes them then."""
+"""How long the branches of the forks stay if their process is killed, and no other one on its machine calls ``parallel`` on the store."""
 
 _MOST_WORKERS: Final = 32
 
@@ -133,32 +146,52 @@ class _Work:
         self._calls = calls
         self._policies = policies
         self._on_failure = on_failure
-        self._prefix = f"parallel/{urandom(6).hex()}"
-        self._branches: list[str] = []
+        self._owner = Owner()
+        self._branches: dict[str, None] = {}  # that may exist
 
     def run(self, executor: ExecutorOption) -> list[Outcome]:
-        with self._forks() as forks:
+        try:
+            forks = self._fork_all()
             with _executor(executor, len(forks)) as pool:
                 starts = [self._start(executor, call, fork) for call, fork in zip(self._calls, forks, strict=True)]
                 futures = [pool.submit(*start) for start in starts]
                 results = [_result_of(future.result) for future in futures]
             return self._land(forks, results)
+        finally:
+            try:
+                self._end()
+            except BaseException:
+                self._end()  # an interrupt leaves no branch
+                raise
 
     async def run_async(self) -> list[Outcome]:
         import asyncio
 
-        from versioned_state.off_loop import off_loop
         from versioned_state.state.aio.gate import run_on_handle
 
-        around = self._forks()
-        forks = await run_on_handle(self._state._lock, around.__enter__, undo=lambda _: around.__exit__(None, None, None))
         try:
+            forks = await run_on_handle(self._state._lock, self._fork_all)
             running = [call(state=self._part_of(fork)) for call, fork in zip(self._calls, forks, strict=True)]
             ended = await asyncio.gather(*running, return_exceptions=True)
             results = [_result_of(partial(_raise_or_return, each)) for each in ended]
-            return await run_on_handle(self._state._lock, partial(self._land, forks, results))
-        finally:
-            await off_loop(partial(around.__exit__, None, None, None))
+            outcomes = await run_on_handle(self._state._lock, partial(self._land, forks, results))
+        except GeneratorExit:  # the coroutine is closed, and cannot wait
+            self._end()
+            raise
+        except BaseException:
+            await self._end_off_loop()
+            raise
+        await self._end_off_loop()
+        return outcomes
+
+    async def _end_off_loop(self) -> None:
+        from versioned_state.off_loop import off_loop, to_the_end
+
+        try:
+            await to_the_end(off_loop(self._end))  # a cancellation does not keep it from beginning
+        except BaseException:
+            self._end()  # a signal handler raised, or the coroutine is closed
+            raise
 
     def _start(self, executor: ExecutorOption, call: Callable[..., Any], fork: Versioned) -> tuple[Any, ...]:
         names = _names_of(self._space)
@@ -182,9 +215,8 @@ class _Work:
 
     # Forks
 
-    @contextmanager
-    def _forks(self) -> Iterator[list[Versioned]]:
-        """A fork for each call; their branches are gone afterwards."""
+    def _fork_all(self) -> list[Versioned]:
+        """A fork for each call."""
         state = self._state
         call = self._call()
         if call is not None:
@@ -194,12 +226,26 @@ class _Work:
                 state._check_open()
                 state._transactions.refuse("parallel")
                 state._handle.clean("parallel()")
-        try:
-            yield [self._fork(str(index)) for index in range(len(self._calls))]
-        finally:
-            for branch in self._branches:
-                with suppress(StateError):  # a remaining branch does no harm
-                    state.repository.branches.delete(branch, force=True)
+        self._sweep()
+        return [self._fork(str(index)) for index in range(len(self._calls))]
+
+    def _sweep(self) -> None:
+        """Delete the forks of calls of ``parallel`` that ended without doing so: their process was killed, or the store was gone."""
+        repository = self._state.repository
+        for ref in iter_refs(repository.store, "branch", f"{_FORKS}/"):
+            owner = ref.name.split("/")[1]
+            with suppress(ValueError, UnknownRevisionError):  # a name of another kind; another process was first
+                if life_of(bytes.fromhex(owner)) is Life.ENDED:
+                    repository.branches.delete(ref.name, force=True)
+
+    def _end(self) -> None:
+        """Delete the forks. If the store fails, the next call of ``parallel`` does."""
+        branches = self._state.repository.branches
+        for branch in list(self._branches):
+            with suppress(StateError):
+                branches.delete(branch, force=True)
+            self._branches.pop(branch, None)
+        self._owner.end()
 
     def _call(self) -> Call | None:
         """The call that runs here on the state, if there is one."""
@@ -207,10 +253,9 @@ class _Work:
         return call if call is not None and call.versioned is self._state else None
 
     def _fork(self, name: str) -> Versioned:
-        branch = f"{self._prefix}/{name}"
-        fork = self._state.fork(branch, at=self._state.head, ttl_seconds=_FORK_S)
-        self._branches.append(branch)
-        return fork
+        branch = f"{_FORKS}/{self._owner.id.hex()}/{name}"
+        self._branches[branch] = None  # first: the store may have it, whatever exception comes
+        return self._state.fork(branch, at=self._state.head, ttl_seconds=_FORK_S)
 
     # Merging
 
