@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.canonical_form import with_doubled_elements
 from tests.support.command_line import Vstate
 from tests.support.examples import Trip, control_characters
 from versioned_state import Disk, Repository, Versioned
@@ -96,6 +97,19 @@ def test_fsck_of_a_damaged_store(vstate: Vstate, own_trip: Trip):
     assert shown["ok"] is False
     assert {finding["id"] for finding in shown["findings"]} == {"idea", head.parents[0]}
     assert stored
+
+
+def test_fsck_of_a_tree_that_is_not_canonical(vstate: Vstate, tmp_path: Path):
+    state, _ = with_doubled_elements(Disk(tmp_path / "store"))
+    state.repository.store.close()
+    result = vstate("fsck", store=tmp_path / "store")
+    assert result.code == 1
+    assert "not canonical sequence " in result.stdout
+    assert ", in messages, named by " in " ".join(result.stdout.split())
+    shown = json.loads(vstate("fsck", "--json", store=tmp_path / "store").stdout)
+    assert not shown["ok"]
+    assert {(finding["problem"], finding["path"]) for finding in shown["findings"]} == {("not canonical", "messages")}
+    assert {finding["commit"] for finding in shown["findings"]} == {state.head.id}
 
 
 @pytest.mark.parametrize("key", ["format", "gc", "cuts"])

@@ -484,7 +484,7 @@ def test_a_key_that_belongs_under_the_next_node():
     assert lost[1:].decode() not in snapshot
     with pytest.raises(CorruptObjectError, match="order"):
         list(snapshot)
-    (finding,) = check(repository.store).findings
+    (finding,) = [each for each in check(repository.store).findings if each.problem != "not canonical"]
     assert (finding.problem, finding.what, finding.commit) == ("misplaced", "map", commit.id)
     assert "node after it" in finding.error
 

@@ -120,7 +120,7 @@ def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -
             leaves.append(Node(0, items[:size], None, keys[:size]))
             keys, items = keys[size:], items[size:]
         complete, last = _stored(nodes, append_leaves(nodes, complete.tree, leaves)), _NONE
-    grouped = _groups(keys, items)
+    grouped = size_of_groups(keys, items)
     if grouped:
         more_keys, more_items = _appended_to(nodes, last, keys[:grouped], items[:grouped])
         last = _stored(nodes, Tree(Shape.MAP, len(more_keys), Node(0, more_items, None, more_keys)))
@@ -144,7 +144,7 @@ def _appended_to(nodes: Nodes, part: Part, keys: list[bytes], items: list[bytes]
     return [*(leaf.keys or ()), *keys], [*leaf.items, *items]
 
 
-def _groups(keys: list[bytes], items: list[bytes]) -> int:
+def size_of_groups(keys: list[bytes], items: list[bytes]) -> int:
     """How many of some entries, which follow a complete group, are in complete groups."""
     size = end = 0
     for index, (key, item) in enumerate(zip(keys, items, strict=True), 1):

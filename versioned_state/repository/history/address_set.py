@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import sqlite3
 
 _BITS: Final = {role: 1 << index for index, role in enumerate(Role)}
+FREE_BIT: Final = len(Role)
+"""The number of the first bit of a value that stands for no role."""
 
 
 class AddressSet:
@@ -29,17 +31,20 @@ class AddressSet:
     def add(self, address: bytes, role: Role | None = None) -> bool:
         """Add an address in a role. Returns whether it is new in that role."""
         bit = 1 if role is None else _BITS[role]
+        return not self.note(address, bit) & bit
+
+    def note(self, address: bytes, bits: int) -> int:
+        """Add an address with these bits in its value. Returns the bits that it had. Bits from ``FREE_BIT`` on are the caller's own."""
         here = self._here
         known = here.get(address)
         if known is None:
             known = self._stored(address) if self._file is not None else 0
             self._count += not known
-        if known & bit:
-            return False
-        here[address] = known | bit
-        if len(here) > self._in_memory:
-            self._spill()
-        return True
+        if known | bits != known:
+            here[address] = known | bits
+            if len(here) > self._in_memory:
+                self._spill()
+        return known
 
     def load(self, address: bytes, roles: int) -> None:
         """Add an address with the roles from ``items``."""

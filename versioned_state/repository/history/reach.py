@@ -6,7 +6,6 @@ reading values; only this module knows which objects a tree needs.
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import Enum
@@ -25,7 +24,7 @@ from versioned_state.repository.refs.reflog import read_entry
 from versioned_state.values.cells import Code
 from versioned_state.values.codec.scalars import RAW_READERS
 from versioned_state.values.trees.nodes import Node, Shape, read_node
-from versioned_state.values.trees.references import read_tree
+from versioned_state.values.trees.references import may_refer, read_tree
 from versioned_state.values.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -33,10 +32,6 @@ if TYPE_CHECKING:
 
 BATCH: Final = 512
 """The number of objects of one read: 2 MB in memory, at 4 KB each."""
-
-_LEAF: Final = re.compile(rb"[\xd4-\xd8][\x20-\x29]|\xc7.[\x20-\x29]|\xc8..[\x20-\x29]|\xc9....[\x20-\x29]", re.DOTALL)
-"""The header of an extension that is a tree, as it lies in a leaf at any depth. A leaf without a match refers to nothing, and need not be
-decoded, which is ten times faster for most leaves."""
 
 
 class Role(Enum):
@@ -108,7 +103,7 @@ def references(address: Address, raw: bytes, role: Role) -> list[Reference]:
         commits = [Reference(each, Role.COMMIT) for each in (entry.old, entry.new) if each is not None]
         return commits if entry.previous is None else [*commits, Reference(entry.previous, Role.LOG_ENTRY)]
     if kind in (Kind.SEQUENCE_LEAF, Kind.MAP_LEAF):
-        return [] if _LEAF.search(raw) is None else _guarded(address, lambda: _of_cells(memoryview(raw)[1:]))
+        return [] if may_refer(raw) is None else _guarded(address, lambda: _of_cells(memoryview(raw)[1:]))
     return _of_inner(_SHAPES[role], read_node(_SHAPES[role], raw))
 
 
@@ -125,7 +120,7 @@ def check_order(address: Address, node: Node | bytes) -> None:
 
 def references_of_cell(cell: bytes) -> list[Reference]:
     """The references in a cell. Raises ``CorruptObjectError``."""
-    return [] if _LEAF.search(cell) is None else _guarded(Address(b""), lambda: _of_cells(cell))
+    return [] if may_refer(cell) is None else _guarded(Address(b""), lambda: _of_cells(cell))
 
 
 def references_of_tree(tree: Tree) -> list[Reference]:
@@ -157,7 +152,7 @@ def _of_tree(tree: Tree, code: int | None = None) -> list[Reference]:
         return _of_inner(tree.shape, top, code)
     if tree.shape is Shape.BLOB:
         return []
-    return [reference for cell in top.items if _LEAF.search(cell) for reference in _of_cells(cell)]
+    return [reference for cell in top.items if may_refer(cell) for reference in _of_cells(cell)]
 
 
 def _of_inner(shape: Shape, node: Node, code: int | None = None) -> list[Reference]:

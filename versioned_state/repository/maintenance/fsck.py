@@ -38,7 +38,7 @@ from versioned_state.objects.keys import (
 from versioned_state.objects.reading import DAMAGE, Reading
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.format import FORMAT_VERSION, read_format
-from versioned_state.repository.history.address_set import AddressSet
+from versioned_state.repository.history.address_set import FREE_BIT, AddressSet
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, read_commit
 from versioned_state.repository.history.graph import jump_height
 from versioned_state.repository.history.reach import BATCH, Reference, Role, check_cells, check_order, followed, segments_of
@@ -52,10 +52,17 @@ from versioned_state.repository.refs.lock_record import parse_lock
 from versioned_state.repository.refs.notes import read_note
 from versioned_state.repository.refs.ref import BORN, Ref, check_name, keys_of, parse_ref
 from versioned_state.storage import KVStore
+from versioned_state.values.canonical import Below, Trait, examine, examine_top, path_of_trail, reasons
 from versioned_state.values.decode.decoder import Decoder, decode_inline
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node
+from versioned_state.values.trees.tree import Tree
 
 MAX_FINDINGS: Final = 1000
+_TRAITS: Final = FREE_BIT
+_REFUSED: Final = FREE_BIT + len(Trait)
+"""Where the traits of a node, and those that are refused where it is named, lie in its value in the set of addresses."""
+
+_ROLES: Final = {Shape.SEQUENCE: Role.SEQUENCE, Shape.MAP: Role.MAP, Shape.BLOB: Role.BLOB}
 _ATTEMPTS: Final = 3
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _OWN_ROLE: Final[dict[int, Role]] = {
@@ -99,6 +106,8 @@ class _Step(NamedTuple):
     reference: Reference
     named_by: str
     commit: str
+    below: Below | None = None
+    """The place of a node in its tree."""
 
 
 class _Check:
@@ -128,15 +137,16 @@ class _Check:
         except DAMAGE:
             return False
 
-    def _find(self, problem: Problem, what: str, id: str, error: str, *, named_by: str = "", commit: str = "") -> None:
+    def _find(self, problem: Problem, what: str, id: str, error: str, *, named_by: str = "", commit: str = "", path: str = "") -> None:
         if len(self.findings) >= MAX_FINDINGS:
             self.more += 1
             return
-        self.findings.append(Finding(problem, what, id, named_by, commit, error))
+        self.findings.append(Finding(problem, what, id, named_by, commit, error, path))
 
     def _find_at(self, step: _Step, problem: Problem, error: str) -> None:
         role = step.reference.role.name.lower().replace("_", " ")
-        self._find(problem, role, step.reference.address.hex(), error, named_by=step.named_by, commit=step.commit)
+        path = "" if step.below is None else str(path_of_trail(step.below.trail))
+        self._find(problem, role, step.reference.address.hex(), error, named_by=step.named_by, commit=step.commit, path=path)
 
     # Records and refs
 
@@ -266,9 +276,10 @@ class _Check:
                     continue
                 try:
                     found = followed(step.reference, raw, shallow=self._shallow, expired=self._gc.expired)
-                    self._check_place(step, raw)
-                except CorruptObjectError as error:
-                    self._find_at(step, "misplaced" if _decodes(raw) else "corrupt", error.reason)
+                    node = self._check_place(step, raw)
+                    below = {} if node is None else self._check_form(step, node)
+                except (CorruptObjectError, LimitExceededError) as error:
+                    self._find_at(step, "misplaced" if _decodes(raw) else "corrupt", _reason(error))
                     continue
                 id = step.reference.address.hex()
                 commit = step.commit
@@ -282,7 +293,7 @@ class _Check:
                     commit = id
                 for reference in found:
                     follows = "" if reference.role in (Role.COMMIT, Role.LOG_ENTRY) else commit
-                    self._add(pending, _Step(reference, id, follows))
+                    self._add(pending, _Step(reference, id, follows, below.get(reference.address)))
             self._check_commits(commits)
             self._tell(len(batch))
 
@@ -310,13 +321,13 @@ class _Check:
                 if isinstance(error, MissingObjectError):
                     self._find_at(at, "missing", "it is not in the store")
                 else:
-                    self._find_at(at, "corrupt", error.reason if isinstance(error, CorruptObjectError) else str(error))
+                    self._find_at(at, "corrupt", _reason(error))
             if address in raws:
                 self._tell(sum(self._seen.add(segment, Role.SEGMENT) for segment in segments_of(raws[address])))
         return raws
 
-    def _check_place(self, step: _Step, raw: bytes) -> None:
-        """Raise ``CorruptObjectError`` if an object does not match the reference to it, or is inconsistent."""
+    def _check_place(self, step: _Step, raw: bytes) -> Tree | Node | None:
+        """The tree of a commit, or a node. Raises ``CorruptObjectError`` if it does not match the reference to it, or is inconsistent."""
         address, role, level, size, first, end, code = step.reference
         if role is Role.COMMIT:
             commit = read_commit(address, raw)
@@ -327,13 +338,14 @@ class _Check:
             cell = commit.meta_cell
             if cell is not None and type(decode_inline(cell)) is not dict:
                 raise CorruptObjectError(address.hex(), "its meta is not a dict")
-            return
+            return commit.tree
         if role is Role.LOG_ENTRY:
-            return
+            return None
         if role in (Role.BLOB, Role.CHUNK):
             node = read_node(Shape.BLOB, raw)
         else:
             node = read_node(Shape.MAP if role is Role.MAP else Shape.SEQUENCE, raw)
+            node.raw = raw
             check_order(address, node)
             if not node.level:
                 check_cells(address, raw)
@@ -346,14 +358,49 @@ class _Check:
             raise CorruptObjectError(address.hex(), "its first key is not the one that its parent has for it")
         if end is not None and node.keys is not None and node.keys[-1] >= end:
             raise CorruptObjectError(address.hex(), "its last key belongs under the node after it")
+        return node
+
+    # The canonical form of trees. Each node is examined when it is read, and the traits that it has, and those that are refused where it is
+    # named, are kept with its address. So a node that many trees share is read once, and each place that names it is checked.
+
+    def _check_form(self, step: _Step, node: Tree | Node) -> dict[Address, Below]:
+        """Check that a node, or the inlined top of a commit's tree, is in canonical form. Returns where it names others."""
+        address, id = step.reference.address, step.reference.address.hex()
+        commit, conflict = step.commit, 0
+        if isinstance(node, Tree):
+            commit = id
+            examined = examine_top(node)
+        elif step.below is None:
+            return {}
+        else:
+            examined = examine(node, step.below.place, offset=step.below.offset, trail=step.below.trail)
+            before = self._seen.note(address, examined.traits << _TRAITS)
+            conflict = examined.traits & (before >> _REFUSED) & ~(before >> _TRAITS)
+        faults = [*examined.faults, reasons(conflict)] if conflict else examined.faults
+        if faults:
+            named_by = step.named_by if step.below is None or not conflict or conflict & step.below.place.refused else ""
+            self._find_form(step.below, step.reference, "; ".join(faults), named_by, commit)
+        for below in examined.below:
+            refused = below.place.refused
+            before = self._seen.note(below.address, refused << _REFUSED)
+            if conflict := refused & (before >> _TRAITS) & ~(before >> _REFUSED):
+                self._find_form(below, Reference(below.address, _ROLES[below.place.form.shape]), reasons(conflict), id, commit)
+        return {below.address: below for below in reversed(examined.below)}
+
+    def _find_form(self, below: Below | None, reference: Reference, error: str, named_by: str, commit: str) -> None:
+        path = ""
+        if below is not None:
+            path = str(path_of_trail(below.trail))
+            error += f" ({below.extent})"
+        what = reference.role.name.lower()
+        self._find("not canonical", what, reference.address.hex(), error, named_by=named_by, commit=commit, path=path)
 
     def _check_values(self, address: Address, cells: bytes | memoryview, code: int | None = None) -> None:
         """Raise ``CorruptObjectError`` if a cell does not decode to a value. Nothing is unpickled, imported or followed."""
         try:
             self._decoder.check(cells, code=code)
         except (CorruptObjectError, LimitExceededError) as error:
-            reason = error.reason if isinstance(error, CorruptObjectError) else str(error)
-            raise CorruptObjectError(address.hex(), f"a value in it cannot be read: {reason}") from error
+            raise CorruptObjectError(address.hex(), f"a value in it cannot be read: {_reason(error)}") from error
         except StateError:
             pass  # a type or a time zone that is not known on this machine, which is not damage
 
@@ -442,10 +489,13 @@ class _Check:
             for address, found in errors.items():
                 for error in found:
                     if not isinstance(error, MissingObjectError):  # garbage may be gone by now, or a segment of it
-                        reason = error.reason if isinstance(error, CorruptObjectError) else str(error)
-                        self._find("corrupt", "object", address.hex(), reason)
+                        self._find("corrupt", "object", address.hex(), _reason(error))
                 self.dangling += any(not isinstance(error, MissingObjectError) or error.id != address.hex() for error in found)
             self._tell(len(rest))
+
+
+def _reason(error: StateError) -> str:
+    return error.reason if isinstance(error, CorruptObjectError) else str(error)
 
 
 def _decodes(raw: bytes) -> bool:
@@ -459,6 +509,6 @@ def _decodes(raw: bytes) -> bool:
         if role in (Role.SEQUENCE, Role.MAP) and raw[0] in (Kind.SEQUENCE_LEAF, Kind.MAP_LEAF):
             check_cells(address, raw)
             read_node(Shape.MAP if role is Role.MAP else Shape.SEQUENCE, raw)
-    except CorruptObjectError:
+    except (CorruptObjectError, LimitExceededError):
         return False
     return True

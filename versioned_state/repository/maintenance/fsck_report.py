@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-Problem = Literal["missing", "corrupt", "misplaced"]
-"""Not in the store; bytes that do not match their address or checksum, or do not decode; sound, but not what the reference to it says."""
+Problem = Literal["missing", "corrupt", "misplaced", "not canonical"]
+"""Not in the store; bytes that do not match their address or checksum, or do not decode; sound, but not what the reference to it says;
+sound, but not cut as its content says, so that it may hold elements twice, and equal content may have another root."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,12 +15,14 @@ class Finding:
     """One fault of a store.
 
     Attributes:
-        problem: missing, corrupt or misplaced.
+        problem: missing, corrupt, misplaced or not canonical.
         what: the kind of thing: ``commit``, ``map``, ``branch``, ``record`` and so on.
         id: the id of an object, 48 hex digits; the name of a ref; the key of a record.
         named_by: the id of an object that refers to it, or ``branch main``; empty if nothing does.
         commit: the id of a commit whose content needs it; empty if none is known.
         error: the fault in words.
+        path: of an object in the content of that commit, the value that needs it, or that contains that; empty if it is in none, or if
+            it is not known.
     """
 
     problem: Problem
@@ -28,11 +31,13 @@ class Finding:
     named_by: str
     commit: str
     error: str
+    path: str = ""
 
     def __str__(self) -> str:
         where = f", named by {self.named_by}" if self.named_by else ""
         within = f", needed by commit {self.commit[:12]}" if self.commit and self.commit not in (self.id, self.named_by) else ""
-        return f"{self.problem} {self.what} {self.id}: {self.error}{where}{within}"
+        at = f", in {self.path}" if self.path else ""
+        return f"{self.problem} {self.what} {self.id}: {self.error}{at}{where}{within}"
 
 
 @dataclass(frozen=True, slots=True)

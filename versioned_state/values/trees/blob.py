@@ -41,15 +41,23 @@ def binary_spans(size: int) -> Iterator[tuple[int, int]]:
 def text_spans(data: bytes) -> Iterator[tuple[int, int]]:
     """Start and end of each chunk of a text in UTF-8. The rule is that of the leaves of a sequence. Cost: one hash a line."""
     start = 0
+    for end in text_cuts(data):
+        yield start, end
+        start = end
+    if start < len(data):
+        yield start, len(data)
+
+
+def text_cuts(data: bytes) -> Iterator[int]:
+    """The boundaries in a text in UTF-8, or in some successive chunks of one."""
+    start = 0
     for match in _PIECE.finditer(data):
         end = match.end()
         piece = match.group()
         size = end - start
         if (size >= LEAF_LEAST and xxh3_64_intdigest(piece) < len(piece) * _PER_BYTE) or size >= LEAF_GREATEST:
-            yield start, end
+            yield end
             start = end
-    if start < len(data):
-        yield start, len(data)
 
 
 def add_chunk(nodes: Nodes, part: bytes | memoryview, known: frozenset[Address] = frozenset()) -> Address:

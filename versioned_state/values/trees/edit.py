@@ -84,7 +84,7 @@ def _of_leaf(nodes: Nodes, shape: Shape, items: list[bytes], keys: list[bytes] |
         node = Node(0, items, None, keys)  # too few for a boundary
         node.is_open, node.cuts = True, cuts
         return _with_top(nodes, shape, len(items), node)
-    chunker = _chunker(shape, 0)
+    chunker = chunker_of(shape, 0)
     row = _split(0, chunker.feed(items, keys), items, None, keys, open_at_end=chunker.pending)
     row[0].cuts = cuts
     return grow(nodes, shape, row)
@@ -155,7 +155,7 @@ def _appended(shape: Shape, node: Node, items: list[bytes], counts: list[int] | 
 
     Cost: the new items; the old items are not hashed again.
     """
-    chunker = _chunker(shape, node.level)
+    chunker = chunker_of(shape, node.level)
     resumes = chunker.resume(node.items, node.keys)
     sizes = chunker.feed(items, keys)
     if resumes:
@@ -208,7 +208,7 @@ def _split_at_boundaries(
     """Split items into nodes; no nodes if the last one does not end in a boundary and is not at the end of its level."""
     if level and len(items) < NODE_LEAST:
         return [_open(Node(level, items, counts, keys))] if at_end else []  # too few for a boundary
-    chunker = _chunker(shape, level)
+    chunker = chunker_of(shape, level)
     sizes = chunker.feed(items, keys)
     if chunker.pending and not at_end:
         return []
@@ -271,9 +271,12 @@ def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
 
 def _with_top(nodes: Nodes, shape: Shape, count: int, top: Node) -> Tree:
     """The tree under this node, which is inlined if it is small."""
-    if len(top.raw or write_node(shape, top)) <= INLINE_TOP or _is_small(top):
-        return Tree(shape, count, top)
-    return Tree(shape, count, nodes.add(shape, top))
+    return Tree(shape, count, top if fits_inline(shape, top) else nodes.add(shape, top))
+
+
+def fits_inline(shape: Shape, top: Node) -> bool:
+    """Whether a top node is small enough to be inlined."""
+    return len(top.raw or write_node(shape, top)) <= INLINE_TOP or _is_small(top)
 
 
 def _is_small(leaf: Node) -> bool:
@@ -311,7 +314,8 @@ def _as_edit(nodes: Nodes, shape: Shape, run: _Run) -> Edit:
     )
 
 
-def _chunker(shape: Shape, level: int) -> Chunker:
+def chunker_of(shape: Shape, level: int) -> Chunker:
+    """The chunker of one level of a tree. The chunks of a blob have none."""
     if level:
         return InnerChunker()
     return MapLeafChunker() if shape is Shape.MAP else SequenceLeafChunker()
@@ -321,7 +325,7 @@ class _Gathered:
     """Items in the order in which a chunker gets them, and the nodes that it makes of them."""
 
     def __init__(self, shape: Shape, level: int) -> None:
-        self._chunker = _chunker(shape, level)
+        self._chunker = chunker_of(shape, level)
         self._level = level
         self._items: list[bytes] = []
         self._counts: list[int] | None = [] if level else None

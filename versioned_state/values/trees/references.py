@@ -6,6 +6,7 @@ are not in sorted order has a second tree, of its keys in their order. A numpy a
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 import msgpack
@@ -32,6 +33,15 @@ SHAPES: Final[dict[int, Shape]] = {
 
 _INT_SIZES: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 """The number of bytes after the first byte of a MessagePack int that is not negative."""
+
+
+may_refer: Final = re.compile(
+    b"|".join(re.escape(head) + rb"[\x20-\x29]" for head in (b"\xd4", b"\xd5", b"\xd6", b"\xd7", b"\xd8"))
+    + rb"|\xc7.[\x20-\x29]|\xc8..[\x20-\x29]|\xc9....[\x20-\x29]",
+    re.DOTALL,
+).search
+"""Finds the header of an extension that is a tree, as it lies in a leaf at any depth. A leaf without a match refers to nothing, and need
+not be decoded, which is ten times faster for most leaves. Each way begins with one byte, so that the search skips all others at once."""
 
 
 def tree_parts(tree: Tree) -> list[bytes]:

@@ -18,7 +18,7 @@ from versioned_state.repository.maintenance.fsck import check
 @json_option
 @click.pass_context
 def fsck(context: click.Context, *, as_json: bool) -> None:
-    """Check that every object matches its id, and that everything that a branch, a tag or a reflog refers to is present.
+    """Check that objects match their ids, that nothing that a branch, tag or reflog needs is missing, and that trees are cut right.
 
     Prints a line for each fault, and exits with 1 if there is one. Nothing is written. With --json: one object.
     """
