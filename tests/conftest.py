@@ -1,6 +1,7 @@
 """Shared by all tests: the everyday and the long run, Hypothesis profiles, conversations, and skips that fail.
 
-Fixtures: ``real_conversations``, ``long_run``. Options: ``--long``, ``--no-skips``. Marker: ``long``.
+Fixtures: ``real_conversations``, ``long_run``. Options: ``--long``, ``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers:
+``long``, ``no_oracle``. With ``VERSIONED_STATE_CHECK=1``, as in ``scripts/test``, the oracle checks the commits of all tests.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from benchmarks import data
+from tests.support.oracle_plugin import OraclePlugin
 from tests.support.registrations import forgotten
 from tests.support.servers.postgres import postgres_server  # noqa: F401 - a fixture
 from tests.support.servers.redis import redis_server  # noqa: F401 - a fixture
@@ -50,11 +52,14 @@ settings.register_profile(
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("versioned-state")
     group.addoption("--long", action="store_true", help="the long run: tests marked long too, and many more examples")
+    group.addoption("--oracle-seed", type=int, help="which commits the oracle checks: the seed of an earlier run")
+    group.addoption("--oracle-share", type=float, help="how many of those it checks, 0 to 1; all in the long run")
     group.addoption("--no-skips", action="store_true", help="fail when a test was skipped, for example for want of a server")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile("long" if config.getoption("--long") else "everyday")
+    config.pluginmanager.register(OraclePlugin(config, wanted=os.environ.get("VERSIONED_STATE_CHECK") == "1"), "oracle")
 
 
 def pytest_report_header(config: pytest.Config) -> list[str]:

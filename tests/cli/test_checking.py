@@ -99,6 +99,7 @@ def test_fsck_of_a_damaged_store(vstate: Vstate, own_trip: Trip):
     assert stored
 
 
+@pytest.mark.no_oracle("writes a tree with a fault on purpose")
 def test_fsck_of_a_tree_that_is_not_canonical(vstate: Vstate, tmp_path: Path):
     state, _ = with_doubled_elements(Disk(tmp_path / "store"))
     state.repository.store.close()
