@@ -1,4 +1,7 @@
-"""Leaves in segments, as ``docs/format.md`` has them, without the code that writes them."""
+"""Leaves in segments, as ``docs/format.md`` has them, without the code that writes them.
+
+The numbers are read at each call, so small ones count (``small_nodes``).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from versioned_state.objects.envelope import segments_in, unseal
 from versioned_state.objects.keys import address_in
 from versioned_state.objects.store import ObjectStore
 from versioned_state.values.cells import weights_of
+from versioned_state.values.trees import chunker, segments
 from versioned_state.values.trees.nodes import Shape, read_node
 
 
@@ -26,13 +30,13 @@ def runs_of(cells: list[bytes]) -> list[bytes]:
     small, run = [], b""
     for cell in cells:
         run += cell
-        if len(run) >= 384:
+        if len(run) >= segments.SEGMENT_LEAST:
             small.append(run)
             run = b""
     found = []
-    for start in range(0, len(small), 4):
-        four = small[start : start + 4]
-        found += [b"".join(four)] if len(four) == 4 and sum(map(len, four)) <= 2560 else four
+    for start in range(0, len(small), segments.RUN):
+        some = small[start : start + segments.RUN]
+        found += [b"".join(some)] if len(some) == segments.RUN and sum(map(len, some)) <= segments.RUN_MOST else some
     return found
 
 
@@ -40,16 +44,18 @@ def is_open(cells: list[bytes]) -> bool:
     """Whether a leaf of a sequence has no boundary at its end."""
     weights = list(weights_of(cells))
     total = sum(weights)
-    return total < 3072 or (total < 16384 and xxh3_64_intdigest(cells[-1]) >= weights[-1] << 53)
+    may_end = xxh3_64_intdigest(cells[-1]) < weights[-1] * ((1 << 64) // chunker.LEAF_SCALE)
+    return total < chunker.LEAF_LEAST or (total < chunker.LEAF_GREATEST and not may_end)
 
 
 def segments_due(raw: bytes) -> list[Address]:
     """The segments that an object with these raw bytes is to be stored in."""
-    if raw[0] == Kind.SEQUENCE_NODE and len(raw) >= 256:
+    if raw[0] == Kind.SEQUENCE_NODE and len(raw) >= segments.NODE_IN_SEGMENTS:
         node = read_node(Shape.SEQUENCE, raw)
-        is_last = len(node.items) < 6 or (len(node.items) < 44 and node.items[-1][0] >= 42)
+        may_end = node.items[-1][0] < 256 // chunker.NODE_SCALE
+        is_last = len(node.items) < chunker.NODE_LEAST or (len(node.items) < chunker.NODE_GREATEST and not may_end)
         return [address_of(b"\x15" + b"".join(node.items[:-1]))] if is_last else []
-    if raw[0] != Kind.SEQUENCE_LEAF or len(raw) < 768:
+    if raw[0] != Kind.SEQUENCE_LEAF or len(raw) < segments.LEAF_IN_SEGMENTS:
         return []
     cells = read_node(Shape.SEQUENCE, raw).items
     return [address_of(b"\x15" + run) for run in runs_of(cells)] if is_open(cells) else []
