@@ -614,6 +614,7 @@ def test_it_grows_and_shrinks_by_single_steps(name: str, place: str):
     while size := kind.length(checked.model):
         checked.step(kind.remove(min(at(size), size - 1)))
         checked.commit()
+    checked.finish()
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -640,3 +641,4 @@ def walk(kind: Kind, rng: random.Random, steps: int) -> None:
             else:
                 checked.step(kind.remove(min(at, size - 1)))
         checked.commit()
+    checked.finish()

@@ -8,6 +8,7 @@ from typing import Any
 
 from tests.support.exact import clone, exact
 from tests.support.reference_trees import assert_canonical
+from tests.support.segments import assert_forms
 from versioned_state import Commit, Memory, Repository, Versioned
 
 Model = dict[str, Any]
@@ -60,6 +61,12 @@ class Checked:
         self.check(before, commit, changes=changes)
         if self.rng.random() >= self._warm:
             self.state = Versioned(self.store, pickle="refuse")
+
+    def finish(self) -> None:
+        """Compare the whole store: each object has the form that its content asks for, and ``fsck`` finds nothing."""
+        assert_forms(self.store)
+        report = Repository(self.store).fsck()
+        assert report.ok, report
 
     def check(self, before: Commit | None, commit: Commit, *, changes: int | None = None) -> None:
         assert not self.state.status(), "nothing is left to commit"

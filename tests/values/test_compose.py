@@ -61,27 +61,31 @@ def value_of(seed: int) -> Any:
 
 def test_any_form_is_brought_into_any_other(encoder, composer, long_run):
     for seed in range(5000 if long_run else 150):
-        value = value_of(seed)
-        whole = encoder.encode_inline(value, "a value")
-        in_dict, in_list = encoder.encode_at(value, ENTRY_INLINE), encoder.encode_at(value, ELEMENT_INLINE)
-        small = len(whole) <= ELEMENT_INLINE
-        for cell in (in_dict, in_list, *([whole] if small else [])):
-            assert composer.fit(cell, ENTRY_INLINE) == in_dict, seed
-            assert composer.fit(cell, ELEMENT_INLINE) == in_list, seed
-            assert composer.inline(cell) == (whole if small else None), seed
-        assert not small or composer.same(in_dict, in_list)
-        opened = container_of(composer.nodes, in_dict)
-        if type(value) is dict and opened is not None:
-            keys, cells = order_keys(composer.nodes, opened), dict(iter_items(composer.nodes, opened.tree))
-            assert composer.dict_of({key: cells[key] for key in keys}, ENTRY_INLINE) == in_dict, seed
-            large = composer.container(in_dict, large=True)
-            assert large is not None
-            assert composer.dict_cell(large.tree, keys, ENTRY_INLINE) == in_dict, seed
-        elif type(value) is list and opened is not None:
-            assert composer.list_of(list(iter_cells(composer.nodes, opened.tree)), ENTRY_INLINE) == in_dict, seed
-            large = composer.container(in_dict, large=True)
-            assert large is not None
-            assert composer.list_cell(large.tree, ELEMENT_INLINE) == in_list, seed
+        compare_forms(encoder, composer, value_of(seed))
+
+
+def compare_forms(encoder: Encoder, composer: Composer, value: Any) -> None:
+    """Bring each form of a value into the forms for other places."""
+    whole = encoder.encode_inline(value, "a value")
+    in_dict, in_list = encoder.encode_at(value, ENTRY_INLINE), encoder.encode_at(value, ELEMENT_INLINE)
+    small = len(whole) <= ELEMENT_INLINE
+    for cell in (in_dict, in_list, *([whole] if small else [])):
+        assert composer.fit(cell, ENTRY_INLINE) == in_dict, repr(value)[:200]
+        assert composer.fit(cell, ELEMENT_INLINE) == in_list, repr(value)[:200]
+        assert composer.inline(cell) == (whole if small else None), repr(value)[:200]
+    assert not small or composer.same(in_dict, in_list)
+    opened = container_of(composer.nodes, in_dict)
+    if type(value) is dict and opened is not None:
+        keys, cells = order_keys(composer.nodes, opened), dict(iter_items(composer.nodes, opened.tree))
+        assert composer.dict_of({key: cells[key] for key in keys}, ENTRY_INLINE) == in_dict, repr(value)[:200]
+        large = composer.container(in_dict, large=True)
+        assert large is not None
+        assert composer.dict_cell(large.tree, keys, ENTRY_INLINE) == in_dict, repr(value)[:200]
+    elif type(value) is list and opened is not None:
+        assert composer.list_of(list(iter_cells(composer.nodes, opened.tree)), ENTRY_INLINE) == in_dict, repr(value)[:200]
+        large = composer.container(in_dict, large=True)
+        assert large is not None
+        assert composer.list_cell(large.tree, ELEMENT_INLINE) == in_list, repr(value)[:200]
 
 
 @pytest.mark.parametrize("count", [0, 3, 50, 3000])
