@@ -39,10 +39,10 @@ class Running:
 
     def __init__(self, store: KVStore | None = None, limits: Limits = LIMITS) -> None:
         self.services = services_over(store or Memory())
-        self.server = Server(self.services, Tokens({"t": Grant("u", frozenset({"read", "write"}))}), limits)
+        self.server = Server(self.services, Tokens({user: Grant(user, frozenset({"read", "write"})) for user in "uv"}), limits)
         self.app: Any = self.server.application()
         transport = httpx.ASGITransport(self.app)
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}, timeout=20)
+        self.client = httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer u"}, timeout=20)
 
     async def __aenter__(self) -> Self:
         await self.services.__aenter__()
@@ -62,14 +62,21 @@ class SlowReader:
     """A client that asks for a state, and reads on only when it is told so."""
 
     running: Running
-    query: bytes
+    query: bytes = b""
+    user: str = "u"
     reads: asyncio.Event = field(default_factory=asyncio.Event)
     pieces: list[bytes] = field(default_factory=list)
     status: int = 0
 
     def __post_init__(self) -> None:
         request = {"method": "GET", "path": "/v1/state", "raw_path": b"/v1/state", "query_string": self.query}
-        scope = {"type": "http", "http_version": "1.1", "root_path": "", "headers": [(b"authorization", b"Bearer t")], **request}
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "root_path": "",
+            "headers": [(b"authorization", b"Bearer " + self.user.encode())],
+            **request,
+        }
         self.task = asyncio.ensure_future(self.running.app(scope, self._receive, self._send))
 
     async def _receive(self) -> dict[str, Any]:
@@ -87,31 +94,31 @@ class SlowReader:
 async def test_an_answer_has_its_room_until_its_client_has_read_it() -> None:
     async with Running() as running:
         server, state = running.server, {"a": os.urandom(45_000).hex()}
-        for session in "ab":
-            await running.services.state.save_state("u", state, session)
+        for user in "uv":
+            await running.services.state.save_state(user, state)
         readers = []
-        for query in (b"session_id=a", b"session_id=b"):
-            reader = SlowReader(running, query)
+        for user in "uv":
+            reader = SlowReader(running, user=user)
             await until(lambda reader=reader: bool(reader.pieces))  # type: ignore[misc]
             readers.append(reader)
         assert [len(reader.pieces[0]) for reader in readers] == [65_536] * 2  # the rest is not given to the connection yet
-        refused = await running.client.get("/v1/state?session_id=a")
+        refused = await running.client.get("/v1/state")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.json()["error"]["type"] == "StoreBusyError"
-        assert (await running.client.get("/v1/state/rounds?session_id=a")).json() == [1]
+        assert (await running.client.get("/v1/state/rounds")).json() == [1]
         for reader in readers:
             reader.reads.set()
             await reader.task
             assert (reader.status, json.loads(b"".join(reader.pieces))) == (200, state)
         assert server.answers.free == ROOM
-        assert (await running.client.get("/v1/state?session_id=a")).json() == state
+        assert (await running.client.get("/v1/state")).json() == state
         assert server.answers.free == ROOM
 
 
 @in_event_loop
 async def test_a_write_whose_answer_has_no_room_is_refused_before_it_is_done() -> None:
     async with Running() as running:
-        client, services, others = running.client, running.services, Share(running.server.answers)
+        client, services, others = running.client, running.services, Share(running.server.answers, "v")
         others.take(ROOM)
         assert (await client.post("/v1/state", json={"a": 1})).status_code == 503
         for path in ("session", "sessions"):

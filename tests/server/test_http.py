@@ -230,7 +230,8 @@ def test_a_compressed_body_is_refused(client: httpx.Client):
 
 
 def test_a_chunked_body_is_refused_before_it_ends(server: Forked):
-    head = f"POST /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+    head = f"POST /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\nContent-Type: application/json\r\n".encode()
+    head += b"Transfer-Encoding: chunked\r\n\r\n"
     chunk = b"%x\r\n" % (LIMIT // 2) + b"x" * (LIMIT // 2) + b"\r\n"
     said = exchange(server.port, head, chunk, chunk, chunk)
     assert said.startswith(b"HTTP/1.1 413 ")

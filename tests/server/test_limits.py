@@ -37,19 +37,22 @@ class Sent:
     app: Any
     length: int | None = None
     path: str = "/v1/state"
+    user: str = "alice"
+    query: bytes = b""
+    method: str = "POST"
     pieces: asyncio.Queue[dict[str, Any]] = field(default_factory=asyncio.Queue)
     messages: list[dict[str, Any]] = field(default_factory=list)
     reads: int = 0
 
     def __post_init__(self) -> None:
-        headers = [(b"authorization", b"Bearer t"), (b"content-type", b"application/json")]
+        headers = [(b"authorization", b"Bearer " + self.user.encode()), (b"content-type", b"application/json")]
         headers += [] if self.length is None else [(b"content-length", b"%d" % self.length)]
         scope = {
             "type": "http",
-            "method": "POST",
+            "method": self.method,
             "path": self.path,
             "raw_path": self.path.encode(),
-            "query_string": b"",
+            "query_string": self.query,
             "headers": headers,
         }
         self.task = asyncio.ensure_future(self.app({**scope, "http_version": "1.1", "root_path": ""}, self._receive, self._send))
@@ -75,7 +78,9 @@ class Sent:
 @asynccontextmanager
 async def running(limits: Limits = LIMITS, store: KVStore | None = None) -> AsyncIterator[tuple[Server, Any]]:
     services = services_over(store or Memory())
-    server = Server(services, Tokens({"t": Grant("alice", frozenset({"read", "write"}))}), limits)
+    grants = {user: Grant(user, frozenset({"read", "write"})) for user in ("alice", "bob", "carol")}
+    grants |= {"reader": Grant("alice", frozenset({"read"})), "all": Grant("*", frozenset({"read", "write"}))}
+    server = Server(services, Tokens(grants), limits)
     async with services:
         yield server, server.application()
 
@@ -87,13 +92,13 @@ def body(size: int) -> bytes:
 @in_event_loop
 async def test_a_body_without_room_is_refused_before_it_is_read_and_fits_later() -> None:
     async with running() as (server, app):
-        first, second = Sent(server, app, 1_000), Sent(server, app, 900)
+        first, second = Sent(server, app, 1_000), Sent(server, app, 900, user="bob")
         for each in (first, second):
             await each.is_read()
-        third = Sent(server, app, 101)
+        third = Sent(server, app, 101, user="carol")
         status, headers = await third.answer()
         assert (status, headers[b"retry-after"], third.reads) == (503, b"1", 0)
-        small = Sent(server, app, 100)
+        small = Sent(server, app, 100, user="carol")
         small.put(body(100))
         assert (await small.answer())[0] == 200
         first.put(body(1_000))
@@ -109,7 +114,7 @@ async def test_a_body_without_room_is_refused_before_it_is_read_and_fits_later()
 @in_event_loop
 async def test_a_body_of_unknown_length_takes_room_as_it_arrives() -> None:
     async with running() as (server, app):
-        chunked, other = Sent(server, app), Sent(server, app, 1_000)
+        chunked, other = Sent(server, app), Sent(server, app, 1_000, user="bob")
         await other.is_read()
         chunked.put(b'{"a": "' + b"x" * 893, more=True)
         await chunked.is_read(2)
@@ -205,7 +210,7 @@ async def test_as_many_requests_as_there_may_be_are_refused_before_their_bodies_
 async def test_the_requests_that_a_server_remembers_are_bounded_and_those_that_went_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("versioned_state.server.exactly_once._REQUESTS", 20)
     async with running() as (server, app):
-        headers = {"Authorization": "Bearer t"}
+        headers = {"Authorization": "Bearer alice"}
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", headers=headers) as client:
 
             async def save(session: int, key: str, **more: str) -> Any:

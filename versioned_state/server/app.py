@@ -2,17 +2,18 @@
 
 ::
 
-    id ── the head: 400, 431 ── 401 ── 413 ── 503 ── 408 ── which operation: 404, 405
-       ── 404: the one answer ── 403, 406, 415, 400, 422 ── the service ── log
+    id ── the head: 400, 431 ── 401 ── 413 ── 503 ── which operation: 404, 405
+       ── 404: the one answer ── 403, 406, 415, 400, 422 ── the body: 413, 503, 408 ── 400, 413, 422 ── the service ── log
 
 The one answer, for a session of another user and for one that is not there, comes before all refusals that would tell the two apart.
+A body is read only for an operation that takes one, and that the token allows: nobody gets room for what he cannot do.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final
@@ -27,10 +28,10 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, StateError, UnknownOutcomeError
-from versioned_state.off_loop import off_loop
 from versioned_state.server import exactly_once
 from versioned_state.server.answers import (
     LARGE,
+    Answer,
     RefusalError,
     absent,
     answer,
@@ -53,8 +54,10 @@ from versioned_state.server.limits import (
     declared_length,
     no_room,
     room_for_answers,
+    room_for_requests,
 )
 from versioned_state.server.log import RequestLog, request_id
+from versioned_state.server.off_loop import OffLoop
 from versioned_state.server.openapi import document
 from versioned_state.server.operations import OPERATIONS, Call, Operation, Services
 from versioned_state.server.requests import arguments_of, split_query
@@ -69,6 +72,11 @@ KEY_HEADER: Final = "idempotency-key"
 AGE_HEADER: Final = "idempotency-age"
 
 _OPEN: Final = frozenset({"/health", "/openapi.json"})
+
+_ON_LOOP: Final = {bodies.JSON: 1 << 14, bodies.NATIVE: 1 << 12}
+"""Bytes of a body up to which it is decoded on the event loop: in 5 ms at most, whatever it holds. Three bytes may be a set."""
+
+_CHARSETS: Final = frozenset({"", "utf-8", "utf8", "us-ascii"})
 
 _LEAST_ANSWER: Final = 1024
 """Bytes of the answer to a write, apart from the names in it: the number of a round, or a session without messages."""
@@ -89,9 +97,10 @@ class Server:
     tokens: Tokens
     limits: Limits = field(default_factory=Limits)
     under_way: set[asyncio.Task[Any]] = field(default_factory=set)
-    requests: int = 0
     bodies: Bodies = field(init=False)
     answers: Room = field(init=False)
+    slots: Room = field(init=False)
+    off_loop: OffLoop = field(default_factory=OffLoop)
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     """A large body may take seventy times its size as a value, which is known once it is read: so they are read one after another."""
     _writes: dict[tuple[str, str], tuple[asyncio.Task[Any], str]] = field(default_factory=dict)
@@ -100,12 +109,21 @@ class Server:
     def __post_init__(self) -> None:
         self.bodies = Bodies(self.limits)
         self.answers = room_for_answers(self.limits)
+        self.slots = room_for_requests(self.limits)
+
+    @property
+    def requests(self) -> int:
+        """The requests that are under way, and the calls that go on although their clients were answered."""
+        return self.slots.size - self.slots.free
 
     def check_room(self) -> None:
         """Raise ``RefusalError`` if as many requests are under way as the server takes."""
-        most = self.limits.max_requests
-        if self.requests >= most or len(self.under_way) >= 2 * most:
-            raise no_room("the server has as many requests as it takes")
+        if not self.slots.free:
+            raise no_room("the server has as many requests under way as it takes")
+
+    def end(self) -> None:
+        """Wait no longer than a moment for bodies that are on their way: what has arrived is carried out, and nothing else."""
+        self.bodies.end()
 
     def application(self) -> Starlette:
         """The ASGI application. Its lifespan starts and stops the services."""
@@ -150,36 +168,52 @@ class Server:
         if not all(map(grant.covers, users)):
             raise absent()
         user_id = users[0] if users else "" if grant.user == EVERY_USER else grant.user
-        call = Call(self.services, user_id, next(iter(query.get("session_id", ())), None))
-        try:
+        call = Call(self.services, user_id, next(iter(query.get("session_id", ())), None), self.off_loop)
+        scope, shares = request.scope, request.scope["versioned_state.shares"]
+
+        @asynccontextmanager
+        async def one_answer() -> AsyncIterator[None]:
+            """A session that is not there gets the one answer whatever else is wrong."""
+            try:
+                yield
+            except RefusalError:
+                is_named = (users or grant.user != EVERY_USER) and (operation.session != "required" or call.session_id is not None)
+                if operation.must_exist and is_named and not await operation.exists(call):
+                    raise absent() from None
+                raise
+
+        async with one_answer():
             accepted = self._check(operation, grant, request)
+            kind = _kind_of_body(operation, request.headers)
             arguments = arguments_of(query, operation.parameters)
             call.arguments = {name: value for name, value in arguments.items() if name not in ("user_id", "session_id")}
             if not users and grant.user == EVERY_USER:
                 raise malformed("the token is for every user, so the parameter user_id says which")
             operation.check_session(call)
-            body: Body = request.scope["versioned_state.body"]
-            read = partial(_read_body, operation, call, request.headers, body)
-            if len(body.content) <= LARGE:
+        body = await self.bodies.read(request.receive, user_id, scope["versioned_state.declared"], operation.most_body(self.limits))
+        shares.append(body.share)
+        scope["versioned_state.received"] = len(body.content)
+        slot, room = Share(self.slots, user_id), Share(self.answers, user_id)
+        shares += slot, room
+        slot.take(1)
+        async with one_answer():
+            read = partial(_read_body, operation, call, kind, request.headers, body)
+            if len(body.content) <= _ON_LOOP.get(kind, 0):
                 read()
             else:
-                async with self._reading:
-                    await off_loop(read)
+                async with self._reading if len(body.content) > LARGE else nullcontext():
+                    await self.off_loop(read)
             body.content = b""  # the value takes as much once more
-        except RefusalError:
-            # A session that is not there gets the one answer whatever else is wrong.
-            is_named = (users or grant.user != EVERY_USER) and (operation.session != "required" or call.session_id is not None)
-            if operation.must_exist and is_named and not await operation.exists(call):
-                raise absent() from None
-            raise
-        room: Share = request.scope["versioned_state.room"]
         if operation.scope == "write" and operation.result is not None:
             # Before the write: an answer that found no room afterwards would say that nothing was changed.
             names = len(call.user_id) + len(call.session_id or "")
             room.take(min(_LEAST_ANSWER + _BYTES_OF_A_NAME * names, self.answers.size))
-        value = await self._call(operation, call, request, body.share, room)
-        write = partial(answer, value, accepted)
-        answered = await off_loop(write) if is_large(value) else write()
+        value = await self._call(operation, call, request, slot, body.share, room)
+
+        def write() -> Answer:
+            return answer(operation.document(value), accepted)
+
+        answered = await self.off_loop(write) if is_large(value) else write()
         room.take(len(answered.body))
         room.keep(len(answered.body))
         return answered
@@ -268,31 +302,38 @@ def _written(operation: Operation, call: Call, headers: Headers) -> exactly_once
     return exactly_once.Request(id, call.fingerprint, None if age is None else float(age))
 
 
-def _read_body(operation: Operation, call: Call, headers: Headers, body: Body) -> None:
+def _read_body(operation: Operation, call: Call, kind: str, headers: Headers, body: Body) -> None:
     """Set the body of a call and, if the request has a key, its fingerprint. Raises ``RefusalError``."""
-    call.body = _body_of(operation, headers, body)
+    call.body = _body_of(operation, kind, body)
     if KEY_HEADER in headers:
         arguments = repr(sorted(call.arguments.items())).encode("utf-8", "surrogatepass")
         call.fingerprint = blake3(blake3(arguments).digest() + body.content).hexdigest()[:16]
 
 
-def _body_of(operation: Operation, headers: Headers, body: Body) -> Any:
+def _kind_of_body(operation: Operation, headers: Headers) -> str:
+    """The media type of the body of a request, empty if the operation takes none. Raises ``RefusalError`` for what is not read."""
+    if operation.body is None:
+        if headers.get("content-length", "0").strip("0"):
+            raise malformed("the request has a body, and takes none", 400)
+        return ""
+    if headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise malformed("the body has a Content-Encoding, and must be sent as it is", 415)
+    declared = headers.get("content-type", "")
+    kind = bodies.media_type(declared)
+    if kind not in _ON_LOOP:
+        raise malformed(f"a body is {bodies.JSON} or {bodies.NATIVE}, as its Content-Type says", 415)
+    if kind == bodies.JSON and bodies.charset(declared) not in _CHARSETS:
+        raise malformed(f"{bodies.JSON} must be UTF-8, and its Content-Type names another charset", 415)
+    return kind
+
+
+def _body_of(operation: Operation, kind: str, body: Body) -> Any:
     """The value of a request's body. Raises ``RefusalError``."""
     content = body.content
     if operation.body is None:
-        if content:
-            raise malformed("the request has a body, and takes none", 400)
         return None
-    if headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise malformed("the body has a Content-Encoding, and is to be as it is", 415)
-    kind = bodies.media_type(headers.get("content-type", ""))
     try:
-        if kind == bodies.NATIVE:
-            value = bodies.decode(content)
-        elif kind == bodies.JSON:
-            value = bodies.decode_json(content)
-        else:
-            raise malformed(f"a body is {bodies.JSON} or {bodies.NATIVE}, as its Content-Type says", 415)
+        value = bodies.decode(content) if kind == bodies.NATIVE else bodies.decode_json(content)
     except LimitExceededError as error:
         raise RefusalError(422, error) from None
     except StateError as error:
@@ -348,18 +389,13 @@ class _Guard:
         if grant is None:
             raise unauthorized()
         scope["versioned_state.grant"] = grant
-        declared = declared_length(headers.get("content-length"), server.limits)
+        scope["versioned_state.declared"] = declared_length(headers.get("content-length"), server.limits)
         server.check_room()
-        scope["versioned_state.body"] = body = await server.bodies.read(receive, declared)
-        log.received = len(body.content)
-        scope["versioned_state.room"] = room = Share(server.answers)
+        shares: list[Share] = []
+        scope["versioned_state.shares"] = shares
         try:
-            server.check_room()  # others may have come while the body did
-            server.requests += 1
-            try:
-                await self._app(scope, receive, log.send)
-            finally:
-                server.requests -= 1
+            await self._app(scope, receive, log.send)
         finally:
-            body.share.free()
-            room.free()
+            log.received = scope.get("versioned_state.received", 0)
+            for share in shares:
+                share.free()

@@ -11,11 +11,17 @@ from typing import Any, Final
 from starlette.types import Message, Receive, Scope
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, StateError, StoreBusyError
-from versioned_state.server.answers import RETRY_S, RefusalError, too_large, too_large_an_answer, too_many_parts
+from versioned_state.server.answers import RETRY_S, RefusalError, malformed, too_large, too_large_an_answer, too_many_parts
 from versioned_state.services.store_service import HANDLE_BYTES
 
 MAX_HEAD: Final = 1 << 16
 """Bytes of the head of a request: its path, its query and its headers."""
+
+MAX_BODY_OF_A_READ: Final = 1 << 20
+"""Bytes of the body of a request that only reads: a query, or filters."""
+
+_LAST_BODIES_S: Final = 1.0
+"""How long a server that ends waits for bodies that are on their way."""
 
 _BODIES: Final = 4
 """The largest bodies that have room at once, as requests and as answers, unless ``max_bodies`` or ``max_answers`` says otherwise."""
@@ -25,8 +31,10 @@ _BODIES: Final = 4
 class Limits:
     """The limits of a server.
 
+    One user's requests get no more of any room than they leave to the others: see ``Room``.
+
     Attributes:
-        max_body: bytes of a request's body.
+        max_body: bytes of a request's body; of one that only reads, at most ``MAX_BODY_OF_A_READ``.
         max_requests: requests that are under way at once; others are refused with 503.
         max_bodies: bytes of the bodies of all requests that are under way; a request beyond them is refused with 503, before its body is
             read. A body of many small parts counts with the memory that these take. At least ``max_body``; 0: four times that.
@@ -83,6 +91,11 @@ def check_head(scope: Scope) -> None:
         raise RefusalError(431, error, connection="close")
 
 
+def room_for_requests(limits: Limits) -> Room:
+    """The room for requests that are under way."""
+    return Room(limits.max_requests, "requests", lambda _: no_room("the server has as many requests under way as it takes"))
+
+
 def room_for_answers(limits: Limits) -> Room:
     """The room for the answers of requests that are under way."""
     return Room(limits.max_answers or _BODIES * limits.max_body, "answers", too_large_an_answer)
@@ -101,10 +114,13 @@ def declared_length(header: str | None, limits: Limits) -> int:
 
 
 class Room:
-    """Bytes that the requests under way share. Safe for many threads.
+    """Room that the requests under way share, such as bytes. Safe for many threads.
+
+    One request may have all that is free. Requests of one user together get at most as much as they leave free: half of the room if no
+    other user has any, a third each if two users want all. So there is always some left for one more user.
 
     Args:
-        size: how many.
+        size: how much.
         what: takes them, such as "answers".
         refusal: of a request that is larger than the room.
     """
@@ -114,13 +130,15 @@ class Room:
         self.what = what
         self.refusal = refusal
         self.lock = Lock()
+        self.of_users: dict[str, int] = {}
 
 
 class Share:
-    """The part of a room that one request has. Safe for many threads."""
+    """The part of a room that one request of a user has. Safe for many threads."""
 
-    def __init__(self, room: Room) -> None:
+    def __init__(self, room: Room, user: str) -> None:
         self._room = room
+        self._user = user
         self._call: asyncio.Task[Any] | None = None
         self.taken = 0
 
@@ -130,22 +148,34 @@ class Share:
 
     def add(self, more: int) -> None:
         """Have room for so many bytes more. Raises ``RefusalError`` if there is none."""
+        if not more:
+            return
         room = self._room
         with room.lock:
-            if more <= room.free:
-                room.free -= more
+            theirs, left = room.of_users.get(self._user, 0), room.free - more
+            has_room = left >= 0
+            if has_room and (theirs == self.taken or theirs + more <= left):
+                room.free = left
+                room.of_users[self._user] = theirs + more
                 self.taken += more
                 return
         if self.taken + more > room.size:
             raise room.refusal(room.size)
-        raise no_room(f"the server has as many {room.what} under way as it takes")
+        whose = "the user" if has_room else "the server"
+        raise no_room(f"{whose} has as many {room.what} under way as {'one user may have' if has_room else 'it takes'}")
 
     def keep(self, size: int) -> None:
         """Give back what is beyond so many bytes."""
         room = self._room
         with room.lock:
-            room.free += max(self.taken - size, 0)
-            self.taken = min(self.taken, size)
+            back = max(self.taken - size, 0)
+            self.taken -= back
+            room.free += back
+            left = room.of_users.get(self._user, 0) - back
+            if left > 0:
+                room.of_users[self._user] = left
+            else:
+                room.of_users.pop(self._user, None)
 
     def belongs_to(self, call: asyncio.Task[Any]) -> None:
         """From now on the request has its part as long as the call is under way, also after its client was answered."""
@@ -168,23 +198,38 @@ class Bodies:
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self.room = Room(limits.max_bodies or _BODIES * limits.max_body, "bodies of requests", too_many_parts)
+        self._timeouts: set[asyncio.Timeout] = set()
+        self._is_ending = False
 
-    async def read(self, receive: Receive, declared: int) -> Body:
+    def end(self) -> None:
+        """Give the bodies that are on their way, and those that come, a second to arrive."""
+        self._is_ending = True
+        until = asyncio.get_running_loop().time() + _LAST_BODIES_S
+        for each in self._timeouts:
+            each.reschedule(min(until, each.when() or until))
+
+    async def read(self, receive: Receive, user: str, declared: int, most: int) -> Body:
         """The body of a request; its room is taken until ``Share.free``.
 
         Raises ``RefusalError`` if it is too large, as soon as that is known, if there is no room for it, or if it is too slow; and
         ``DisconnectedError``.
 
         Args:
+            user: who sends it.
             declared: its length as far as it is known.
+            most: bytes that it may have.
         """
+        if declared > most:
+            raise _more_than(most)
         limits = self._limits
-        body = Body(Share(self.room))
+        body = Body(Share(self.room, user))
         pieces: list[bytes] = []
         size = 0
+        timeout = asyncio.timeout(min(limits.body_timeout, _LAST_BODIES_S) if self._is_ending else limits.body_timeout)
+        self._timeouts.add(timeout)
         try:
             body.share.take(declared)
-            async with asyncio.timeout(limits.body_timeout):
+            async with timeout:
                 more = True
                 while more:
                     message: Message = await receive()
@@ -192,8 +237,8 @@ class Bodies:
                         raise DisconnectedError
                     piece = message.get("body", b"")
                     size += len(piece)
-                    if size > limits.max_body:
-                        raise too_large(limits.max_body)
+                    if size > most:
+                        raise _more_than(most)
                     if piece:
                         body.share.take(size)
                         pieces.append(piece)
@@ -201,12 +246,20 @@ class Bodies:
             body.content = b"".join(pieces)
         except TimeoutError:
             body.share.free()
+            if self._is_ending:
+                raise no_room("the server ends, and the body had not arrived", connection="close") from None
             error = InvalidArgumentError(f"the body did not arrive within {limits.body_timeout:g} s", remains="nothing was changed")
             raise RefusalError(408, error, connection="close") from None
         except BaseException:
             body.share.free()
             raise
+        finally:
+            self._timeouts.discard(timeout)
         return body
+
+
+def _more_than(most: int) -> RefusalError:
+    return too_large(most) if most else malformed("the request has a body, and takes none", 400)
 
 
 class Body:
@@ -217,7 +270,7 @@ class Body:
         self.content = b""
 
 
-def no_room(what: str) -> RefusalError:
+def no_room(what: str, **headers: str) -> RefusalError:
     """More is under way than the server takes."""
     error = StoreBusyError(what, remains="nothing was changed", hint="try again")
-    return RefusalError(503, error, retry_after=str(RETRY_S))
+    return RefusalError(503, error, retry_after=str(RETRY_S), **headers)

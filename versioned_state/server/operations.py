@@ -13,20 +13,27 @@ from typing import Any, Final, Literal, Self
 from uuid import UUID
 
 from versioned_state.repository.history.commit import Commit
-from versioned_state.server.answers import NOTHING, absent, malformed
+from versioned_state.server.answers import NOTHING, absent, is_large, malformed
 from versioned_state.server.exactly_once import REQUEST, OnceDatabase
+from versioned_state.server.limits import MAX_BODY_OF_A_READ, Limits
+from versioned_state.server.off_loop import OffLoop
 from versioned_state.server.requests import SESSION, USER, Parameter, count, integer, number, text
 from versioned_state.server.tokens import Scope
 from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
 from versioned_state.services.memory.memories import MESSAGES, session_name
 from versioned_state.services.remote.messages import document_of, session_document
+from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
+from versioned_state.services.session_history.messages import CheckedMessages, as_messages
 from versioned_state.services.session_history.session_history_service import VersionedSessionHistoryService
 from versioned_state.services.store_service import StoreService
 
 Method = Literal["GET", "POST", "DELETE"]
 Schema = Mapping[str, Any]
+
+_PART_OF_A_MESSAGE: Final = 256
+"""Bytes for which a part of a message counts until it is checked, which takes ten times as long as to write it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +73,26 @@ class Call:
     """A request that an operation carries out.
 
     Attributes:
+        off_loop: runs what takes long, and does not wait for the store.
         fingerprint: tells the arguments and the body from others.
     """
 
     services: Services
     user_id: str
     session_id: str | None
+    off_loop: OffLoop
     arguments: dict[str, Any] = field(default_factory=dict)
     body: Any = None
     fingerprint: str = ""
+
+    async def messages(self, given: Any) -> CheckedMessages:
+        """Messages out of the body, checked: off the event loop if they are many. Raises ``InvalidArgumentError``."""
+        check = partial(as_messages, given)
+        return CheckedMessages(await self.off_loop(check) if is_large(given, _PART_OF_A_MESSAGE) else check())
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
 
 
 async def _nowhere(_: Call) -> bool:
@@ -90,7 +108,8 @@ class Operation:
     """A row of the API.
 
     Attributes:
-        run: makes the call; its result is the answer, ``NOTHING`` none.
+        run: makes the call; its result is what ``document`` makes the answer of, ``NOTHING`` none.
+        document: the answer as data; off the event loop if it is large.
         own: the parameters besides user and session.
         session: whether it takes a session.
         must_exist: whether a session that is not there is an error; ``exists`` says whether it is there.
@@ -110,6 +129,7 @@ class Operation:
     body: Schema | None = None
     result: Schema | None = None
     repeated: Callable[[Call, Commit], Awaitable[Any]] = _nothing
+    document: Callable[[Any], Any] = _as_it_is
     reads: bool = False
     """Whether a POST only reads."""
 
@@ -117,6 +137,12 @@ class Operation:
     def scope(self) -> Scope:
         """The scope that a token needs."""
         return "read" if self.method == "GET" or self.reads else "write"
+
+    def most_body(self, limits: Limits) -> int:
+        """Bytes that the body may have."""
+        if self.body is None:
+            return 0
+        return min(limits.max_body, MAX_BODY_OF_A_READ) if self.reads else limits.max_body
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
@@ -162,9 +188,8 @@ async def _has_state(call: Call) -> bool:
 
 async def _save(call: Call) -> Any:
     given = call.arguments
-    number = await call.services.state.save_state(
-        call.user_id, call.body, call.session_id, given.get("round_id"), ttl_seconds=given.get("ttl_seconds")
-    )
+    save = call.services.state.save_owned if is_large(call.body) else call.services.state.save_state
+    number = await save(call.user_id, call.body, call.session_id, given.get("round_id"), ttl_seconds=given.get("ttl_seconds"))
     return {"round_id": number}
 
 
@@ -206,21 +231,21 @@ async def _create_session(call: Call) -> Any:
     session_id, request = call.session_id, REQUEST.get()
     if request is not None and not (session_id or "").strip():
         session_id = str(UUID(request.id))  # so that a repeated request finds the session of the first one
-    return session_document(await call.services.history.create_session(call.user_id, session_id, **call.arguments))
+    return await call.services.history.create_session(call.user_id, session_id, **call.arguments)
 
 
 async def _open_session(call: Call) -> Any:
     assert call.session_id is not None
-    return session_document(_found(await call.services.opening.get_session(call.user_id, call.session_id, call.arguments.get("last"))))
+    return _found(await call.services.opening.get_session(call.user_id, call.session_id, call.arguments.get("last")))
 
 
 async def _get_session(call: Call) -> Any:
     assert call.session_id is not None
-    return session_document(_found(await call.services.history.get_session(call.user_id, call.session_id, call.arguments.get("last"))))
+    return _found(await call.services.history.get_session(call.user_id, call.session_id, call.arguments.get("last")))
 
 
 async def _list_history_sessions(call: Call) -> Any:
-    return [session_document(session) for session in await call.services.history.list_sessions(call.user_id, **call.arguments)]
+    return await call.services.history.list_sessions(call.user_id, **call.arguments)
 
 
 async def _delete_user_sessions(call: Call) -> Any:
@@ -239,7 +264,8 @@ async def _delete_session(call: Call) -> Any:
 
 async def _append(call: Call) -> Any:
     assert call.session_id is not None
-    await call.services.history.append_message(Session(id=call.session_id, user_id=call.user_id), call.body, **call.arguments)
+    messages: Any = await call.messages(call.body)
+    await call.services.history.append_message(Session(id=call.session_id, user_id=call.user_id), messages, **call.arguments)
     return NOTHING
 
 
@@ -251,7 +277,8 @@ async def _created_again(call: Call, _: Commit) -> Any:
 
 
 async def _add_memory(call: Call) -> Any:
-    await call.services.memory.add_memory(call.user_id, call.body, call.session_id)
+    messages: Any = await call.messages(call.body)
+    await call.services.memory.add_memory(call.user_id, messages, call.session_id)
     return NOTHING
 
 
@@ -259,15 +286,14 @@ async def _search_memory(call: Call) -> Any:
     body = call.body
     if body.keys() - {"messages", "filters"} or type(body.get("messages")) is not list:
         raise malformed('the body of a search is {"messages": […], "filters": {…}}')
-    found = await call.services.memory.search_memory(call.user_id, body["messages"], body.get("filters"))
-    return [document_of(message) for message in found]
+    query: Any = await call.messages(body["messages"][-1:])
+    return await call.services.memory.search_memory(call.user_id, query, body.get("filters"))
 
 
 async def _list_memory(call: Call) -> Any:
     if call.body.keys() - {"filters"}:
         raise malformed('the body of a listing is {"filters": {…}}')
-    found = await call.services.memory.list_memory(call.user_id, call.body.get("filters"))
-    return [document_of(message) for message in found]
+    return await call.services.memory.list_memory(call.user_id, call.body.get("filters"))
 
 
 async def _has_memory(call: Call) -> bool:
@@ -284,6 +310,14 @@ async def _delete_memory(call: Call) -> Any:
         return await _repeated(memory, memory.branch(call.user_id))
     await memory.delete_memory(call.user_id, call.session_id)
     return NOTHING
+
+
+def _session_documents(sessions: list[Session]) -> list[dict[str, Any]]:
+    return [session_document(session) for session in sessions]
+
+
+def _documents(messages: list[Message]) -> list[dict[str, Any]]:
+    return [document_of(message) for message in messages]
 
 
 # The table
@@ -373,6 +407,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         path="/v1/history/sessions",
         summary="Create a session, or find it: its history stays.",
         run=_create_session,
+        document=session_document,
         repeated=_created_again,
         own=(_TTL, _LAST),
         session="optional",
@@ -384,6 +419,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         path="/v1/history/sessions",
         summary="The sessions of a user, without their messages.",
         run=_list_history_sessions,
+        document=_session_documents,
         own=_AFTER,
         result={"type": "array", "items": _SESSION},
     ),
@@ -400,6 +436,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         path="/v1/history/session",
         summary="A session with its messages.",
         run=_get_session,
+        document=session_document,
         own=(_LAST,),
         session="required",
         must_exist=True,
@@ -412,6 +449,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         path="/v1/history/session",
         summary="A session with its messages; it is created, unless it is there or was deleted.",
         run=_open_session,
+        document=session_document,
         repeated=_created_again,
         own=(_LAST,),
         session="required",
@@ -454,6 +492,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         path="/v1/memory/search",
         summary="Search the memory of a user.",
         run=_search_memory,
+        document=_documents,
         body=_SEARCH,
         result=_MESSAGES,
         reads=True,
@@ -464,6 +503,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         path="/v1/memory/list",
         summary="A page of the memory of a user.",
         run=_list_memory,
+        document=_documents,
         body=_LISTING,
         result=_MESSAGES,
         reads=True,

@@ -15,6 +15,7 @@ from urllib.parse import unquote_to_bytes
 
 from versioned_state.server.answers import malformed
 
+_MOST_PARAMETERS: Final = 64
 _INTEGER: Final = re.compile(r"-?[0-9]{1,4000}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][-+]?[0-9]{1,3})?")
 
@@ -74,9 +75,12 @@ SESSION: Final = text("session_id", "The session.")
 
 
 def split_query(query: bytes) -> dict[str, list[str]]:
-    """The parameters of a query, each with all its values. Raises ``RefusalError`` if it is not UTF-8."""
+    """The parameters of a query, each with all its values. Raises ``RefusalError`` if it is not UTF-8, or if there are too many."""
     found: dict[str, list[str]] = {}
-    for item in query.split(b"&"):
+    items = query.split(b"&", _MOST_PARAMETERS)
+    if len(items) > _MOST_PARAMETERS:
+        raise malformed(f"the query has more than {_MOST_PARAMETERS} parameters", 400)
+    for item in items:
         if item:
             name, _, value = item.partition(b"=")
             found.setdefault(_text(name), []).append(_text(value))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Thread
 from types import FrameType
 from typing import Any, Final
 
@@ -41,7 +43,8 @@ class Options:
     Attributes:
         host, port: where it listens; port 0 is any free one.
         tokens: the file of tokens. It is read again on SIGHUP; a file that is wrong is then refused, and the tokens stay.
-        grace: seconds that requests have to end after SIGTERM or Ctrl-C. A second signal ends the process at once.
+        grace: seconds that requests have to end after SIGTERM or Ctrl-C. A second later the process ends, whatever its threads do. A
+            second signal ends it at once.
     """
 
     tokens: str
@@ -132,6 +135,8 @@ class _Process(uvicorn.Server):
         self._server = server
         self._options = options
         self._ready = ready
+        self._signals: SimpleQueue[int] = SimpleQueue()  # whose ``put`` a signal handler may call
+        Thread(target=self._end_at_last, name="versioned-state-end", daemon=True).start()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -141,8 +146,7 @@ class _Process(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logger.info("stopping", extra={"event": "stopping"})
-        # Calls on a store that hangs do not end: what was accepted is then lost like with a process that dies.
-        asyncio.get_running_loop().call_later(self._options.grace + 1, _quit)
+        self._server.end()
         await super().shutdown(sockets)
 
     @contextmanager
@@ -161,6 +165,17 @@ class _Process(uvicorn.Server):
         if self.should_exit:
             _quit()
         self.should_exit = True
+        self._signals.put(sig)
+
+    def _end_at_last(self) -> None:
+        """Wait for a signal, and end the process if it has not ended by itself: on a thread that needs neither event loop nor store.
+
+        A call on a store that hangs does not end, nor does Python as long as the thread of that call runs. The call is then lost like with
+        a process that dies.
+        """
+        self._signals.get()
+        time.sleep(self._options.grace + 1)
+        _quit()
 
     def _reload(self, sig: int, frame: FrameType | None) -> None:
         try:

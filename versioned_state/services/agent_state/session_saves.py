@@ -94,7 +94,7 @@ class SessionSaves:
             number = yield from self._save_ready(asked, handle, ready)
         if number is None:
             yield ALONE
-            number = self._save_alone(asked)
+            number = self.save_alone(asked)
         return number
 
     def _save_ready(self, asked: AskedSave, handle: SessionHandle, ready: Encoded) -> Generator[Any, Any, int | None]:
@@ -116,7 +116,8 @@ class SessionSaves:
         self._handles.give(asked.branch, handle)
         return number
 
-    def _save_alone(self, asked: AskedSave) -> int:
+    def save_alone(self, asked: AskedSave) -> int:
+        """Save a state; the number of its round."""
         handles, ready = self._handles, asked.ready
         handle, content = (None, None) if ready is None else ready
         erasures = 0

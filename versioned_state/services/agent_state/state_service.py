@@ -247,6 +247,27 @@ class VersionedStateService(StoreService, StateService):
 
         await self._run(branch, remove)
 
+    async def save_owned(
+        self,
+        user_id: str,
+        state: dict[str, Any],
+        session_id: str | None = None,
+        round_id: int | None = None,
+        ttl_seconds: float | None = None,
+    ) -> int:
+        """``save_state`` of a dict that nobody changes any more: nothing of it is copied, and the event loop does not look into it."""
+        number = check_number(round_id)
+        ttl = self._ttl if ttl_seconds is None else as_ttl(ttl_seconds)
+        branch, session = self._session_of(user_id, session_id)
+        self._check_started()
+        asked = AskedSave(branch, session, state, None, number, ttl)
+
+        def save() -> int:
+            self._check_state(state)
+            return self._saves.save_joined(asked) if self.session_hooks.has(branch) else self._saves.save_alone(asked)
+
+        return await self._run(branch, save)
+
     # Retention and users
 
     async def retain(

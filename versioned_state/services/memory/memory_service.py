@@ -133,10 +133,9 @@ class VersionedMemoryService(StoreService, MemoryService):
         self._check_started()
         if not given:
             return
-        texts = [text_of(data) for data in given]
-        made = await self._embedded_if_it_works(texts)
+        made = await self._embedded_if_it_works(given)
         name = "" if self._embedder is None else _model(self._embedder)
-        await self._run_item(branch, Addition(branch, user_id, session_name(session_id), given, texts, made, name), self._add_all)
+        await self._run_item(branch, Addition(branch, user_id, session_name(session_id), given, made, name), self._add_all)
 
     async def search_memory(
         self, user_id: str, messages: Message | Mapping[str, Any] | list[Any], filters: Mapping[str, Any] | None = None
@@ -166,8 +165,8 @@ class VersionedMemoryService(StoreService, MemoryService):
         if not query.strip() or wanted.top_k == 0:
             return []
         search = searching.by_keyword if wanted.rank == "keyword" else searching.by_words
-        found = await self._read(branch, lambda memories: search(memories, self._memory.index, query, wanted.top_k))
-        return _messages(found)
+        found = await self._read(branch, lambda memories: _messages(search(memories, self._memory.index, query, wanted.top_k)))
+        return found or []
 
     async def list_memory(self, user_id: str, filters: Mapping[str, Any] | None = None) -> list[Message]:
         """A page of a user's messages: sessions in the order of their ids, the messages of each in the order of time.
@@ -181,8 +180,8 @@ class VersionedMemoryService(StoreService, MemoryService):
         branch = self.branch(user_id)
         wanted = ListFilters.of(filters)
         start = (wanted.page_num - 1) * wanted.page_size
-        found = await self._read(branch, lambda memories: memories.page(start, wanted.page_size))
-        return _messages(found)
+        found = await self._read(branch, lambda memories: _messages(memories.page(start, wanted.page_size)))
+        return found or []
 
     async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:
         """Delete the messages of a session, or with a falsy ``session_id`` all of a user. What is not there is no error.
@@ -232,12 +231,12 @@ class VersionedMemoryService(StoreService, MemoryService):
 
     # Adding
 
-    async def _embedded_if_it_works(self, texts: Sequence[str]) -> list[bytes] | None:
-        """The vectors of some texts, none for a text without words; None if there is no embedder, or if it fails."""
+    async def _embedded_if_it_works(self, given: Sequence[dict[str, Any]]) -> list[bytes] | None:
+        """The vectors of some messages, none for a text without words; None if there is no embedder, or if it fails."""
         if self._embedder is None:
             return None
         try:
-            return await _embedded(self._embedder, texts)
+            return await _embedded(self._embedder, [text_of(data) for data in given])
         except EmbedderError as error:
             # The messages count for more than their vectors, which the next search by vector makes up for.
             _log.warning("the embedder failed: messages are added without vectors", extra={"error": type(error.__cause__).__name__})
@@ -262,10 +261,10 @@ class VersionedMemoryService(StoreService, MemoryService):
             await self._run(branch, partial(self._keep_vectors, branch, name, dict(zip(batch, made, strict=True))))
         (vector,) = await _embedded(embedder, [query])
 
-        def nearest(memories: Memories) -> list[dict[str, Any]]:
-            return [data for _, data in memories.read(self._memory.vectors.nearest(memories, name, vector, top_k))]
+        def nearest(memories: Memories) -> list[Message]:
+            return _messages([data for _, data in memories.read(self._memory.vectors.nearest(memories, name, vector, top_k))])
 
-        return _messages(await self._read(branch, nearest))
+        return await self._read(branch, nearest) or []
 
     async def _read(self, branch: str, function: Callable[[Memories], T]) -> T | None:
         """Run a function of a user's memory off the loop; None if there is no such user."""
@@ -319,8 +318,8 @@ class RedisMemoryService(VersionedMemoryService):
         super().__init__(_REDIS if redis_url is None else redis_url, **options)
 
 
-def _messages(found: list[dict[str, Any]] | None) -> list[Message]:
-    return [Message.model_validate(data) for data in found or ()]
+def _messages(found: list[dict[str, Any]]) -> list[Message]:
+    return [Message.model_validate(data) for data in found]
 
 
 def _model(embedder: Embedder) -> str:

@@ -18,6 +18,7 @@ from versioned_state.services.memory import vectors
 from versioned_state.services.memory.indexes.in_state import WORDS
 from versioned_state.services.memory.indexes.index import WordIndex
 from versioned_state.services.memory.memories import Memories, Place, new_ids, session_of
+from versioned_state.services.memory.text import text_of
 from versioned_state.state.versioned import Versioned
 
 T = TypeVar("T")
@@ -27,13 +28,12 @@ _LISTED_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Messages to add to a session: their stored forms, texts, and vectors if there is an embedder that gave them."""
+    """Messages to add to a session: their stored forms, and vectors if there is an embedder that gave them."""
 
     branch: str
     user_id: str
     session: str
     messages: Sequence[dict[str, Any]]
-    texts: Sequence[str]
     vectors: Sequence[bytes] | None
     embedder: str
 
@@ -72,7 +72,7 @@ class StoredMemory:
             ids = new_ids(len(addition.messages), next(session.iter_keys(reverse=True, limit=1), None))
             session.update(zip(ids, addition.messages, strict=True))
             places = [Place(id, addition.session) for id in ids]
-            texts |= zip(places, addition.texts, strict=True)
+            texts |= zip(places, map(text_of, addition.messages), strict=True)
             made |= zip(places, addition.vectors or (), strict=False)
         segments = self.index.added(state, texts)
         if made:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from unicodedata import is_normalized, normalize
 
+from versioned_state.services.calls.deadline import check_deadline
 from versioned_state.services.schemas.agent_schemas import Message, MessageType
 
 _CJK: Final = (
@@ -21,6 +22,13 @@ _CJK: Final = (
 )
 _RUN: Final = re.compile(f"[{_CJK}]+|[^\\W{_CJK}]+")
 _IS_CJK: Final = re.compile(f"[{_CJK}]")
+
+_MOST_MARKS: Final = 64
+_LONG_RUN: Final = re.compile(f"[^\\w\\s\\x00-\\x7f]{{{_MOST_MARKS + 1},}}")
+"""Characters that may be combining marks, more in a row than any language has. Unicode sorts such a row in quadratic time."""
+
+_LONG_TEXT: Final = 1 << 12
+"""Characters of a text from which on the deadline is checked for each keyword."""
 
 _MANY: Final = 256
 """Keywords of one length from which on the parts of a text are looked up among them, instead of each of them in the text."""
@@ -49,6 +57,7 @@ def matcher(keywords: frozenset[str]) -> Callable[[str], bool]:
     """A function that tells whether a text contains one of the keywords.
 
     Cost: the length of the text, times the keywords, of which each is found at the speed of C, or times the lengths that many of them have.
+    The deadline of the call is checked.
     """
     by_length: dict[int, set[str]] = defaultdict(set)
     for keyword in keywords:
@@ -58,19 +67,41 @@ def matcher(keywords: frozenset[str]) -> Callable[[str], bool]:
 
     def matches(text: str) -> bool:
         folded = text.casefold()
-        if any(keyword in folded for keyword in few):
-            return True
+        check = check_deadline if len(folded) > _LONG_TEXT else _do_nothing
+        for keyword in few:
+            check()
+            if keyword in folded:
+                return True
         words = folded.split() if many else ()
-        return any(
-            word[start : start + length] in group for length, group in many for word in words for start in range(len(word) - length + 1)
-        )
+        for length, group in many:
+            for word in words:
+                check()
+                if any(word[start : start + length] in group for start in range(len(word) - length + 1)):
+                    return True
+        return False
 
     return matches
 
 
 def words_of(text: str) -> Counter[str]:
     """The words of a text, each with how often it is there."""
-    return Counter(_iter_words(normalize("NFC", text.casefold())))
+    return Counter(_iter_words(_composed(text.casefold())))
+
+
+def _do_nothing() -> None:
+    pass
+
+
+def _composed(text: str) -> str:
+    """A text in the form NFC, which is made piece by piece where marks follow each other for long. Cost: that of the text."""
+    pieces = []
+    start = 0
+    for run in _LONG_RUN.finditer(text):
+        for end in range(run.start() + _MOST_MARKS, run.end(), _MOST_MARKS):
+            pieces.append(normalize("NFC", text[start:end]))
+            start = end
+    pieces.append(normalize("NFC", text[start:]))
+    return "".join(pieces)
 
 
 def _iter_words(text: str) -> Iterator[str]:

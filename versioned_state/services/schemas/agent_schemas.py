@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, TypeAlias, cast
+from typing import Annotated, Any, Literal, TypeAlias, cast
 from uuid import uuid4
 
 from pydantic import BaseModel, Field
@@ -81,7 +81,7 @@ class Message(Event):
     type: str = MessageType.MESSAGE
     status: str = RunStatus.Created
     role: AgentRole | None = None
-    content: list[AgentContent] | None = None
+    content: Annotated[list[AgentContent], Field(fail_fast=True)] | None = None  # a million errors would take a gigabyte
     code: str | None = None
     message: str | None = None
     usage: dict[Any, Any] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -21,6 +22,13 @@ _OURS: Final = Message.__module__.rpartition(".")[0] + "."
 _MISSING: Final = object()
 
 
+@dataclass(frozen=True)
+class CheckedMessages:
+    """Messages that ``as_messages`` has checked, perhaps on another thread: services take them in place of the messages."""
+
+    pairs: list[tuple[Message, dict[str, Any]]]
+
+
 def as_messages(given: object) -> list[tuple[Message, dict[str, Any]]]:
     """The messages that a caller gave, one or a list of them, each with its stored form, which shares no container with it.
 
@@ -28,6 +36,8 @@ def as_messages(given: object) -> list[tuple[Message, dict[str, Any]]]:
         InvalidArgumentError: one of them is not a message; the error names its place and its fields, and none of its values.
         LimitExceededError: one holds itself.
     """
+    if isinstance(given, CheckedMessages):
+        return given.pairs
     listed = given if isinstance(given, list | tuple) else [given]
     messages = []
     for at, each in enumerate(listed):

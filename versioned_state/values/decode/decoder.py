@@ -5,6 +5,7 @@ First every object that a value needs is fetched, in one call of the store for e
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, cast
 
@@ -50,6 +51,7 @@ class Decoder:
         classes: the classes whose typed values become instances, unless the policy allows more. Values of other classes are ``Tagged``.
         spend: called with the bytes of each part of a value as it is read, and as it is decoded: see ``footprint``. What it raises ends the
             decoding. Large values are then read in more than one call of the store a level.
+        most_steps: extensions that a value may take, each counted as often as it is decoded; by default any number.
     """
 
     def __init__(
@@ -59,10 +61,12 @@ class Decoder:
         *,
         classes: Classes = "registered",
         spend: Callable[[int], None] | None = None,
+        most_steps: int = sys.maxsize,
     ) -> None:
         self._nodes = nodes
         self._policy = policy
         self._spend_bytes = spend
+        self._most_steps = self._steps_left = most_steps
         self._costs: dict[bytes, int] = {}  # of the leaves, if bytes are counted
         self._trusts = policy is not None and policy.allowed
         self._typed = TypedReader("imported" if policy is not None and policy.imports else classes)
@@ -281,6 +285,9 @@ class Decoder:
 
     def _extension(self, code: int, payload: bytes) -> Any:
         self._exotic = True
+        self._steps_left -= 1
+        if self._steps_left < 0:
+            raise LimitExceededError("the work of decoding a value", limit=self._most_steps)
         if code == Code.TYPED and (head := self._typed.known_head(payload)) is not None:
             return head
         self._depth += 1
