@@ -319,3 +319,13 @@ def test_the_supervisor_killed_from_outside_costs_the_names_alone():
         assert process._channel.recv(1, socket.MSG_PEEK) == b""
         assert "names are lost" in sandbox.run_ipython_cell("x")
         assert "NameError" in sandbox.run_ipython_cell("x")
+
+
+@pytest.mark.parametrize("said", ["b'.'", "b'x' * 100", "bytes(16)"])
+def test_a_cell_that_writes_to_a_descriptor_that_is_not_its_own_ends_no_call(shared: BaseSandbox, said: str):
+    for descriptor in shared.run_ipython_cell("import os; ' '.join(os.listdir('/proc/self/fd'))").strip("'").split():
+        if int(descriptor) > 2:
+            write = f"try: n = os.write({descriptor}, {said})\nexcept OSError: pass"
+            cell = f"import os, time\nprint('before')\n{write}\ntime.sleep(0.05)\nprint('after')"
+            assert shared.run_ipython_cell(cell) == "before\nafter\n"
+            assert shared.run_ipython_cell("'next'") == "'next'"

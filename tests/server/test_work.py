@@ -19,10 +19,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.server.test_limits import Sent, body, running
 from tests.support.event_loop import in_event_loop
 from tests.support.servers.proxy import Fault, Proxy
 from tests.support.servers.redis import RedisServer
+from tests.support.services.sent import Sent, body, running
 from tests.support.services.served import ALICE, READER, write_tokens
 from tests.support.services.zygote import Zygote
 from versioned_state.errors import InvalidArgumentError, LimitExceededError

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from pydantic import BaseModel
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -29,6 +28,7 @@ from versioned_state.errors import (
 from versioned_state.services.calls.deadline import LateError
 from versioned_state.services.remote import bodies
 from versioned_state.services.remote.errors import error_document, without_details
+from versioned_state.services.schemas.model import Model
 
 NOTHING: Final = object()
 """The result of an operation that has none: status 204."""
@@ -163,7 +163,7 @@ def is_large(value: Any, part: int = _PART) -> bool:
             left -= part * len(each)
             if left > 0:
                 waiting += each.values() if isinstance(each, dict) else each
-        elif isinstance(each, BaseModel):
+        elif isinstance(each, Model):
             waiting.append(vars(each))
     return left <= 0
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import socket
 from dataclasses import dataclass, field
+from typing import Final
+
+MARK: Final = 16
+"""Bytes of the mark with which an interpreter says that a cell has ended. It is new for each cell, so that no cell says it by chance."""
 
 
 class Output:
@@ -63,8 +67,12 @@ class Worker:
 
     Attributes:
         unsent: the part of a cell that is still to be sent.
+        mark: the answer of the interpreter once the cell has ended.
+        heard: the end of all that came from it: a cell may have written anything before the mark.
     """
 
     process: int
     control: socket.socket
     unsent: bytearray = field(default_factory=bytearray)
+    mark: bytes = b""
+    heard: bytes = b""

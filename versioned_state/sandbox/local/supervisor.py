@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from versioned_state.sandbox.local import confinement
-from versioned_state.sandbox.local.calls import Call, Output, Worker
+from versioned_state.sandbox.local.calls import MARK, Call, Output, Worker
 from versioned_state.sandbox.local.protocol import Frames, Isolation, Settings, frame
 from versioned_state.sandbox.local.removal import remove_tree
 from versioned_state.sandbox.local.usage import Files, Nameless, descendants, memory_of
@@ -178,7 +178,8 @@ class Supervisor:
             here.setblocking(False)
             self._worker = worker = Worker(process, here)
         data = source.encode("utf-8", "surrogatepass")
-        worker.unsent = bytearray(len(data).to_bytes(8, "big") + data)
+        worker.mark = os.urandom(MARK)
+        worker.unsent = bytearray(worker.mark + len(data).to_bytes(8, "big") + data)
         self._feed(worker)
 
     @staticmethod
@@ -198,7 +199,11 @@ class Supervisor:
         if not said:  # closed: killed, or by its own code
             self._kill_group(worker.process)
             self._reap(worker.process)
-        elif self._call is not None and self._call.is_cell:
+            return
+        heard = worker.heard + said
+        worker.heard = heard[-MARK:]
+        if worker.mark in heard and self._call is not None and self._call.is_cell:
+            worker.heard = b""
             self._finish("")
 
     def _finish(self, note: str) -> None:

@@ -1,6 +1,7 @@
 """The interpreter of cells: a program of its own, started by the supervisor, that imports nothing of the library.
 
-It reads a cell from its control socket, runs it, and answers with one byte. What the cell shows goes to the standard output.
+It reads a cell from its control socket, runs it, and answers with the mark that came with the cell. A cell that writes to the descriptor of
+that socket does not have the mark, so nothing that it writes ends its call. What the cell shows goes to the standard output.
 """
 
 import ast
@@ -17,7 +18,7 @@ import traceback
 from types import CodeType, FrameType, ModuleType
 from typing import Any
 
-DONE = b"."
+_MARK = 16  # bytes of the mark, as in calls.py
 _ENCODING = ("utf-8", "surrogatepass")
 
 
@@ -39,7 +40,7 @@ class Interpreter:
         signal.signal(signal.SIGINT, self._interrupted)
         process = os.getpid()
         while True:
-            length = int.from_bytes(self._read(8), "big")
+            mark, length = self._read(_MARK), int.from_bytes(self._read(8), "big")
             source = self._read(length).decode(*_ENCODING)
             try:
                 self._running = True
@@ -51,7 +52,7 @@ class Interpreter:
             self._flush()
             if os.getpid() != process:  # a child that the cell forked has come to the end of the cell
                 os._exit(0)
-            self._control.sendall(DONE)
+            self._control.sendall(mark)
 
     def _read(self, length: int) -> bytes:
         data = bytearray()

@@ -84,7 +84,7 @@ def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., An
 @_seconds("--timeout", 30, "How long a call may take, and the body of a request.")
 @_seconds("--head-timeout", 10, "How long the head of a request may take.")
 @_seconds("--idle-timeout", 60, "How long a connection may be idle.")
-@_seconds("--grace", 30, "How long accepted requests may take after SIGTERM or Ctrl-C; a second later the process ends. A second signal quits.")
+@_seconds("--grace", 30, "How long accepted requests may take after SIGTERM or Ctrl-C. A second signal quits.")
 @click.option(
     "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True, help="The least of the log."
 )
