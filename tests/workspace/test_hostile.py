@@ -266,3 +266,39 @@ def test_records_that_lead_elsewhere_are_refused(folder, kind):
     with pytest.raises(WorkspaceError, match="cannot be used"):
         Workspace(Versioned(), folder)
     assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["/".join(["d"] * 1500) + "/f", "d/" * 257 + "f", "/".join(["n" * 200] * 21), "/".join(["é" * 100] * 20) + "/" + "é" * 40]
+)
+def test_a_path_that_no_scan_could_find_again_is_refused_before_anything_is_touched(folder, path):
+    error = moved_to(folder, FileTree({"fine": "x", path: "x"}))
+    assert isinstance(error, WorkspaceError)
+    assert error.files == (path,)
+    assert error.remains == "no file was touched"
+
+
+def test_what_may_be_written_is_scanned_again_up_to_the_last_folder(folder):
+    state = Versioned(Memory())
+    workspace = Workspace(state, folder)
+    first = state.commit("first", allow_empty=True)
+    other = state.fork("other")
+    deepest, longest = "d/" * 256 + "f", "/".join(["n" * 200] * 20) + "/" + "n" * 70
+    other["workspace"] = FileTree({deepest: "x", longest: "y"})
+    other.commit("deep")
+    state.reset("other")
+    assert not workspace.status()
+    state.reset(first)
+    assert not workspace.files
+
+
+def test_a_folder_deeper_than_any_that_is_kept_is_named_with_the_way_out(folder):
+    state = Versioned(Memory())
+    Workspace(state, folder)
+    deep = folder / "deep"
+    deep.joinpath(*["d"] * 300).mkdir(parents=True)
+    with pytest.raises(StateError, match="folders within folders") as caught:
+        state.commit("no")
+    assert "'deep'" in caught.value.hint
+    shutil.rmtree(deep)
+    state.commit("yes", allow_empty=True)

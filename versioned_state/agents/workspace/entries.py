@@ -9,7 +9,7 @@ import os
 import re
 from typing import Any, Final
 
-from versioned_state.values.cells import ENTRY_INLINE, Code, code_of, is_string
+from versioned_state.values.cells import ENTRY_INLINE, MAX_KEY, Code, code_of, is_string
 from versioned_state.values.codec.files import File, Folder, Symlink
 from versioned_state.values.encode.encoder import Encoder
 
@@ -18,6 +18,9 @@ PLAIN_MODE: Final = 0o644
 
 RESERVED: Final = ".versioned-state"
 """The folder of the workspace's own files; no name in a workspace begins like this."""
+
+MAX_FOLDERS: Final = 256
+"""Folders within folders, of a file that is written as of one that is committed. Each holds a descriptor while it is looked into."""
 
 Entry = str | bytes | File | Symlink | Folder
 
@@ -94,7 +97,7 @@ _REFUSED: Final = re.compile(
 
 def why_refused(path: str) -> str:
     """Why the library never writes a file at a path; empty if it may."""
-    if _REFUSED(path) is None and (path.isascii() or len(path) < 64):  # 64 characters may take 256 bytes
+    if _REFUSED(path) is None and (len(path) < 64 or (path.isascii() and len(path) <= MAX_FOLDERS)):  # 64 characters may take 256 bytes
         return ""
     if "\0" in path:
         return "it has a NUL in it"
@@ -103,6 +106,11 @@ def why_refused(path: str) -> str:
             return "it is another spelling of a name"
     except UnicodeEncodeError:
         return "it has characters that no file name has"
+    # What is written must be found by the next scan, which could neither go back nor on otherwise.
+    if len(path.encode("utf-8", "surrogatepass")) >= MAX_KEY:
+        return "it is too long"
+    if path.count("/") > MAX_FOLDERS:
+        return f"it is more than {MAX_FOLDERS} folders deep"
     for name in path.split("/"):
         if name in {"", ".", ".."}:
             return "it leads out of the folder, or is not written plainly"

@@ -12,16 +12,13 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from versioned_state.agents.workspace.entries import RESERVED, Entry, file_entry
+from versioned_state.agents.workspace.entries import MAX_FOLDERS, RESERVED, Entry, file_entry
 from versioned_state.agents.workspace.folder import ABSENT, Parents, Stat, look, read_file, stat_of
 from versioned_state.agents.workspace.ignore import Rules, rules_of
 from versioned_state.agents.workspace.index import Index
 from versioned_state.errors import LimitExceededError, WorkspaceError
 from versioned_state.values.cells import MAX_KEY
 from versioned_state.values.codec.files import Folder, Symlink
-
-_MAX_DEPTH: Final = 256
-"""Folders within folders. Each holds a descriptor while what is in it is looked at."""
 
 Changes = dict[str, tuple[Stat | None, bytes | None]]
 """The paths that differ from the commit: what each is now, as its stat and its cell (None: nothing is there)."""
@@ -144,8 +141,10 @@ class Scan:
 
     def _folder(self, folder: int, prefix: str, depth: int, *, ignored: bool) -> bool:
         """Scan a folder. Returns whether it is empty."""
-        if depth > _MAX_DEPTH:
-            raise LimitExceededError("folders within folders", limit=_MAX_DEPTH, path=prefix)
+        if depth > MAX_FOLDERS:
+            error = LimitExceededError("folders within folders", limit=MAX_FOLDERS, path=f"{prefix[:80]}…")
+            error.hint = f"move {prefix.partition('/')[0]!r} out of the folder, or remove it"
+            raise error
         index, names = self._index, self._names
         cells, stats, surely_fresh = index.cells, index.stats, index.surely_fresh
         with os.scandir(folder) as found:
