@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fnmatch
 import random
+import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import count
@@ -261,3 +263,41 @@ def test_the_only_branch_is_the_default_one_whatever_was_deleted():
     for n in range(5):
         repository.branches.delete(f"b{n}")
     assert repository.default_branch() == "only"
+
+
+# By a part of the name
+
+
+@pytest.mark.parametrize("by", ["name", "changed"])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_search_for_a_part_of_a_name_finds_those_that_have_it(by: str, *, reverse: bool):
+    repository = Repository(same_sessions(1_200))
+    every = names(repository.branches.iter_info(by=by, reverse=reverse))
+    for pattern in ("*/00?17", "*7", "user-003/*1", "[!u]*", "", "user-003/00003"):
+        wanted = [name for name in every if re.fullmatch(fnmatch.translate(pattern), name)] if pattern else []
+        assert names(repository.branches.iter_info(by=by, reverse=reverse, like=pattern)) == wanted
+    both = names(repository.branches.iter_info(by=by, reverse=reverse, like=("*01", "*02"), prefix="user-001"))
+    assert both == [name for name in every if name.startswith("user-001") and name[-2:] in ("01", "02")]
+    assert names(repository.branches.iter_info(by=by, reverse=reverse, like="*7", limit=3)) == [n for n in every if n.endswith("7")][:3]
+
+
+def test_of_the_names_that_a_search_does_not_find_no_record_is_read():
+    store = same_sessions(1_200)
+    repository = Repository(Counting(store))
+    counting = repository.store
+    assert isinstance(counting, Counting)
+    for by, most in (("name", 2), ("changed", 2)):
+        before = counting.counts.objects_read, counting.counts.bytes_read
+        assert len(names(repository.branches.iter_info(by=by, like="*/00017"))) == 1
+        assert counting.counts.objects_read - before[0] <= most
+        assert counting.counts.bytes_read - before[1] < 2_000
+    repository.tags.create("a-release", "user-000/00000")
+    repository.tags.create("b-other", "user-000/00000")
+    assert names(repository.tags.iter_info(like="*release*")) == ["a-release"]
+    repository.tags.delete("a-release")
+    repository.tags.delete("b-other")
+
+
+def test_a_pattern_is_a_string():
+    with pytest.raises(InvalidArgumentError, match="like must be a pattern"):
+        Repository(Memory()).branches.iter_info(like=(1,))  # type: ignore[arg-type]

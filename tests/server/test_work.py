@@ -67,7 +67,7 @@ def test_the_steps_of_decoding_a_body_are_bounded_by_its_length(monkeypatch: pyt
         return read(self, code, payload)
 
     monkeypatch.setattr(Decoder, "_read_extension", counted)
-    content = make(40)
+    content = make(18)
     with suppress(InvalidArgumentError, LimitExceededError):
         bodies.decode(content)
     assert steps <= 1024 + len(content)

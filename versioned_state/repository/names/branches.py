@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, Final
@@ -199,6 +199,7 @@ class Branches(Refs):
         by: Order = "name",
         reverse: bool = False,
         where: Mapping[str, Any] | None = None,
+        like: str | Sequence[str] = (),
     ) -> Iterator[BranchInfo]:
         """Branches with their heads: by name, or by their last change with the newest first.
 
@@ -214,11 +215,13 @@ class Branches(Refs):
             by: ``"name"`` or ``"changed"``.
             reverse: the other way round: the last name, or the oldest change, first.
             where: only branches whose head has these values in its meta, of the same type. Cost: reads the heads that it passes over.
+            like: only branches whose name matches this pattern, or one of these, with ``*``, ``?`` and ``[…]``: ``"*refund*"``. Cost: of
+                the others only the names are read.
 
         Raises:
             InvalidArgumentError: an argument is not what it should be. Raised at the call.
         """
-        listing = Listing("branch", prefix, after, limit, by, reverse, {} if where is None else where)
+        listing = Listing("branch", prefix, after, limit, by, reverse, {} if where is None else where, like)
         return (
             BranchInfo(each.ref.name, each.head, each.changed, listing.cursor(each), each.changed + each.ref.ttl if each.ref.ttl else None)
             for each in listing.run(self._database)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from versioned_state.errors import InvalidArgumentError, MissingObjectError
@@ -25,6 +27,9 @@ _FIRST_PAGE: Final = 64
 _LARGEST_PAGE: Final = 1024
 _FEW: Final = 512
 """Refs with the prefix of a listing by their last change up to which they are read and sorted, instead of going through the index."""
+
+_WILD: Final = re.compile(r"[*?\[]")
+"""Where a pattern ceases to be the beginning of a name."""
 
 _PLAIN: Final = (str, int, bool, type(None))
 
@@ -76,9 +81,15 @@ class Listing:
     by: Order = "name"
     reverse: bool = False
     where: Mapping[str, Any] = field(default_factory=dict)
+    like: str | Sequence[str] = ()
     logs: bool = False
 
     def __post_init__(self) -> None:
+        patterns = (self.like,) if isinstance(self.like, str) else tuple(self.like)
+        for pattern in patterns:
+            if type(pattern) is not str:
+                raise InvalidArgumentError(f"like must be a pattern or several, not {type(pattern).__name__}")
+        object.__setattr__(self, "like", patterns)
         given: dict[str, Any] = {"prefix": self.prefix, "after": self.after}
         for name, text in given.items():
             if type(text) is not str and not (name == "after" and text is None):
@@ -89,6 +100,8 @@ class Listing:
             count("limit", self.limit)
         if not isinstance(self.where, Mapping):
             raise InvalidArgumentError(f"where is a dict of keys and values of meta, not {type(self.where).__name__}")
+        if not self.prefix and len(patterns) == 1:
+            object.__setattr__(self, "prefix", _WILD.split(patterns[0], maxsplit=1)[0])
         if self.by == "changed" and self.after is not None:
             read_cursor(self.after)
 
@@ -108,13 +121,26 @@ class Listing:
         """``after`` for the refs after this one."""
         return f"{listed.changed}/{listed.ref.name}" if self.by == "changed" else listed.ref.name
 
+    def _has(self, name: str) -> bool:
+        """Whether a name has the prefix, and is like one of the patterns."""
+        return name.startswith(self.prefix) and (not self.like or any(fnmatchcase(name, pattern) for pattern in self.like))
+
     # By name
 
     def _by_name(self, database: Database) -> Iterator[Listed]:
         after = None if self.after is None else ref_key(self.kind, self.after)
         read = _Heads(database, self)
+        if self.like:
+            for keys in self._pages(database, ref_key(self.kind, self.prefix), after, reverse=self.reverse):
+                yield from read(self._like(keys))
+            return
         for page in self._records(database, ref_key(self.kind, self.prefix), after, reverse=self.reverse):
             yield from read(page, page)
+
+    def _like(self, keys: Iterable[str]) -> list[str]:
+        """The keys of refs whose names are like one of the patterns."""
+        start = len(ref_key(self.kind, ""))
+        return [key for key in keys if self._has(key[start:])]
 
     def _records(self, database: Database, prefix: str, after: str | None, *, reverse: bool) -> Iterator[dict[str, bytes]]:
         """The records of refs whose keys have a prefix, a page at a time."""
@@ -130,7 +156,7 @@ class Listing:
     def _first_page(self) -> int:
         """The size of the first page: few, so that the first ref is there at once."""
         # By the last change, one more: only the next ref confirms that those before it are the newest.
-        return _FIRST_PAGE if self.limit is None or self.where else min(self.limit + (self.by == "changed"), _LARGEST_PAGE)
+        return _FIRST_PAGE if self.limit is None or self.where or self.like else min(self.limit + (self.by == "changed"), _LARGEST_PAGE)
 
     def _pages(self, database: Database, prefix: str, after: str | None, *, reverse: bool) -> Iterator[list[str]]:
         """The keys with a prefix, a page at a time."""
@@ -163,7 +189,10 @@ class Listing:
             keys = database.store.page(prefix, limit=_FEW + 1) if self.prefix else ()
             if not self.prefix or len(keys) > _FEW:
                 return None
-            every = list(read(list(keys)))
+            every = list(read(self._like(keys)))
+        elif self.like:
+            pages = self._pages(database, prefix, None, reverse=False)
+            every = [listed for keys in pages for listed in read(self._like(keys))]
         else:
             every = [listed for page in self._records(database, prefix, None, reverse=False) for listed in read(page, page)]
         every.sort(key=lambda listed: listed.position, reverse=not self.reverse)
@@ -177,7 +206,7 @@ class Listing:
         for keys in self._pages(database, RECENT, after, reverse=True):
             entries = [(Place(bound), name) for bound, name in map(read_index_key, keys)]
             # A branch with an exact place after the cursor is not read.
-            wanted = [name for place, name in entries if name.startswith(self.prefix) and (limit is None or place.earliest <= limit[0])]
+            wanted = [name for place, name in entries if self._has(name) and (limit is None or place.earliest <= limit[0])]
             for listed in read([ref_key("branch", name) for name in wanted]):
                 heapq.heappush(waiting, (-listed.changed, _Backwards(listed.ref.name), listed))
             latest = entries[-1][0].latest
@@ -193,7 +222,7 @@ class Listing:
         read = _Heads(database, self)
         for keys in self._pages(database, RECENT, after, reverse=False):
             entries = [(Place(bound), name) for bound, name in map(read_index_key, keys)]
-            wanted = [name for _, name in entries if name.startswith(self.prefix)]
+            wanted = [name for _, name in entries if self._has(name)]
             for listed in read([ref_key("branch", name) for name in wanted]):
                 heapq.heappush(waiting, (listed.position, listed))
             passed = entries[-1][0].latest - WINDOW

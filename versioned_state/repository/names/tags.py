@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -125,12 +125,13 @@ class Tags(Refs):
         by: Order = "name",
         reverse: bool = False,
         where: Mapping[str, Any] | None = None,
+        like: str | Sequence[str] = (),
     ) -> Iterator[TagInfo]:
         """Tags with their commits and annotations, as ``Branches.iter_info`` gives branches; ``changed`` is when a tag was made.
 
         Cost: by name as there. By the last change all tags with the prefix are read.
         """
-        listing = Listing("tag", prefix, after, limit, by, reverse, {} if where is None else where, logs=True)
+        listing = Listing("tag", prefix, after, limit, by, reverse, {} if where is None else where, like, logs=True)
         return (
             TagInfo(each.ref.name, each.head, each.changed, listing.cursor(each), _annotation_in(each.entry))
             for each in listing.run(self._database)

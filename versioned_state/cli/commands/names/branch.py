@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice, takewhile
 from typing import Any, Final, Literal
@@ -81,7 +80,7 @@ def branch(  # noqa: PLR0913 - an option each
             _delete(settings, names, force=action == "force", dry_run=dry_run)
     elif listed or chosen or not names:
         with settings.reading() as repository, settings.output.paged(unless=as_json):
-            infos = _chosen(repository, names or ("*",), prefix, since, sort, limit)
+            infos = _chosen(repository, names, prefix, since, sort, limit)
             _list(settings.output, repository, infos, verbose=verbose, as_json=as_json)
     elif len(names) > 2:
         raise click.UsageError(f"vstate branch takes one NAME and one REV, not also {' '.join(names[2:])}")
@@ -124,15 +123,12 @@ def _instant(since: str) -> int:
 def _chosen(
     repository: Repository, patterns: Sequence[str], prefix: str, since: str | None, sort: Order, limit: int | None
 ) -> Iterator[BranchInfo]:
-    """The branches to list, in order. It reads those with the prefix, or with the letters that a pattern begins with."""
-    if not prefix and len(patterns) == 1:
-        prefix = _WILD.split(patterns[0], maxsplit=1)[0]
+    """The branches to list, in order. Of the others only the names are read."""
     earliest = None if since is None else _instant(since)
     by: Order = "changed" if sort == "changed" or earliest is not None else "name"
-    found: Iterator[BranchInfo] = repository.branches.iter_info(prefix=prefix, by=by)
+    found: Iterator[BranchInfo] = repository.branches.iter_info(prefix=prefix, by=by, like=patterns)
     if earliest is not None:
         found = takewhile(lambda info: info.changed >= earliest, found)
-    found = (info for info in found if is_like(info.name, patterns))
     if sort != by:
         found = iter(sorted(found, key=lambda info: info.name))
     return islice(found, limit)
@@ -164,11 +160,6 @@ def _list(output: Output, repository: Repository, infos: Iterator[BranchInfo], *
     else:
         for line in fit_rows(found, [partial(_cells, here=here, details=count) for count in (2, 1, 0)], output.columns):
             output.crop(*line)
-
-
-def is_like(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a name matches one of the patterns with ``*``, ``?`` and ``[…]``."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _cells(info: BranchComparison, *, here: str, details: int) -> Cells:

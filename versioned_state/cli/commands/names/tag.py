@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from versioned_state.cli.commands.names.branch import is_like
 from versioned_state.cli.render.output import Line, Output, Span, columns, padded
 from versioned_state.cli.render.text import first_line, iso_instant, iso_time
 from versioned_state.cli.shared import completion
@@ -59,7 +58,7 @@ def tag(
 
 
 def _list(output: Output, repository: Repository, patterns: Sequence[str], *, as_json: bool) -> None:
-    found = sorted((info for info in repository.tags.iter_info() if is_like(info.name, patterns)), key=lambda info: info.name)
+    found = sorted(repository.tags.iter_info(like=patterns), key=lambda info: info.name)
     width = max((columns(info.name) for info in found), default=0)
     for info in found:
         if as_json:
