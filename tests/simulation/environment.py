@@ -1,0 +1,278 @@
+"""What the library asks of its surroundings, replaced for simulated runs: clocks, sleep, random numbers, threads, event loops.
+
+The names of the library's own modules are replaced, and nothing else: pytest, its plugins and the standard library go on as they were.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import importlib
+import os
+import pkgutil
+import random
+import secrets
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, TypeVar
+
+import versioned_state
+from tests.simulation.scheduler import FiberLock, KilledError, Scheduler
+from versioned_state import off_loop
+
+T = TypeVar("T")
+
+_LOCKS = ("versioned_state.services.calls.locks", "versioned_state.state.aio.gate")
+"""Modules whose locks are held while the store is asked."""
+
+_NOT_LOADED = ("cli", "sandbox", "redis", "postgres", "s3", "__main__")
+
+
+class _World:
+    scheduler: Scheduler | None = None
+    rng = random.Random(0)
+    patched = 0
+
+
+def scheduler() -> Scheduler | None:
+    """The scheduler of the run; None outside of one."""
+    return _World.scheduler
+
+
+def _now() -> int:
+    world = _World.scheduler
+    if world is None:
+        return 0
+    return world.now + (0 if world.current is None else world.current.process.skew)
+
+
+def _time_ns() -> int:
+    return _now() * 1000
+
+
+def _time() -> float:
+    return _now() / 1_000_000
+
+
+def _monotonic() -> float:
+    world = _World.scheduler
+    return 0.0 if world is None else world.now / 1_000_000
+
+
+def _sleep(seconds: float) -> None:
+    world = _World.scheduler
+    if world is None or world.current is None:
+        return
+    world.block(seconds)
+
+
+def _bytes(n: int | None = None) -> bytes:
+    return _World.rng.randbytes(16 if n is None else n)
+
+
+def _hex(n: int | None = None) -> str:
+    return _bytes(n).hex()
+
+
+def _uuid4() -> uuid.UUID:
+    return uuid.UUID(bytes=_bytes(16), version=4)
+
+
+class FiberFuture(Future[Any]):
+    """A future for whose result a fiber waits."""
+
+    def result(self, timeout: float | None = None) -> Any:
+        world = _World.scheduler
+        if world is not None and world.current is not None:
+            while not self.done():
+                world.block(0.001)
+        return super().result(timeout)
+
+
+class FiberExecutor:
+    """Runs each call in a fiber of the process that submits it."""
+
+    def __enter__(self) -> FiberExecutor:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def __init__(self, *_: Any, **__: Any) -> None:
+        pass
+
+    def submit(self, function: Callable[..., T], *args: Any) -> Future[T]:
+        world = _World.scheduler
+        assert world is not None
+        assert world.current is not None
+        future = FiberFuture()
+
+        def call() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            try:
+                result = function(*args)
+            except KilledError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - it is the result
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        world.spawn(f"{world.current.name}.{getattr(function, '__name__', 'call')}", world.current.process, call)
+        return future
+
+    def shutdown(self, **_: Any) -> None:
+        pass
+
+
+_TIME = SimpleNamespace(
+    **{name: getattr(time, name) for name in dir(time) if not name.startswith("_")}
+    | {"time": _time, "time_ns": _time_ns, "monotonic": _monotonic, "perf_counter": _monotonic, "process_time": _monotonic, "sleep": _sleep}
+)
+_RANDOM = SimpleNamespace(
+    **{name: getattr(random, name) for name in dir(random) if not name.startswith("_")}
+    | {
+        "random": lambda: _World.rng.random(),
+        "uniform": lambda low, high: _World.rng.uniform(low, high),
+        "choice": lambda some: _World.rng.choice(some),
+        "randrange": lambda *args: _World.rng.randrange(*args),
+        "getrandbits": lambda bits: _World.rng.getrandbits(bits),
+        "shuffle": lambda some: _World.rng.shuffle(some),
+    }
+)
+_SECRETS = SimpleNamespace(
+    **{name: getattr(secrets, name) for name in dir(secrets) if not name.startswith("_")}
+    | {"token_bytes": _bytes, "token_hex": _hex, "randbits": lambda bits: _World.rng.getrandbits(bits)}
+)
+
+_REPLACED: list[tuple[Any, Any]] = [
+    (time, _TIME),
+    (random, _RANDOM),
+    (secrets, _SECRETS),
+    (time.time, _time),
+    (time.time_ns, _time_ns),
+    (time.monotonic, _monotonic),
+    (time.perf_counter, _monotonic),
+    (time.process_time, _monotonic),
+    (time.sleep, _sleep),
+    (os.urandom, _bytes),
+    (uuid.uuid4, _uuid4),
+    (ThreadPoolExecutor, FiberExecutor),
+]
+
+
+def _load_all() -> None:
+    for module in pkgutil.walk_packages(versioned_state.__path__, "versioned_state."):
+        if not set(module.name.split(".")) & set(_NOT_LOADED):
+            importlib.import_module(module.name)
+
+
+def _places() -> Iterator[tuple[dict[str, Any], str, Any]]:
+    """The names to replace: the globals of a module, the name, what it means in a simulation."""
+    by_id = {id(old): new for old, new in _REPLACED}
+    for name, module in sorted(sys.modules.items()):
+        if not name.startswith("versioned_state"):
+            continue
+        space = vars(module)
+        for key, value in list(space.items()):
+            if id(value) in by_id:
+                yield space, key, by_id[id(value)]
+        if name in _LOCKS:
+            yield space, "Lock", FiberLock
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """A block in which the library lives in simulations."""
+    _load_all()
+    replaced = []
+    for space, key, new in list(_places()):
+        replaced.append((space, key, space[key]))
+        space[key] = new
+    executor = off_loop._threads.executor
+    off_loop._threads.executor = FiberExecutor()  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        off_loop._threads.executor = executor
+        for space, key, old in replaced:
+            space[key] = old
+
+
+@contextmanager
+def world(of: Scheduler, seed: int) -> Iterator[None]:
+    """A block with a scheduler and its random numbers. Python's collector waits: what it finalizes must not depend on its timing."""
+    _World.scheduler, _World.rng = of, random.Random(f"{seed} surroundings")
+    was = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        _World.scheduler = None
+        if was:
+            gc.enable()
+
+
+class _Selector:
+    def __init__(self, loop: FiberLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[Any]:
+        world = _World.scheduler
+        assert world is not None
+        loop = self._loop
+        loop.fiber = world.current
+        if timeout is not None and timeout <= 0:
+            world.point("the loop goes round")
+        elif not loop.is_told:
+            world.block(timeout)
+        loop.is_told = False
+        return []
+
+    def close(self) -> None:
+        pass
+
+
+class FiberLoop(asyncio.BaseEventLoop):
+    """An event loop of a fiber: while nothing is ready in it, the other fibers run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fiber: Any = None
+        self.is_told = False
+        self._selector = _Selector(self)
+        self.set_exception_handler(lambda *_: None)
+
+    def time(self) -> float:
+        return _monotonic()
+
+    def _write_to_self(self) -> None:
+        world = _World.scheduler
+        self.is_told = True
+        if world is not None and self.fiber is not None:
+            world.wake(self.fiber)
+
+    def _process_events(self, _: Any) -> None:
+        pass
+
+
+def run_coroutine(main: Coroutine[Any, Any, T]) -> T:
+    """``asyncio.run`` in a fiber."""
+    loop = FiberLoop()
+    try:
+        return loop.run_until_complete(main)
+    finally:
+        for task in asyncio.all_tasks(loop):
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+        loop._ready.clear()  # type: ignore[attr-defined]
+        loop.close()
+
+
+__all__ = ["FiberExecutor", "run_coroutine", "scheduler", "simulated", "threading", "world"]

@@ -1,0 +1,297 @@
+"""What holds before a run, and what must hold after it."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import Counter
+from datetime import timedelta
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation import environment
+from tests.simulation.model import EVERY
+from tests.simulation.scheduler import Process
+from tests.simulation.store import Connection, Content, Faults
+from versioned_state import Repository, Versioned
+from versioned_state.errors import MergeConflictError, StateError, UnknownRevisionError
+from versioned_state.objects.envelope import unseal
+from versioned_state.repository.history.commit import ROOT_ID
+from versioned_state.services.agent_state import VersionedStateService
+from versioned_state.services.memory import VersionedMemoryService
+from versioned_state.services.session_history.session_history_service import VersionedSessionHistoryService
+
+if TYPE_CHECKING:
+    from tests.simulation.run import World
+
+NOW = timedelta(0)
+
+
+@lru_cache(maxsize=1)
+def _base() -> Content:
+    """A store with three branches, much of whose content is equal, and commits that only reflogs lead to."""
+    from tests.simulation.operations.agents import SHARED
+    from tests.simulation.scheduler import Scheduler
+
+    content = Content()
+    scheduler = Scheduler(random.Random(0), 0.0)
+    scheduler.now -= 3600 * 1_000_000
+    with environment.world(scheduler, 0):
+        repository = Repository(Connection(content, scheduler, Process("base"), Faults(random.Random(0), (), 0, 0)))
+        for number, branch in enumerate(("main", "a", "b")):
+            with Versioned(repository, branch=branch) as handle:
+                handle["log"] = []
+                handle["L"] = list(SHARED[number])
+                handle.commit("1")
+                handle["x"] = list(SHARED[0])
+                handle.commit("2")
+                if branch == "a":
+                    handle["y"] = list(SHARED[2])
+                    handle.commit("3")
+                    handle.undo()
+    return content
+
+
+def prepare(world: World) -> None:
+    """Give the store its content."""
+    base = _base()
+    environment._World.scheduler, environment._World.rng = world.scheduler, random.Random(f"{world.plan.seed} surroundings")
+    world.content.objects.update(base.objects)
+    world.content.mutable.update(base.mutable)
+    world.content.ordered.extend(base.ordered)
+
+
+def check(world: World) -> None:
+    """Check everything, in a fiber of its own."""
+    errors: list[str] = []
+
+    def run() -> None:
+        try:
+            _check(world)
+        except Exception as error:  # noqa: BLE001 - it is the result of the run
+            import traceback
+
+            errors.append("the checks: " + "".join(traceback.format_exception(error)[-14:]))
+
+    scheduler = world.scheduler
+    scheduler.quiet = True
+    scheduler.spawn("check", Process("check"), run)
+    scheduler.run()
+    world.model.failures += errors
+
+
+def _check(world: World) -> None:
+    model = world.model
+    repository = Repository(world.connection())
+    _whole(world, repository, "after the run")
+    if model.failures:
+        return
+    before = _tokens(world, repository)
+    _services(world, repository)
+    _secrets(world)
+    _handles(world)
+    if model.failures:
+        return
+    try:
+        repository.gc(expire=NOW, force=True)
+    except StateError as error:
+        model.fail(f"gc after the run: {type(error).__name__}: {error}")
+        return
+    fresh = Repository(world.connection())
+    _whole(world, fresh, "after gc")
+    for name, log in before.items():
+        try:
+            now = fresh.snapshot(name).get("log")
+        except UnknownRevisionError:
+            model.fail(f"branch {name} is gone after gc")
+            continue
+        if now is None or Counter(log) - Counter(now):
+            model.fail(f"{name}: the log was {log} before gc, and is {now}")
+
+
+def _whole(world: World, repository: Repository, when: str) -> None:
+    """Every ref leads to commits that can be read, with the content that they were acknowledged with."""
+    model = world.model
+    report = repository.fsck()
+    if not report.ok:
+        model.fail(f"{when}, fsck: " + "; ".join(str(finding) for finding in report.findings[:3]))
+        return
+    seen: set[str] = set()
+    for refs in (repository.branches, repository.tags):
+        for name in list(refs):
+            for commit in repository.log(refs[name]):
+                if commit.id in seen or commit.id == ROOT_ID:
+                    break
+                seen.add(commit.id)
+                known = model.contents.get(commit.id)
+                if known is None:
+                    continue
+                snapshot = repository.snapshot(commit)
+                for key, value in known.items():
+                    if snapshot.get(key) != value:
+                        model.fail(f"{when}, commit {commit.short} of {name}: {key} is {snapshot.get(key)!r:.200}, and was {value!r:.200}")
+
+
+def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:
+    """Words of acknowledged commits are in the logs of their branches once, all others at most once."""
+    model = world.model
+    logs: dict[str, list[str]] = {}
+    for name in repository.branches:
+        log = repository.snapshot(name).get("log")
+        if log is None:
+            continue
+        logs[name] = log
+        if not model.copied:
+            twice = [word for word, count in Counter(log).items() if count > 1]
+            if twice:
+                model.fail(f"{name}: {twice} are in the log more than once: {log}")
+        fence = repository.snapshot(name).get("fence", [])
+        if not model.copied and not model.may_be_undone(name, 0) and fence != sorted(fence):
+            model.fail(f"{name}: holders of the lock committed out of order: {fence}")
+    for token in model.tokens.values():
+        if " " in token.place or not token.acked or model.may_be_undone(token.place, token.start):
+            continue
+        if token.word not in logs.get(token.place, ()):
+            model.fail(f"{token.word} was acknowledged on {token.place} at step {token.start}, and is not in {logs.get(token.place)}")
+    if not model.copied:
+        for names, words in model.together:
+            places = names.split()
+            if any(model.may_be_undone(place, 0) for place in places):
+                continue
+            there = [word in logs.get(place, ()) for word, place in zip(words, places, strict=True)]
+            acked = [model.tokens[word].acked for word in words]
+            if len(set(there)) > 1 and len(set(acked)) > 1:
+                model.fail(f"{words} were committed together to {names}: there are {there}")
+    for name, (commit, start) in model.tags.items():
+        if model.may_be_undone(f"tag {name}", start) or model.undoing.get("keys") or model.undoing.get(EVERY):
+            continue
+        if name not in repository.tags:
+            model.fail(f"tag {name} of {commit[:10]} is gone")
+    return logs
+
+
+def _services(world: World, repository: Repository) -> None:
+    """What services acknowledged is there once."""
+    if not any(actor.kind in ("service", "server") for actor in world.plan.actors):
+        return
+    environment.run_coroutine(_ask_services(world, repository))
+
+
+async def _ask_services(world: World, repository: Repository) -> None:
+    from tests.simulation.operations.services import SESSIONS, USER
+
+    model = world.model
+    states = VersionedStateService(repository)
+    history = VersionedSessionHistoryService(repository, create_missing=False)
+    memory = VersionedMemoryService(repository)
+    for service in (states, history, memory):
+        await service.start()
+    for session in SESSIONS:
+        place = f"state {session}"
+        rounds = await states.list_rounds(USER, session)
+        found = {}
+        for number in rounds:
+            try:
+                found[number] = await states.export_state(USER, session, number)
+            except (StateError, KeyError) as error:
+                model.fail(f"round {number} of {session} is listed in {rounds}, and cannot be read: {type(error).__name__}: {error}")
+                continue
+            possible = [*model.rounds.get((session, number), ()), *model.rounds.get((session, -1), ())]
+            if found[number] not in possible:
+                model.fail(f"round {number} of {session} is {found[number]!r:.200}, which nobody saved")
+        numbers: dict[int, Any] = {}
+        for where, number, state, start in model.acked_rounds:
+            if where != place or model.may_be_undone(place, start):
+                continue
+            if number not in rounds:
+                model.fail(f"round {number} of {session} was acknowledged at step {start}, and is not in {rounds}")
+            elif len(model.rounds[session, number]) == 1 and found.get(number) != state:
+                model.fail(f"round {number} of {session} was {state!r:.100}, and is {found.get(number)!r:.100}")
+            numbers[number] = state
+        stored = await history.get_session(USER, session)
+        texts = [] if stored is None else [message.get_text_content() for message in stored.messages]
+        _count(world, f"history {session}", texts)
+    listed = await memory.list_memory(USER, {"page_size": 10_000})
+    words = [message.get_text_content() for message in listed]
+    for session in SESSIONS:
+        mine = [word for word in words if (token := model.tokens.get(word or "")) is not None and token.place == f"memory {session}"]
+        _count(world, f"memory {session}", mine)
+
+
+def _count(world: World, place: str, texts: list[Any]) -> None:
+    model = world.model
+    counted = Counter(texts)
+    for token in model.tokens.values():
+        if token.place != place:
+            continue
+        count = counted[token.word]
+        if count > 1:
+            model.fail(f"{token.word} is in {place} {count} times: {texts}")
+        elif count == 0 and token.acked and not model.may_be_undone(place, token.start):
+            model.fail(f"{token.word} was acknowledged in {place} at step {token.start}, and is not there: {texts}")
+        elif count and token.word in model.refused:
+            model.fail(f"{token.word} was refused, and is in {place}")
+
+
+def _secrets(world: World) -> None:
+    """Nothing of an erased branch is in the bytes of the store, unless somebody has taken it elsewhere or has written it again."""
+    model = world.model
+    if not model.purged or not model.secrets:
+        return
+    payload = b"\n".join(bytes(unseal(value, key)) if False else _raw(key, value) for key, value in world.content.objects.items())
+    for word, (branch, _) in model.secrets.items():
+        if word.encode() not in payload:
+            continue
+        for purged, operation, _ in model.purged:
+            if purged != branch or model.copying.get(branch) or model.copied:
+                continue
+            writes = model.writes.get(branch, ())
+            own = [each for each in writes if word in each.detail]
+            if all(each.end < operation.start for each in writes if each.end >= operation.start or each in own) and own and not world.faults.happened:
+                model.fail(f"{word} of {branch} is in the store, though {branch} was purged at steps {operation.start} to {operation.end}")
+
+
+def _raw(key: str, value: bytes) -> bytes:
+    return bytes(unseal(value))
+
+
+def _handles(world: World) -> None:
+    """Handles that are alive agree with a fresh read once they have let their changes go, and can commit."""
+    model = world.model
+    for site in world.sites.values():
+        if site.process.is_dead:
+            continue
+        for (actor, branch), handle in site.handles.items():
+            name = f"the handle of {actor} on {branch}"
+            try:
+                try:
+                    handle.commit(policies={"**": "ours", "log": "append"})
+                except (MergeConflictError, StateError) as error:
+                    if _is_damage(error):
+                        raise
+                handle.discard()
+                if handle.branch not in Repository(world.connection()).branches:
+                    continue
+                handle.refresh()
+                fresh = dict(Repository(world.connection()).snapshot(handle.branch))
+                live = dict(handle)
+                if live != fresh:
+                    model.fail(f"{name} has {live!r:.300}, and the store {fresh!r:.300}")
+                    continue
+                handle["last"] = actor
+                head = handle.commit("last")
+                if dict(Repository(world.connection()).snapshot(head)) != dict(handle):
+                    model.fail(f"{name} has committed something else than it has")
+            except Exception as error:  # noqa: BLE001 - it is the result
+                import traceback
+
+                model.fail(f"{name} cannot go on: {type(error).__name__}: {error}\n" + "".join(traceback.format_exception(error)[-8:]))
+
+
+def _is_damage(error: BaseException) -> bool:
+    from versioned_state.errors import CorruptObjectError, CorruptRefError, MissingObjectError
+
+    return isinstance(error, (MissingObjectError, CorruptObjectError, CorruptRefError))
+
+
+__all__ = ["asyncio", "check", "prepare"]

@@ -1,0 +1,89 @@
+"""What was promised in a run: which operations were acknowledged, when, and what may have undone them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+EVERY = "*"
+
+
+@dataclass(eq=False)
+class Operation:
+    """An operation of an actor. ``start`` and ``end`` are steps of the run; one whose end nobody saw may take effect at any later time."""
+
+    actor: str
+    name: str
+    detail: str
+    start: int
+    end: float = math.inf
+    outcome: str = ""
+
+
+@dataclass(eq=False)
+class Token:
+    """A unique word that an actor wrote.
+
+    Attributes:
+        place: the branch, or for services the session, where it is.
+        start: the step at which the write that was acknowledged began.
+        acked: whether a write with it was acknowledged; if not, it may be there once or not at all.
+    """
+
+    word: str
+    place: str
+    start: int
+    acked: bool = False
+
+
+@dataclass
+class Model:
+    """Attributes:
+    undoing: operations that may remove what was written to a place, by the place; ``EVERY``: to any.
+    counted: whether a token may be in a branch once only; no operation of this run copies changes.
+    contents: by the id of a commit, values that its state must have.
+    erased: words that must not be in the bytes of the store.
+    """
+
+    operations: list[Operation] = field(default_factory=list)
+    tokens: dict[str, Token] = field(default_factory=dict)
+    undoing: dict[str, list[Operation]] = field(default_factory=dict)
+    copied: set[str] = field(default_factory=set)
+    contents: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failures: list[str] = field(default_factory=list)
+    tags: dict[str, tuple[str, int]] = field(default_factory=dict)
+    together: list[tuple[str, list[str]]] = field(default_factory=list)
+    rounds: dict[tuple[str, int], list[Any]] = field(default_factory=dict)
+    acked_rounds: list[tuple[str, int, Any, int]] = field(default_factory=list)
+    effects: dict[str, int] = field(default_factory=dict)
+    refused: set[str] = field(default_factory=set)
+    secrets: dict[str, tuple[str, str]] = field(default_factory=dict)
+    purged: list[tuple[str, Operation, bool]] = field(default_factory=list)
+    writes: dict[str, list[Operation]] = field(default_factory=dict)
+    forked: list[tuple[str, Operation]] = field(default_factory=list)
+    copying: dict[str, list[Operation]] = field(default_factory=dict)
+
+    def fail(self, text: str) -> None:
+        self.failures.append(text)
+
+    def undo(self, operation: Operation, places: Iterable[str]) -> None:
+        for place in places:
+            self.undoing.setdefault(place, []).append(operation)
+
+    def write(self, operation: Operation, *places: str) -> None:
+        for place in places:
+            self.writes.setdefault(place, []).append(operation)
+
+    def copy(self, operation: Operation, *places: str) -> None:
+        for place in places:
+            self.copying.setdefault(place, []).append(operation)
+
+    def may_be_undone(self, place: str, start: float, but: Operation | None = None) -> bool:
+        """Whether an operation that ended after this step may have removed what was written to a place."""
+        found = [*self.undoing.get(place, ()), *self.undoing.get(EVERY, ())]
+        return any(each is not but and each.end >= start for each in found)
+
+    def must_be(self, place: str) -> list[Token]:
+        return [token for token in self.tokens.values() if token.place == place and token.acked and not self.may_be_undone(place, token.start)]

@@ -1,0 +1,483 @@
+"""What agents do: edits and commits of handles, merges, moves of branches, tags, notes, tasks, effects, locks.
+
+Branches are few and their content is much the same, so that actors meet. The list ``log`` of each branch has the words of all who commit.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation import environment
+from tests.simulation.model import EVERY, Operation, Token
+from tests.simulation.operations.kinds import Kind, Refused, table
+from versioned_state import Versioned, checkpoint, current_state, effect, parallel, task
+from versioned_state.errors import EffectInDoubtError, MergeConflictError, StateError, UnknownRevisionError
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Runner
+
+BRANCHES = ("main", "a", "b")
+TAGS = ("t0", "t1")
+KEYS = ("x", "y", "L")
+
+
+def shared(number: int) -> list[str]:
+    """One of few lists, each some objects large; agents of all branches write the same ones."""
+    rng = random.Random(number)
+    return [f"{number} {n} {rng.getrandbits(800):x}" for n in range(12)]
+
+
+SHARED = tuple(shared(number) for number in range(3))
+POLICIES = {"**": "theirs", "log": "append", "fence": "append"}
+
+
+def _branch(rng: random.Random) -> str:
+    return rng.choice(BRANCHES)
+
+
+def _stage(runner: Runner, handle: Versioned, rng: random.Random, *, word: bool = True) -> list[str]:
+    """Change some keys, and append a word to the log."""
+    for _ in range(rng.randrange(3)):
+        key = rng.choice(KEYS)
+        kind = rng.randrange(5)
+        if kind < 3:
+            handle[key] = list(SHARED[rng.randrange(len(SHARED))])
+        elif kind == 3 and type(handle.get(key)) is list:
+            handle[key].append(rng.randrange(4))
+        else:
+            handle[key] = rng.randrange(3)
+    if not word:
+        return []
+    new = runner.world.word()
+    _pend(runner, handle, new)
+    if "log" in handle:
+        handle["log"].append(new)
+    else:
+        handle["log"] = [new]
+    return [new]
+
+
+def _pend(runner: Runner, handle: Versioned, word: str) -> None:
+    runner.model.tokens[word] = Token(word, handle.branch, runner.world.scheduler.steps)
+    runner.site.pending.setdefault(id(handle), []).append(word)
+
+
+def _acked(runner: Runner, operation: Operation, handle: Versioned) -> None:
+    """A commit was acknowledged: all that the handle had staged is there."""
+    for word in runner.site.pending.pop(id(handle), ()):
+        token = runner.model.tokens[word]
+        token.acked, token.start = True, operation.start
+    _remember(runner, handle)
+
+
+def _remember(runner: Runner, handle: Versioned) -> None:
+    head = handle.head
+    tracked = {key: copy.deepcopy(handle[key]) for key in ("log", *KEYS) if key in handle}
+    runner.model.contents.setdefault(head.id, tracked)
+
+
+def _dropped(runner: Runner, handle: Versioned) -> None:
+    runner.site.pending.pop(id(handle), None)
+
+
+def edit(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    handle = runner.handle(_branch(rng))
+    operation.detail = handle.branch
+    _stage(runner, handle, rng)
+
+
+def commit(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = _branch(rng)
+    operation.detail = branch
+    handle = runner.handle(branch)
+    runner.model.write(operation, branch)
+    if rng.random() < 0.8:
+        _stage(runner, handle, rng)
+    _commit(runner, rng, operation, handle)
+
+
+def _commit(runner: Runner, rng: random.Random, operation: Operation, handle: Versioned) -> None:
+    how = rng.choice(("merge", "merge", "merge", "refuse", "replace"))
+    if how == "replace":
+        operation.detail += " replacing"
+        runner.model.undo(operation, [handle.branch])
+    try:
+        handle.commit(on_moved=how, policies=dict(POLICIES) if rng.random() < 0.9 else None)  # type: ignore[arg-type]
+    except MergeConflictError as error:
+        if rng.random() < 0.5:
+            merge = error.merge
+            for conflict in merge.conflicts:
+                merge.resolve(conflict.path, rng.choice(("ours", "theirs")) == "ours" and 1 or 2)
+            runner.model.undo(operation, [handle.branch])
+            merge.commit()
+            _acked(runner, operation, handle)
+        return
+    _acked(runner, operation, handle)
+
+
+def commit_with_tag(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch, tag = _branch(rng), rng.choice(TAGS)
+    operation.detail = f"{branch} {tag}"
+    handle = runner.handle(branch)
+    runner.model.write(operation, branch)
+    runner.model.copy(operation, branch)
+    _stage(runner, handle, rng)
+    made = handle.commit(tag=tag, policies=dict(POLICIES))
+    runner.model.tags.setdefault(tag, (made.id, operation.start))
+    _acked(runner, operation, handle)
+
+
+def transaction(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = _branch(rng)
+    operation.detail = branch
+    handle = runner.handle(branch)
+    runner.model.write(operation, branch)
+    fails = rng.random() < 0.2
+    staged: list[str] = []
+    try:
+        with handle.transaction(policies=dict(POLICIES)):
+            staged = _stage(runner, handle, rng)
+            if fails:
+                raise Refused("rolled back")
+    except BaseException:
+        # A commit in doubt may have them, and nothing else.
+        kept = runner.site.pending.get(id(handle), [])
+        kept[:] = [word for word in kept if word not in staged]
+        raise
+    _acked(runner, operation, handle)
+
+
+def sequence(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = _branch(rng)
+    operation.detail = branch
+    handle = runner.handle(branch)
+    runner.model.write(operation, branch)
+    word = runner.world.word()
+    _pend(runner, handle, word)
+    if "log" not in handle:
+        handle["log"] = []
+    handle.sequence("log").append(word)
+    if rng.random() < 0.8:
+        handle.commit(policies=dict(POLICIES))
+        _acked(runner, operation, handle)
+
+
+def refresh(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    handle = runner.handle(_branch(rng))
+    operation.detail = handle.branch
+    handle.refresh(policies={"**": rng.choice(("ours", "theirs")), "log": "append"} if rng.random() < 0.8 else None)
+
+
+def discard(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    handle = runner.handle(_branch(rng))
+    operation.detail = handle.branch
+    handle.discard()
+    _dropped(runner, handle)
+
+
+def close(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = _branch(rng)
+    handle = runner.site.handles.pop((runner.actor.name, branch), None)
+    operation.detail = branch
+    if handle is not None:
+        _dropped(runner, handle)
+        handle._close(warning=False)
+
+
+def read(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    handle = runner.handle(_branch(rng))
+    operation.detail = handle.branch
+    if rng.random() < 0.5:
+        dict(handle)
+    else:
+        for each in runner.repository.log(handle.branch, limit=4):
+            try:
+                dict(runner.repository.snapshot(each))
+            except StateError:
+                if not runner.model.undoing.get(EVERY) and not runner.model.undoing.get(handle.branch):
+                    raise
+                raise Refused("the commit may have been deleted meanwhile") from None
+
+
+def _moving(runner: Runner, rng: random.Random, operation: Operation, run: Callable[[Versioned, str], object]) -> None:
+    branch, other = _branch(rng), _branch(rng)
+    operation.detail = f"{branch} {other}"
+    handle = runner.handle(branch)
+    runner.model.write(operation, branch)
+    runner.model.copied.add(EVERY)
+    runner.model.copy(operation, other)
+    before = runner.site.pending.get(id(handle))
+    run(handle, other)
+    if before:
+        _remember(runner, handle) if not handle.status() else None
+    else:
+        _remember(runner, handle)
+
+
+def merge(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    policies: Any = {"**": rng.choice(("ours", "theirs")), "log": "append"} if rng.random() < 0.8 else None
+    _moving(runner, rng, operation, lambda handle, other: handle.merge(other, policies=policies, fast_forward=rng.random() < 0.7))
+
+
+def cherry_pick(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    _moving(runner, rng, operation, lambda handle, other: handle.cherry_pick(other, policies=POLICIES))  # type: ignore[arg-type]
+
+
+def revert(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    runner.model.undo(operation, [EVERY])
+    _moving(runner, rng, operation, lambda handle, _: handle.revert("HEAD", policies={"**": "ours"}))
+
+
+def rebase(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    runner.model.undo(operation, [EVERY])
+    _moving(runner, rng, operation, lambda handle, other: handle.rebase(other, policies=POLICIES))  # type: ignore[arg-type]
+
+
+def squash(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    _moving(runner, rng, operation, lambda handle, _: handle.squash("HEAD~2"))
+
+
+def _going_back(runner: Runner, rng: random.Random, operation: Operation, run: Callable[[Versioned], object]) -> None:
+    branch = _branch(rng)
+    operation.detail = branch
+    handle = runner.handle(branch)
+    runner.model.undo(operation, [branch])
+    run(handle)
+    _dropped(runner, handle)
+
+
+def undo(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    _going_back(runner, rng, operation, lambda handle: (handle.discard(), handle.undo()))
+
+
+def redo(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    _going_back(runner, rng, operation, lambda handle: (handle.discard(), handle.redo()))
+
+
+def rollback(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    _going_back(runner, rng, operation, lambda handle: handle.rollback(1))
+
+
+def reset(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    runner.model.copied.add(EVERY)
+    other = rng.choice(("HEAD~1", "HEAD~2", "HEAD@{1}", _branch(rng)))
+    runner.model.copy(operation, other)
+    _going_back(runner, rng, operation, lambda handle: handle.reset(other))
+
+
+def restore(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch, other = _branch(rng), rng.choice(("HEAD~1", "HEAD", _branch(rng)))
+    operation.detail = f"{branch} {other}"
+    handle = runner.handle(branch)
+    runner.model.copy(operation, other)
+    handle.restore(rng.choice(KEYS), at=other)
+    if rng.random() < 0.5:
+        runner.model.write(operation, branch)
+        handle.commit(policies=dict(POLICIES))
+        _acked(runner, operation, handle)
+
+
+def fork(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = rng.choice((*BRANCHES, "c", "d"))
+    at = rng.choice((*BRANCHES, "main~1", "a@{1}", "b@{1}", "t0"))
+    operation.detail = f"{branch} at {at}"
+    runner.model.copied.add(EVERY)
+    runner.model.copy(operation, at.partition("~")[0].partition("@")[0])
+    runner.model.write(operation, branch)
+    made = runner.repository.branches.create(branch, at=at)
+    operation.detail += f" = {made.short}"
+
+
+def fork_handle(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    source, branch = _branch(rng), rng.choice((*BRANCHES, "c", "d"))
+    operation.detail = f"{branch} of {source}"
+    runner.model.copied.add(EVERY)
+    runner.model.copy(operation, source)
+    runner.model.write(operation, branch)
+    runner.handle(source).fork(branch)
+
+
+def tag(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    name, at = rng.choice(TAGS), _branch(rng)
+    operation.detail = f"{name} at {at}"
+    runner.model.copy(operation, at)
+    made = runner.repository.tags.create(name, at=at)
+    runner.model.tags[name] = made.id, operation.start
+
+
+def delete_tag(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    name = rng.choice(TAGS)
+    operation.detail = name
+    runner.model.undo(operation, [f"tag {name}"])
+    runner.repository.tags.delete(name)
+
+
+def note(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    at = _branch(rng)
+    operation.detail = at
+    runner.repository.notes.update(at, {runner.world.word(): 1})
+
+
+def delete(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = _branch(rng)
+    operation.detail = branch
+    runner.model.undo(operation, [branch])
+    runner.repository.branches.delete(branch, force=rng.random() < 0.8)
+
+
+def rename(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    old, new = _branch(rng), rng.choice((*BRANCHES, "c"))
+    operation.detail = f"{old} to {new}"
+    runner.model.undo(operation, [old, new])
+    runner.model.copied.add(EVERY)
+    runner.model.copy(operation, old)
+    runner.model.write(operation, new)
+    runner.repository.branches.rename(old, new)
+
+
+def together(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    first, second = rng.sample(BRANCHES, 2)
+    operation.detail = f"{first} {second}"
+    handles = [runner.handle(first), runner.handle(second)]
+    runner.model.write(operation, first, second)
+    words = [_stage(runner, handle, rng)[0] for handle in handles]
+    runner.model.together.append((operation.detail, words))
+    runner.repository.commit_together(handles, policies=POLICIES)  # type: ignore[arg-type]
+    for handle in handles:
+        _acked(runner, operation, handle)
+
+
+def lock(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = _branch(rng)
+    operation.detail = branch
+    handle = runner.handle(branch)
+    runner.model.write(operation, branch)
+    with handle.lock(ttl=rng.choice((0.05, 1.0, 30.0)), wait=0.5) as held:
+        fence = handle.setdefault("fence", [])
+        fence.append(held.token)
+        environment._sleep(rng.choice((0.0, 0.02, 2.0)))
+        _stage(runner, handle, rng)
+        handle.commit(policies=dict(POLICIES))
+    _acked(runner, operation, handle)
+
+
+def expiring(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = _branch(rng)
+    operation.detail = branch
+    runner.model.write(operation, branch)
+    runner.model.undo(Operation("", "expiry", "", 0), [branch])
+    handle = Versioned(runner.repository, branch=branch, ttl_seconds=rng.choice((0.05, 5.0)))
+    word = runner.world.word()
+    runner.model.tokens[word] = Token(word, branch, operation.start)
+    handle["ttl"] = word
+    handle.commit(policies=dict(POLICIES))
+
+
+@task
+def work(word: str, shared_list: list[str], fails: bool, pauses: bool) -> str:  # noqa: FBT001 - a task of the simulation
+    state = current_state()
+    state.setdefault("log", []).append(word)
+    if pauses:
+        checkpoint("halfway")
+    state["x"] = shared_list
+    if fails:
+        raise Refused("the task failed")
+    return word
+
+
+def run_task(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = _branch(rng)
+    handle = runner.handle(branch)
+    runner.model.write(operation, branch)
+    word = runner.world.word()
+    operation.detail = f"{branch} {word}"
+    token = runner.model.tokens[word] = Token(word, branch, operation.start)
+    fails = rng.random() < 0.2
+    assert work(word, list(SHARED[rng.randrange(3)]), fails, rng.random() < 0.4, state=handle, key=rng.choice((None, word))) == word
+    token.acked = True
+    _acked(runner, operation, handle)
+
+
+def run_effect(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    key = rng.choice(("e0", "e1"))
+    handle = runner.handle(_branch(rng))
+    operation.detail = key
+    model = runner.model
+
+    def act() -> str:
+        model.effects[key] = model.effects.get(key, 0) + 1
+        if model.effects[key] > 1:
+            model.fail(f"the effect {key} was carried out {model.effects[key]} times")
+        environment._sleep(0.0)
+        return key
+
+    try:
+        found = effect(key, act, state=handle)
+    except EffectInDoubtError:
+        raise Refused("in doubt") from None
+    assert found == key
+
+
+def run_parallel(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = _branch(rng)
+    handle = runner.handle(branch)
+    operation.detail = branch
+    runner.model.write(operation, branch)
+    words = [runner.world.word() for _ in range(2)]
+    tokens = [Token(word, branch, operation.start) for word in words]
+    runner.model.tokens.update({token.word: token for token in tokens})
+    calls = [partial(work, word, list(SHARED[0]), rng.random() < 0.1, False) for word in words]
+    parallel(handle, calls, policies={"log": "append", "**": "theirs"})
+    for token in tokens:
+        token.acked = True
+    _acked(runner, operation, handle)
+
+
+def clock(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    seconds = rng.choice((1, 61, 3600, 86_400 * 31))
+    operation.detail = f"+{seconds} s"
+    runner.world.scheduler.now += seconds * 1_000_000
+
+
+def other_handle(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    """A fresh handle reads, so that the process learns of sweeps."""
+    branch = rng.choice((*BRANCHES, "side"))
+    operation.detail = branch
+    with Versioned(runner.repository, branch=branch) as handle:
+        handle["side"] = runner.world.word()
+        runner.model.write(operation, branch)
+        handle.commit(policies=dict(POLICIES))
+
+
+def secret(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    """Commit a value that no other branch has, and let the handle go."""
+    branch = _branch(rng)
+    rng_of_it = random.Random(f"{runner.world.plan.seed} {runner.world.word()}")
+    word = f"secret-{rng_of_it.getrandbits(160):x}"
+    operation.detail = f"{branch} {word}"
+    runner.model.secrets[word] = branch, operation.actor
+    runner.model.write(operation, branch)
+    with Versioned(runner.repository, branch=branch) as handle:
+        handle["secret"] = [word, *(f"{n} {rng_of_it.getrandbits(400):x}" for n in range(rng.choice((1, 20))))]
+        handle.commit(policies=dict(POLICIES))
+
+
+def gone(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = _branch(rng)
+    handle = runner.handle(branch)
+    operation.detail = branch
+    if handle.pop(rng.choice(KEYS), None) is None:
+        raise UnknownRevisionError(branch)
+
+
+AGENT: dict[str, Kind] = table(
+    (commit, 8), (edit, 3), (refresh, 2), (discard, 1), (close, 1), (read, 1), (merge, 2), cherry_pick, revert, rebase, squash,
+    (undo, 2), redo, rollback, (reset, 2), restore, (fork, 2), fork_handle, tag, delete_tag, note, (delete, 2), rename, together,
+    lock, expiring, (run_task, 2), run_effect, run_parallel, clock, (other_handle, 2), secret, gone, (sequence, 2), transaction,
+    commit_with_tag,
+    always=("commit",),
+)  # fmt: skip

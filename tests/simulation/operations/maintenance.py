@@ -1,0 +1,124 @@
+"""What maintenance does: gc whole and in slices, prune, purge, expiry, checks."""
+
+from __future__ import annotations
+
+import math
+import random
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from tests.simulation.model import EVERY, Operation
+from tests.simulation.operations.agents import BRANCHES, KEYS
+from tests.simulation.operations.kinds import Kind, Refused, table
+from versioned_state import Repository
+from versioned_state.errors import StateError, StorageError
+
+if TYPE_CHECKING:
+    from tests.simulation.run import Runner
+
+NOW = timedelta(0)
+
+
+def _expire(rng: random.Random) -> timedelta:
+    return rng.choice((NOW, NOW, NOW, timedelta(seconds=1), timedelta(days=30)))
+
+
+def gc(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    expire = _expire(rng)
+    operation.detail = f"expire={expire}"
+    report = runner.repository.gc(expire=expire, force=rng.random() < 0.5, compact=rng.random() < 0.2)
+    operation.detail += f" freed {report.freed}"
+
+
+def gc_in_slices(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    expire = _expire(rng)
+    for _ in range(rng.choice((1, 3, 20))):
+        report = runner.repository.gc(expire=expire, time_limit=rng.choice((1e-9, 0.005, 0.02)), force=True)
+        operation.detail += f" {report.freed}"
+        if report.finished:
+            break
+
+
+def gc_elsewhere(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    """In a process that has just begun."""
+    Repository(runner.site.store).gc(expire=NOW, force=True)
+
+
+def prune(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branches: Any = rng.choice(("*", *BRANCHES))
+    keep = rng.choice((1, 1, 2, 3))
+    operation.detail = f"{branches} keep_last={keep}"
+    runner.model.undo(operation, [f"history {branches}", *(["history *"] if branches == "*" else [])])
+    report = runner.repository.prune(
+        keep_last=keep, branches=branches, expire=rng.choice((NOW, NOW, None)), gc=rng.random() < 0.6, keep_tagged=rng.random() < 0.5
+    )
+    operation.detail += f" removed {report.removed}"
+
+
+def _purge(runner: Runner, operation: Operation, branch: str, **options: Any) -> None:
+    world = runner.world
+    runner.model.undo(operation, [branch])
+    before, happened = world.has_branch(branch), world.faults.happened
+    try:
+        report = runner.repository.purge(branches=branch, **options)
+    except (StateError, ValueError) as error:
+        others = [each for each in (*runner.model.undoing.get(branch, ()), *runner.model.undoing.get(EVERY, ())) if each is not operation]
+        if (
+            before
+            and not world.has_branch(branch)
+            and world.faults.happened == happened
+            and not any(each.end >= operation.start for each in others)
+        ):
+            runner.model.fail(f"purge of {branch} erased it and raised {type(error).__name__}: {error}; its report is lost")
+        if isinstance(error, StorageError):
+            operation.end = math.inf
+        raise
+    operation.detail += f" erased {list(report.branches)}"
+    if branch in report.branches:
+        runner.model.purged.append((branch, operation, bool(options.get("thorough"))))
+
+
+def purge_branch(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = rng.choice(BRANCHES)
+    operation.detail = branch
+    _purge(runner, operation, branch)
+
+
+def purge_thoroughly(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    branch = rng.choice(BRANCHES)
+    operation.detail = branch
+    _purge(runner, operation, branch, thorough=True)
+
+
+def purge_path(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    path = rng.choice((*KEYS, "secret"))
+    operation.detail = path
+    runner.model.undo(operation, ["keys"])
+    runner.repository.purge(path)
+
+
+def expire(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    operation.detail = str(runner.repository.expire())
+
+
+def fsck(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    runner.repository.fsck()
+
+
+def list_all(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    repository = runner.repository
+    for name in [*repository.branches]:
+        try:
+            operation.detail += f" {name}={repository.commit(name).short}"
+        except KeyError:
+            raise Refused(f"{name} was deleted meanwhile") from None
+
+
+def clock(runner: Runner, rng: random.Random, operation: Operation) -> None:
+    runner.world.scheduler.now += rng.choice((1, 3600)) * 1_000_000
+
+
+MAINTENANCE: dict[str, Kind] = table(
+    (gc, 4), (gc_in_slices, 2), gc_elsewhere, (prune, 2), (purge_branch, 2), purge_thoroughly, purge_path, expire, fsck, list_all, clock,
+    always=("gc",),
+)  # fmt: skip

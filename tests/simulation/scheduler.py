@@ -1,0 +1,269 @@
+"""One fiber runs at a time, and the scheduler says which: it may switch before and after every request to the store.
+
+A fiber is a thread, so that locks and values of threads mean what they mean outside. It gives way at a point (``point``), waits for another
+fiber (``block``) or for the clock (``sleep``), and ends. Nothing depends on real time, so a seed gives the same run again.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import Context
+from typing import Any
+
+START_US = 1_700_000_000_000_000
+_MOST_STEPS = 40_000
+_HANGS_S = 8.0
+
+
+class KilledError(BaseException):
+    """The process of the fiber was killed: none of its requests has an effect any more."""
+
+
+class StuckError(Exception):
+    """No fiber can go on, or they go on for ever."""
+
+
+class Process:
+    """A simulated process: what dies together. ``skew`` is how much its clock is ahead, in microseconds."""
+
+    def __init__(self, name: str, skew: int = 0) -> None:
+        self.name = name
+        self.skew = skew
+        self.is_interrupted = True  # whether Ctrl-C may come there
+        self.is_dead = False
+        self.requests = 0
+
+
+class Fiber:
+    """A thread of a process."""
+
+    def __init__(self, number: int, name: str, process: Process, function: Callable[[], None]) -> None:
+        self.number, self.name, self.process, self.function = number, name, process, function
+        self.turn = threading.Lock()
+        self.turn.acquire()
+        self.is_ready = True
+        self.until: int | None = None  # the time at which a waiting fiber goes on in any case
+        self.priority = 0.0
+
+
+class Scheduler:
+    """Runs fibers until all have ended.
+
+    Args:
+        rng: decides who is next.
+        switch: the probability of a switch at a point. None: the fiber of the highest priority runs, and priorities change at few steps
+            (Burckhardt et al., *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*, 2010).
+    """
+
+    def __init__(self, rng: random.Random, switch: float | None) -> None:
+        self.rng = rng
+        self.switch = switch
+        self.fibers: list[Fiber] = []
+        self.current: Fiber | None = None
+        self.now = START_US
+        self.steps = 0
+        self.error: BaseException | None = None
+        self.late: list[tuple[int, Callable[[], None]]] = []  # requests that arrive when so many steps were made
+        self.trace: list[tuple[int, str, str]] = []
+        self._count = 0
+        self.quiet = False
+        self._changes = {rng.randrange(1, 600) for _ in range(rng.randrange(1, 8))}
+        self._ended = threading.Lock()
+        self._ended.acquire()
+
+    # Fibers
+
+    def spawn(self, name: str, process: Process, function: Callable[[], None]) -> Fiber:
+        """A new fiber, which runs when it is its turn."""
+        self._count += 1
+        fiber = Fiber(self._count, name, process, function)
+        fiber.priority = self.rng.random()
+        self.fibers.append(fiber)
+        threading.Thread(target=self._run, args=(fiber,), name=f"fiber {name}", daemon=True).start()
+        return fiber
+
+    def run(self) -> None:
+        """Run all fibers to their ends. Raises what a fiber raised that it should not have, and ``StuckError``."""
+        if self.fibers:
+            first = self._choose(None)
+            self.current = first
+            first.turn.release()
+            if not self._ended.acquire(timeout=_HANGS_S):
+                stacks = [
+                    "".join(traceback.format_stack(frame)[-6:])
+                    for ident, frame in sys._current_frames().items()
+                    if any(thread.ident == ident and thread.name.startswith("fiber") for thread in threading.enumerate())
+                ]
+                raise StuckError("a fiber waits for a lock of another one:\n" + "\n----\n".join(stacks))
+        self.current = None
+        if self.error is not None:
+            raise self.error
+
+    def _run(self, fiber: Fiber) -> None:
+        fiber.turn.acquire()
+        try:
+            if not fiber.process.is_dead:
+                Context().run(fiber.function)
+        except KilledError:
+            pass
+        except BaseException as error:  # noqa: BLE001 - it is the result of the run
+            if self.error is None and not fiber.process.is_dead:
+                self.error = error
+        self.fibers.remove(fiber)
+        if self.fibers:
+            try:
+                following = self._choose(None)
+            except StuckError as error:
+                self._end(error)
+                return
+            self.current = following
+            following.turn.release()
+        else:
+            self.current = None
+            self._ended.release()
+
+    def _end(self, error: StuckError) -> None:
+        self.error = self.error or error
+        self.current = None
+        for fiber in self.fibers:
+            fiber.process.is_dead = True
+        self._ended.release()
+
+    # Turns
+
+    def point(self, what: str) -> None:
+        """Perhaps let another fiber run. Raises ``KilledError`` in a process that was killed."""
+        me = self.current
+        if me is None:
+            return
+        if me.process.is_dead:
+            raise KilledError
+        if self.quiet:
+            return
+        self.steps += 1
+        self.now += 1000
+        self.trace.append((self.steps, me.name, what))
+        if self.steps > _MOST_STEPS:
+            raise StuckError(f"more than {_MOST_STEPS} steps")
+        if self.late:
+            self._deliver()
+        if self.switch is None:
+            if self.steps in self._changes:
+                me.priority = -self.steps
+            self._give(self._choose(me))
+        elif self.rng.random() < self.switch:
+            self._give(self._choose(None))
+        if me.process.is_dead:
+            raise KilledError
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A block of the running fiber in which requests are no points."""
+        me, self.current = self.current, None
+        try:
+            yield
+        finally:
+            self.current = me
+
+    def note(self, what: str) -> None:
+        """Write a line of the trace."""
+        me = self.current
+        if self.quiet:
+            return
+        self.trace.append((self.steps, "" if me is None else me.name, what))
+
+    def block(self, timeout: float | None = None) -> None:
+        """Wait until ``wake``, or for so many seconds of the clock."""
+        me = self.current
+        assert me is not None, "only a fiber waits"
+        if me.process.is_dead:
+            raise KilledError
+        me.is_ready = False
+        me.until = None if timeout is None else self.now + max(0, int(timeout * 1_000_000)) + 1
+        if self.switch is None:
+            me.priority -= 1e-3  # two fibers that poll take turns
+        self._give(self._choose(None))
+        if me.process.is_dead:
+            raise KilledError
+
+    def wake(self, fiber: Fiber) -> None:
+        """Let a fiber go on that waits."""
+        fiber.is_ready, fiber.until = True, None
+
+    def kill(self, process: Process) -> None:
+        """End a process: each of its fibers raises ``KilledError`` when it is its turn."""
+        self.note(f"--- {process.name} is killed")
+        process.is_dead = True
+        for fiber in self.fibers:
+            if fiber.process is process:
+                self.wake(fiber)
+
+    def _give(self, following: Fiber) -> None:
+        me = self.current
+        if following is me or me is None:
+            return
+        self.current = following
+        following.turn.release()
+        me.turn.acquire()
+
+    def _choose(self, me: Fiber | None) -> Fiber:
+        while True:
+            ready = [fiber for fiber in self.fibers if fiber.is_ready]
+            if ready:
+                if self.switch is None:
+                    return max(ready, key=lambda fiber: fiber.priority)
+                return self.rng.choice(ready)
+            times = [fiber.until for fiber in self.fibers if fiber.until is not None]
+            if not times:
+                raise StuckError("all fibers wait for each other: " + ", ".join(fiber.name for fiber in self.fibers))
+            self.now = max(self.now, min(times))
+            for fiber in self.fibers:
+                if fiber.until is not None and fiber.until <= self.now:
+                    self.wake(fiber)
+
+    def _deliver(self, *, all_of_them: bool = False) -> None:
+        due = [each for each in self.late if all_of_them or each[0] <= self.steps]
+        for each in due:
+            self.late.remove(each)
+            each[1]()
+
+    def arrive(self) -> None:
+        """Let all late requests arrive."""
+        self._deliver(all_of_them=True)
+
+
+class FiberLock:
+    """``threading.Lock`` for code of a fiber: who waits for it lets the others run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:  # noqa: FBT001, FBT002 - as the standard library has it
+        from tests.simulation import environment
+
+        scheduler = environment.scheduler()
+        if scheduler is None or scheduler.current is None:
+            return self._lock.acquire(blocking, timeout)
+        until = None if timeout < 0 else scheduler.now + int(timeout * 1_000_000)
+        while not self._lock.acquire(blocking=False):
+            if not blocking or (until is not None and scheduler.now >= until):
+                return False
+            scheduler.block(0.001)
+        return True
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def locked(self) -> bool:
+        return self._lock.locked()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: Any) -> None:
+        self.release()
