@@ -14,7 +14,7 @@ from tests.simulation.model import EVERY
 from tests.simulation.scheduler import Process
 from tests.simulation.store import Connection, Content, Faults
 from versioned_state import Repository, Versioned
-from versioned_state.errors import MergeConflictError, StateError, UnknownRevisionError
+from versioned_state.errors import MergeConflictError, MissingObjectError, StateError, UnknownRevisionError
 from versioned_state.objects.envelope import unseal
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.services.agent_state import VersionedStateService
@@ -269,9 +269,15 @@ def _handles(world: World) -> None:
                 except (MergeConflictError, StateError) as error:
                     if _is_damage(error):
                         raise
-                handle.discard()
                 if handle.branch not in Repository(world.connection()).branches:
                     continue
+                try:
+                    handle.discard()
+                except MissingObjectError:  # its head was erased: the error says to refresh
+                    if handle.head == Repository(world.connection()).branches[handle.branch]:
+                        raise
+                    handle.refresh(policies={"**": "theirs"})
+                    handle.discard()
                 handle.refresh()
                 fresh = dict(Repository(world.connection()).snapshot(handle.branch))
                 live = dict(handle)

@@ -108,10 +108,10 @@ def _commit(runner: Runner, rng: random.Random, operation: Operation, handle: Ve
     try:
         handle.commit(on_moved=how, policies=dict(POLICIES) if rng.random() < 0.9 else None)  # type: ignore[arg-type]
     except MergeConflictError as error:
-        if rng.random() < 0.5:
-            merge = error.merge
+        merge = error.merge
+        if rng.random() < 0.5 and all(str(conflict.path) in KEYS for conflict in merge.conflicts):
             for conflict in merge.conflicts:
-                merge.resolve(conflict.path, rng.choice(("ours", "theirs")) == "ours" and 1 or 2)
+                merge.resolve(conflict.path, rng.choice((1, list(SHARED[0]))))
             runner.model.undo(operation, [handle.branch])
             merge.commit()
             _acked(runner, operation, handle)
@@ -431,7 +431,7 @@ def run_parallel(runner: Runner, rng: random.Random, operation: Operation) -> No
     tokens = [Token(word, branch, operation.start) for word in words]
     runner.model.tokens.update({token.word: token for token in tokens})
     calls = [partial(work, word, list(SHARED[0]), rng.random() < 0.1, False) for word in words]
-    parallel(handle, calls, policies={"log": "append", "**": "theirs"})
+    parallel(handle, calls, policies=dict(POLICIES))
     for token in tokens:
         token.acked = True
     _acked(runner, operation, handle)

@@ -79,7 +79,7 @@ class Client:
                 operation = self.operation
                 try:
                     await kinds[name].run(self, rng, operation)
-                except KilledError:
+                except (KilledError, GeneratorExit):
                     raise
                 except BaseException as error:  # noqa: BLE001 - it is judged
                     runner.failed(operation, error)
