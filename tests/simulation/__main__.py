@@ -14,8 +14,12 @@ import warnings
 from collections import Counter
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-REGRESSIONS = Path(__file__).with_name("regressions.txt")
+if TYPE_CHECKING:
+    from tests.simulation import run
+
+REGRESSIONS = Path(__file__).with_name("regressions.jsonl")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -25,25 +29,22 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--count", type=int, default=0, help="run so many seeds")
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--processes", type=int, default=1, help="in so many processes")
-    parser.add_argument("--regressions", action="store_true", help="run the seeds of regressions.txt")
-    parser.add_argument("--shrink", action="store_true", help="drop the operations of a failing seed that the failure does not need")
+    parser.add_argument("--regressions", action="store_true", help="run the plans of regressions.jsonl")
+    parser.add_argument("--shrink", action="store_true", help="drop the operations that the failure of a seed does not need, and print the plan as a line for regressions.jsonl")
     parser.add_argument("--digest", action="store_true", help="print a digest of the steps of each seed, to compare two runs")
     parser.add_argument("--steps", type=int, default=None, help="show only the last steps of a failing seed")
     options = parser.parse_args(arguments)
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of sets of strings is part of a run.
         os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
-    seeds = list(options.seeds)
-    if options.regressions:
-        seeds += regressions()
     if options.count:
         return _many(range(options.start, options.start + options.count), options.processes)
-    return max([0, *(_show(seed, options) for seed in seeds)])
+    from tests.simulation import run
 
-
-def regressions() -> list[int]:
-    """The seeds of faults that were found."""
-    return [int(line.split()[0]) for line in REGRESSIONS.read_text().splitlines() if line and not line.startswith("#")]
+    plans = [run.plan_of(seed) for seed in options.seeds]
+    if options.regressions:
+        plans += [run.Plan.from_json(line) for line in REGRESSIONS.read_text().splitlines()]
+    return max([0, *(_show(plan, options) for plan in plans)])
 
 
 def _quietly() -> None:
@@ -51,23 +52,23 @@ def _quietly() -> None:
     logging.disable(logging.CRITICAL)
 
 
-def _show(seed: int, options: argparse.Namespace) -> int:
+def _show(plan: run.Plan, options: argparse.Namespace) -> int:
     from tests.simulation import environment, run
 
     _quietly()
     with environment.simulated():
-        plan = run.plan_of(seed)
         result = run.run(plan)
         if result.failures and options.shrink:
             first = kind_of(result.failures[0])
             plan = run.shrink(plan, fails=lambda other: any(kind_of(each) == first for each in other.failures))
             result = run.run(plan)
+            print(plan.to_json())
     if options.digest:
-        print(seed, hashlib.sha256(repr(result.trace).encode()).hexdigest()[:16], result.steps)
+        print(plan.seed, hashlib.sha256(repr(result.trace).encode()).hexdigest()[:16], result.steps)
     if result.failures:
         print(result.show(options.steps))
         return 1
-    print(f"seed {seed}: {len(result.operations)} operations in {result.steps} steps, no failure")
+    print(f"seed {plan.seed}: {len(result.operations)} operations in {result.steps} steps, no failure")
     return 0
 
 
@@ -109,6 +110,7 @@ def _many(seeds: range, processes: int) -> int:
                 for kind in {kind_of(failure) for failure in failures[:1]}:
                     kinds[kind] += 1
                     first.setdefault(kind, []).append(seed)
+                    print(f"\rseed {seed}: {kind}", flush=True)
             line = f"{done} of {len(seeds)} seeds, {failed} failed, {spent / done * 1000:.0f} ms of the processor each, {time.monotonic() - began:.0f} s"
             print(f"\r{line}" if sys.stderr.isatty() else line, end="" if sys.stderr.isatty() else "\n", file=sys.stderr, flush=True)
     for kind, count in kinds.most_common():

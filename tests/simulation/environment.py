@@ -31,13 +31,16 @@ T = TypeVar("T")
 _LOCKS = ("versioned_state.services.calls.locks", "versioned_state.state.aio.gate")
 """Modules whose locks are held while the store is asked."""
 
+_VALUES = ("versioned_state.off_loop", "versioned_state.state.aio.gate", "versioned_state.state.aio.caller")
+"""Modules that keep values by thread, as ``_this_thread``."""
+
 _NOT_LOADED = ("cli", "sandbox", "redis", "postgres", "s3", "__main__")
 
 
 class _World:
     scheduler: Scheduler | None = None
     rng = random.Random(0)
-    patched = 0
+    outside: dict[str, Any] = {}  # noqa: RUF012 - the values of the thread outside of fibers
 
 
 def scheduler() -> Scheduler | None:
@@ -78,6 +81,13 @@ def _bytes(n: int | None = None) -> bytes:
 
 def _hex(n: int | None = None) -> str:
     return _bytes(n).hex()
+
+
+def _ident() -> int:
+    world = _World.scheduler
+    if world is None or world.current is None:
+        return threading.get_ident()
+    return world.current.number
 
 
 def _uuid4() -> uuid.UUID:
@@ -165,6 +175,7 @@ _REPLACED: list[tuple[Any, Any]] = [
     (os.urandom, _bytes),
     (uuid.uuid4, _uuid4),
     (ThreadPoolExecutor, FiberExecutor),
+    (threading.get_ident, _ident),
 ]
 
 
@@ -186,6 +197,8 @@ def _places() -> Iterator[tuple[dict[str, Any], str, Any]]:
                 yield space, key, by_id[id(value)]
         if name in _LOCKS:
             yield space, "Lock", FiberLock
+        if name in _VALUES:
+            yield space, "_this_thread", FiberValues(space["_this_thread"])
 
 
 @contextmanager
@@ -218,6 +231,25 @@ def world(of: Scheduler, seed: int) -> Iterator[None]:
         _World.scheduler = None
         if was:
             gc.enable()
+
+
+class FiberValues:
+    """``threading.local`` for fibers: ``of`` has the values that a thread begins with."""
+
+    def __init__(self, of: Any) -> None:
+        object.__setattr__(self, "of", type(of))
+
+    def _values(self) -> dict[str, Any]:
+        world = _World.scheduler
+        fiber = None if world is None else world.current
+        return _World.outside if fiber is None else fiber.values.setdefault(id(self), {})
+
+    def __getattr__(self, name: str) -> Any:
+        values = self._values()
+        return values[name] if name in values else getattr(object.__getattribute__(self, "of"), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        self._values()[name] = value
 
 
 class _Selector:

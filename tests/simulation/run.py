@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import math
 import random
 import traceback
@@ -56,6 +57,24 @@ class Plan:
     schedule: int = 0
     dropped: frozenset[tuple[str, int]] = frozenset()
 
+    def to_json(self) -> str:
+        """The plan as a line of ``regressions.jsonl``: it stays the same plan when the generator changes."""
+        actors = [
+            [actor.name, actor.kind, actor.site, ["" if (actor.name, n) in self.dropped else name for n, name in enumerate(actor.operations)]]
+            for actor in self.actors
+        ]
+        fields = {name: getattr(self, name) for name in ("seed", "switch", "faults", "rate", "most", "cached", "together", "skew", "schedule")}
+        return json.dumps(fields | {"actors": actors})
+
+    @classmethod
+    def from_json(cls, line: str) -> Plan:
+        """The plan of such a line."""
+        fields = json.loads(line)
+        fields.pop("cause", None)
+        actors = tuple(ActorPlan(name, kind, site, tuple(operations)) for name, kind, site, operations in fields.pop("actors"))
+        dropped = frozenset((actor.name, n) for actor in actors for n, name in enumerate(actor.operations) if not name)
+        return cls(actors=actors, dropped=dropped, faults=tuple(fields.pop("faults")), cached=tuple(fields.pop("cached")), **fields)
+
     def describe(self) -> str:
         lines = [
             f"seed {self.seed}: switch {self.switch}, faults {list(self.faults)} rate {self.rate} at most {self.most}, "
@@ -72,9 +91,11 @@ def plan_of(seed: int) -> Plan:
     rng = random.Random(f"{seed} plan")
     kinds = rng.choice(
         [
-            ["agent", "agent"], ["agent", "agent", "maintenance"], ["agent", "maintenance"], ["agent", "agent", "agent"],
-            ["agent", "maintenance", "maintenance"], ["service", "service"], ["service", "service", "maintenance"],
-            ["service", "agent", "maintenance"], ["server"], ["server", "server"], ["server", "service"], ["server", "maintenance"],
+            ["agent", "agent"], ["agent", "agent", "maintenance"], ["agent", "agent", "maintenance"], ["agent", "maintenance"],
+            ["agent", "maintenance"], ["agent", "agent", "agent"], ["agent", "maintenance", "maintenance"],
+            ["agent", "agent", "maintenance", "maintenance"], ["service", "service"], ["service", "service"],
+            ["service", "service", "maintenance"], ["service", "agent", "maintenance"], ["server"], ["server"], ["server", "server"],
+            ["server", "service"], ["server", "maintenance"],
         ]
     )  # fmt: skip
     actors = []
@@ -89,7 +110,7 @@ def plan_of(seed: int) -> Plan:
         names = enabled[kind]
         if not names:
             names = sorted(table)
-        several = {"agent": (1, 1, 2), "maintenance": (1,), "service": (1, 2), "server": (2, 3)}[kind]
+        several = {"agent": (1, 2, 2), "maintenance": (1,), "service": (1, 2), "server": (2, 3)}[kind]
         length = {"agent": (4, 8, 14), "maintenance": (1, 2, 4), "service": (3, 6), "server": (3, 5)}[kind]
         for number in range(rng.choice(several)):
             operations = tuple(rng.choice(names) for _ in range(rng.choice(length)))
@@ -174,6 +195,7 @@ class World:
             try:
                 self.scheduler.run()
             except StuckError as error:
+                self.scheduler.abandon()
                 self.model.fail(f"stuck: {error}")
                 return
             except BaseException as error:  # noqa: BLE001 - it is the result of the run

@@ -1,23 +1,25 @@
 """One fiber runs at a time, and the scheduler says which: it may switch before and after every request to the store.
 
-A fiber is a thread, so that locks and values of threads mean what they mean outside. It gives way at a point (``point``), waits for another
-fiber (``block``) or for the clock (``sleep``), and ends. Nothing depends on real time, so a seed gives the same run again.
+A fiber is a greenlet that stands for a thread: it gives way at a point (``point``), waits for another fiber or for the clock (``block``), and
+ends. Nothing depends on real time or on threads, so a seed gives the same run again. ``environment`` replaces what the library keeps by
+thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
-import sys
 import threading
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import Context
+from functools import partial
 from typing import Any
+
+import greenlet
 
 START_US = 1_700_000_000_000_000
 _MOST_STEPS = 40_000
-_HANGS_S = 8.0
 
 
 class KilledError(BaseException):
@@ -44,8 +46,8 @@ class Fiber:
 
     def __init__(self, number: int, name: str, process: Process, function: Callable[[], None]) -> None:
         self.number, self.name, self.process, self.function = number, name, process, function
-        self.turn = threading.Lock()
-        self.turn.acquire()
+        self.greenlet: Any = None
+        self.values: dict[int, dict[str, Any]] = {}  # what a thread would keep in a ``threading.local``
         self.is_ready = True
         self.until: int | None = None  # the time at which a waiting fiber goes on in any case
         self.priority = 0.0
@@ -73,8 +75,7 @@ class Scheduler:
         self._count = 0
         self.quiet = False
         self._changes = {rng.randrange(1, 600) for _ in range(rng.randrange(1, 8))}
-        self._ended = threading.Lock()
-        self._ended.acquire()
+        self._hub = greenlet.getcurrent()
 
     # Fibers
 
@@ -83,29 +84,25 @@ class Scheduler:
         self._count += 1
         fiber = Fiber(self._count, name, process, function)
         fiber.priority = self.rng.random()
+        fiber.greenlet = greenlet.greenlet(partial(self._run, fiber), parent=self._hub)
         self.fibers.append(fiber)
-        threading.Thread(target=self._run, args=(fiber,), name=f"fiber {name}", daemon=True).start()
         return fiber
 
     def run(self) -> None:
         """Run all fibers to their ends. Raises what a fiber raised that it should not have, and ``StuckError``."""
-        if self.fibers:
-            first = self._choose(None)
-            self.current = first
-            first.turn.release()
-            if not self._ended.acquire(timeout=_HANGS_S):
-                stacks = [
-                    "".join(traceback.format_stack(frame)[-6:])
-                    for ident, frame in sys._current_frames().items()
-                    if any(thread.ident == ident and thread.name.startswith("fiber") for thread in threading.enumerate())
-                ]
-                raise StuckError("a fiber waits for a lock of another one:\n" + "\n----\n".join(stacks))
-        self.current = None
+        self._hub = greenlet.getcurrent()
+        for fiber in self.fibers:
+            fiber.greenlet.parent = self._hub
+        try:
+            while self.fibers:
+                self.current = self._choose(None)
+                self.current.greenlet.switch()
+        finally:
+            self.current = None
         if self.error is not None:
             raise self.error
 
     def _run(self, fiber: Fiber) -> None:
-        fiber.turn.acquire()
         try:
             if not fiber.process.is_dead:
                 Context().run(fiber.function)
@@ -115,24 +112,12 @@ class Scheduler:
             if self.error is None and not fiber.process.is_dead:
                 self.error = error
         self.fibers.remove(fiber)
-        if self.fibers:
-            try:
-                following = self._choose(None)
-            except StuckError as error:
-                self._end(error)
-                return
-            self.current = following
-            following.turn.release()
-        else:
-            self.current = None
-            self._ended.release()
 
-    def _end(self, error: StuckError) -> None:
-        self.error = self.error or error
-        self.current = None
+    def abandon(self) -> None:
+        """End the fibers that are left after ``StuckError``."""
         for fiber in self.fibers:
             fiber.process.is_dead = True
-        self._ended.release()
+        self.current = None
 
     # Turns
 
@@ -207,9 +192,11 @@ class Scheduler:
         me = self.current
         if following is me or me is None:
             return
+        loop = asyncio._get_running_loop()  # each thread has one of its own
+        asyncio._set_running_loop(None)
         self.current = following
-        following.turn.release()
-        me.turn.acquire()
+        following.greenlet.switch()
+        asyncio._set_running_loop(loop)
 
     def _choose(self, me: Fiber | None) -> Fiber:
         while True:

@@ -31,7 +31,7 @@ def shared(number: int) -> list[str]:
     return [f"{number} {n} {rng.getrandbits(800):x}" for n in range(12)]
 
 
-SHARED = tuple(shared(number) for number in range(3))
+SHARED = tuple(shared(number) for number in range(6))
 POLICIES = {"**": "theirs", "log": "append", "fence": "append"}
 
 
@@ -397,7 +397,7 @@ def run_task(runner: Runner, rng: random.Random, operation: Operation) -> None:
     operation.detail = f"{branch} {word}"
     token = runner.model.tokens[word] = Token(word, branch, operation.start)
     fails = rng.random() < 0.2
-    assert work(word, list(SHARED[rng.randrange(3)]), fails, rng.random() < 0.4, state=handle, key=rng.choice((None, word))) == word
+    assert work(word, list(SHARED[rng.randrange(len(SHARED))]), fails, rng.random() < 0.4, state=handle, key=rng.choice((None, word))) == word
     token.acked = True
     _acked(runner, operation, handle)
 
@@ -476,7 +476,7 @@ def gone(runner: Runner, rng: random.Random, operation: Operation) -> None:
 
 AGENT: dict[str, Kind] = table(
     (commit, 8), (edit, 3), (refresh, 2), (discard, 1), (close, 1), (read, 1), (merge, 2), cherry_pick, revert, rebase, squash,
-    (undo, 2), redo, rollback, (reset, 2), restore, (fork, 2), fork_handle, tag, delete_tag, note, (delete, 2), rename, together,
+    (undo, 2), redo, rollback, (reset, 2), restore, (fork, 3), fork_handle, tag, delete_tag, note, (delete, 2), rename, together,
     lock, expiring, (run_task, 2), run_effect, run_parallel, clock, (other_handle, 2), secret, gone, (sequence, 2), transaction,
     commit_with_tag,
     always=("commit",),

@@ -151,7 +151,7 @@ def serve(world: World, number: int, site: Site, actors: list[ActorPlan]) -> Non
 def _state(rng: random.Random, word: str) -> dict[str, Any]:
     state: dict[str, Any] = {"word": word}
     if rng.random() < 0.7:
-        state["L"] = list(SHARED[rng.randrange(3)])
+        state["L"] = list(SHARED[rng.randrange(len(SHARED))])
     return state
 
 
@@ -287,7 +287,7 @@ async def wait_long(client: Client, rng: random.Random, operation: Operation) ->
 
 
 SERVICE: dict[str, Kind] = table(
-    (save, 6), export, (retain, 2), (delete_state, 1), undo_session, (collect, 2), delete_user, (create, 2), (append, 4), get_session,
+    (save, 6), export, (retain, 3), (delete_state, 1), undo_session, (collect, 2), delete_user, (create, 2), (append, 4), get_session,
     delete_session, (remember, 2), recall, forget, (several, 3), pause, wait_long,
     always=("save", "append", "create"),
 )  # fmt: skip
@@ -349,10 +349,10 @@ async def _request(
             share.free()
         if frozen and operation.end == math.inf:
             operation.end = scheduler.steps
-        if rng.random() < 0.2:
+        if rng.random() < 0.3:
             attempts[1] = True
             scheduler.note(f"*** {name} {key} was done, and its answer is lost")
-            await asyncio.sleep(rng.choice((0.001, 0.02, 0.2)))
+            await asyncio.sleep(rng.choice((0.001, 0.02, 0.2, 1.0)))
             continue
         scheduler.note(f"*** {name} {key} was done")
         return "done", answer
@@ -463,7 +463,7 @@ async def request_save(client: Client, rng: random.Random, operation: Operation)
 Run = Callable[..., Awaitable[None]]
 
 SERVER: dict[str, Kind] = table(
-    (request_words, 4), (request_burst, 4), (request_create, 2), request_read, (request_deletion, 1), (request_deletion_of_all, 1),
+    (request_words, 4), (request_burst, 4), (request_create, 2), request_read, (request_deletion, 1), (request_deletion_of_all, 2),
     (request_save, 2), pause, wait_long,
     always=("request_create", "request_words"),
 )  # fmt: skip
