@@ -166,6 +166,21 @@ class Database:
             self.fence.saw(ref.head, sweeps)
         return replace(ref, sweeps=sweeps) if sweeps else ref
 
+    def read_head(self, kind: RefKind, name: str) -> tuple[Ref, Commit | None]:
+        """Read a ref and the commit that it points to, or None. Cost: a read or two. Raises ``MissingObjectError`` and as ``ref``.
+
+        The two reads are not a snapshot: if the ref moved in between, and gc or purge deleted the commit, both are read again.
+        """
+        ref = self.ref(kind, name)
+        while ref.head is not None:
+            try:
+                return ref, self.commits.read(ref.head)
+            except MissingObjectError:
+                before, ref = ref, self.ref(kind, name)
+                if ref.head == before.head:
+                    raise
+        return ref, None
+
     def reflog(self, ref: Ref) -> Reflog:
         """The past of a ref."""
         return Reflog(ref, self.commits.read, self.read_log, self.fence.expired)

@@ -322,7 +322,7 @@ async def _request(
         attempts[0] += 1
         call = Call(client.services, USER, session, arguments, body, fingerprint=key)
         headers = {"idempotency-key": key} | ({} if age is None else {"idempotency-age": str(age)})
-        share = Share(client.server.answers)
+        share = Share(client.server.answers, USER)
         try:
             asked: Any = SimpleNamespace(headers=Headers(headers))
             answer = await client.server._call(chosen, call, asked, share)

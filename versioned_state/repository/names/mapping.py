@@ -68,7 +68,10 @@ class Refs(Mapping[str, Commit]):
         return f"<{type(self).__name__} in {self._database.store!r}>"
 
     def __getitem__(self, name: str) -> Commit:
-        return self._database.commits.read(self._head(self._live(name)))
+        ref, commit = self._database.read_head(self._kind, name)
+        if commit is None:
+            raise self._unknown(ref)
+        return commit
 
     def __contains__(self, name: object) -> bool:
         return type(name) is str and self._database.ref(self._kind, name).head is not None
@@ -110,10 +113,13 @@ class Refs(Mapping[str, Commit]):
     def _check_live(self, ref: Ref) -> None:
         """Raise ``UnknownRevisionError`` if the ref points to nothing."""
         if ref.head is None:
-            gone = ref.stored is not None
-            reason = f"there is no such {self._kind}" + ("; it was deleted" if gone else "")
-            deleted = self._kind if gone and comes_back(self._database, ref) else ""
-            raise UnknownRevisionError(ref.name, reason=reason, deleted=deleted)
+            raise self._unknown(ref)
+
+    def _unknown(self, ref: Ref) -> UnknownRevisionError:
+        gone = ref.stored is not None
+        reason = f"there is no such {self._kind}" + ("; it was deleted" if gone else "")
+        deleted = self._kind if gone and comes_back(self._database, ref) else ""
+        return UnknownRevisionError(ref.name, reason=reason, deleted=deleted)
 
     @staticmethod
     def _head(ref: Ref) -> Address:

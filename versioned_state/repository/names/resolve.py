@@ -114,11 +114,11 @@ def _parent(database: Database, rev: str, commit: Commit, number: int) -> Commit
 
 def _head_of(database: Database, rev: str, branch: str | None) -> Commit:
     branch = branch or database.current_branch
-    ref = database.ref("branch", branch or "main")
-    if ref.head is None and branch is None:
-        ref = database.ref("branch", default_branch(database))
-    if ref.head is not None:
-        return database.commits.read(ref.head)
+    ref, head = database.read_head("branch", branch or "main")
+    if head is None and branch is None:
+        ref, head = database.read_head("branch", default_branch(database))
+    if head is not None:
+        return head
     near = tuple(islice(_names(database), _MOST_SHOWN))
     reason = f"there is no branch {ref.name!r}" if near else "there are no commits yet"
     raise UnknownRevisionError(rev, near=near, reason=reason, is_empty=not near)
@@ -126,9 +126,9 @@ def _head_of(database: Database, rev: str, branch: str | None) -> Commit:
 
 def _by_name(database: Database, name: str) -> Commit | None:
     for kind in _KINDS:
-        ref = database.ref(kind, name)
-        if ref.head is not None:
-            return database.commits.read(ref.head)
+        _, head = database.read_head(kind, name)
+        if head is not None:
+            return head
     return None
 
 

@@ -21,17 +21,8 @@ ERASURES: Final = 10
 
 def head_of(database: Database, branch: str) -> Commit | None:
     """The head of a session, as the store has it now; None if there is no session, or its time to live is over. Cost: a read or two."""
-    ref = database.ref("branch", branch)
-    while ref.head is not None:
-        try:
-            head = database.commits.read(ref.head)
-        except MissingObjectError:
-            before, ref = ref, database.ref("branch", branch)
-            if ref.head == before.head:
-                raise
-            continue  # the session was erased meanwhile
-        return None if is_over(database, ref, head) else head
-    return None
+    ref, head = database.read_head("branch", branch)
+    return None if head is None or is_over(database, ref, head) else head
 
 
 def is_over(database: Database, ref: Ref, head: Commit) -> bool:

@@ -67,14 +67,14 @@ class BranchHandle:
     def __init__(self, repository: Repository, branch: str, author: str | None) -> None:
         self.repository = repository
         self.author = author
-        ref = repository.database.ref("branch", branch)
-        self.position = HandlePosition(branch, ref, self.commit_of(ref))
+        database = repository.database
+        ref, head = database.read_head("branch", branch)
+        self.position = HandlePosition(branch, ref, database.commits.read(ROOT_ADDRESS) if head is None else head)
         self.ttl: int | None = None  # in microseconds; None: as the branch has it
         self.commits_made = 0
         self.pending = PendingEntries()
         self.objects = HeldObjects(repository.database.objects)
         self.migrator: Migrator | None = None
-        database = repository.database
         self.worktree = Worktree(self.objects, database.policy, self.head.tree, LateMerge(weakref.ref(self)), database.nodes)
         self.worktree.know_stored(ref.sweeps)
         self.unfinished = self.worktree.unfinished
@@ -116,23 +116,19 @@ class BranchHandle:
 
     def read_head(self) -> tuple[Ref, Commit]:
         """Read the record of the branch and its head from the store. Raises ``BranchMovedError`` if the branch was deleted."""
-        ref = self.read_ref()
-        head = self._head_of(ref)
-        # A branch that expired comes back with the same time to live.
-        return ref if ref.head is not None else replace(ref, ttl=self.ref.ttl), head
-
-    def _head_of(self, ref: Ref) -> Commit:
-        """The head of a record of this branch. Raises ``BranchMovedError`` if the branch was deleted."""
-        if ref.head is None and self.head.id != ROOT_ID:
-            if ref.log is not None and self.repository.database.read_log(ref.log).action == EXPIRE:
-                return self.head  # the branch expired while it was in use: the next commit brings it back
+        database = self.repository.database
+        ref, head = database.read_head("branch", self.branch)
+        if head is not None:
+            return ref, head
+        if self.head.id != ROOT_ID and (ref.log is None or database.read_log(ref.log).action != EXPIRE):
             raise BranchMovedError(
                 self.branch,
                 expected=self.head.id,
                 actual=None,
                 hint=f"it was deleted; repository.branches.create({self.branch!r}, state.head) brings it back",
             )
-        return self.commit_of(ref)
+        # A branch that expired while it was in use: the next commit brings it back, with the same time to live.
+        return replace(ref, ttl=self.ref.ttl), self.head
 
     def clean(self, call: str) -> Staged:
         """Stage no changes, for the new objects of ``call``. Raises ``UncommittedChangesError`` if there are changes."""
