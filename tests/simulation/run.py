@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.simulation import environment, invariants
 from tests.simulation.model import Model, Operation
-from tests.simulation.operations import AGENT, MAINTENANCE, SERVER, SERVICE, Refused
+from tests.simulation.operations import AGENT, MAINTENANCE, SERVER, SERVICE, Dice, Refused
 from tests.simulation.scheduler import KilledError, Process, Scheduler, StuckError
 from tests.simulation.store import WRITE_FAULTS, Connection, Content, Fault, Faults
 from versioned_state import Cache, KVStore, Repository, Versioned
@@ -54,6 +54,9 @@ class Plan:
     cached: tuple[bool, ...]
     together: bool
     skew: bool
+    delay: float
+    hot: int
+    heat: float
     schedule: int = 0
     dropped: frozenset[tuple[str, int]] = frozenset()
 
@@ -63,7 +66,7 @@ class Plan:
             [actor.name, actor.kind, actor.site, ["" if (actor.name, n) in self.dropped else name for n, name in enumerate(actor.operations)]]
             for actor in self.actors
         ]
-        fields = {name: getattr(self, name) for name in ("seed", "switch", "faults", "rate", "most", "cached", "together", "skew", "schedule")}
+        fields = {name: getattr(self, name) for name in ("seed", "switch", "faults", "rate", "most", "cached", "together", "skew", "delay", "hot", "heat", "schedule")}
         return json.dumps(fields | {"actors": actors})
 
     @classmethod
@@ -77,7 +80,7 @@ class Plan:
 
     def describe(self) -> str:
         lines = [
-            f"seed {self.seed}: switch {self.switch}, faults {list(self.faults)} rate {self.rate} at most {self.most}, "
+            f"seed {self.seed}: switch {self.switch}, faults {list(self.faults)} rate {self.rate} at most {self.most}, delay {self.delay}, hot {self.hot} {self.heat}, "
             f"cached {list(self.cached)}, together {self.together}, skew {self.skew}"
         ]
         for actor in self.actors:
@@ -111,7 +114,7 @@ def plan_of(seed: int) -> Plan:
         if not names:
             names = sorted(table)
         several = {"agent": (1, 2, 2), "maintenance": (1,), "service": (1, 2), "server": (2, 3)}[kind]
-        length = {"agent": (4, 8, 14), "maintenance": (1, 2, 4), "service": (3, 6), "server": (3, 5)}[kind]
+        length = {"agent": (4, 8, 14), "maintenance": (1, 2, 4), "service": (3, 6, 10), "server": (3, 5)}[kind]
         for number in range(rng.choice(several)):
             operations = tuple(rng.choice(names) for _ in range(rng.choice(length)))
             actors.append(ActorPlan(f"{kind}{site}{'abc'[number]}", kind, site, operations))
@@ -127,6 +130,9 @@ def plan_of(seed: int) -> Plan:
         tuple(rng.random() < 0.25 for _ in kinds),
         rng.random() < 0.5,
         rng.random() < 0.3,
+        rng.choice((0.0, 0.01, 0.03, 0.1)),
+        rng.randrange(3),
+        rng.choice((0.0, 0.5, 0.9)),
     )
 
 
@@ -157,6 +163,12 @@ class World:
         self.words = 0
         self.clients: dict[str, Any] = {}
 
+    def dice(self, name: str) -> Dice:
+        """The random numbers of an operation, the same whatever other operations do."""
+        dice = Dice(f"{self.plan.seed} {name}")
+        dice.hot, dice.heat = self.plan.hot, self.plan.heat
+        return dice
+
     def word(self) -> str:
         """A word that nobody has written before."""
         self.words += 1
@@ -171,9 +183,11 @@ class World:
             skew = random.Random(f"{self.plan.seed} skew {number}").choice((0, 5, -5)) * 1_000_000 if self.plan.skew else 0
             process = Process(f"process {number}", skew)
             process.is_interrupted = all(each.kind not in ("service", "server") for each in self.plan.actors if each.site == number)
-            store: KVStore = Connection(self.content, self.scheduler, process, self.faults, together=self.plan.together)
+            connection = Connection(self.content, self.scheduler, process, self.faults, together=self.plan.together)
+            store: KVStore = connection
+            connection.delay, connection.pauses = self.plan.delay, random.Random(f"{self.plan.seed} {self.plan.schedule} delays {number} {len(self.old)}")
             if self.plan.cached[number]:
-                store = Cache(store, max_bytes=1 << 20)
+                store = Cache(connection, max_bytes=1 << 20)
             site = self.sites[number] = Site(process, store)
         return site
 
@@ -185,6 +199,11 @@ class World:
         """Whether the store has a branch now. No actor makes a request for that."""
         with self.scheduler.paused():
             return branch in Repository(self.connection()).branches
+
+    def is_whole(self) -> bool:
+        """Whether nothing is damaged now."""
+        with self.scheduler.paused():
+            return Repository(self.connection()).fsck().ok
 
     def run(self) -> None:
         """Prepare, run and check. Failures are in the model."""
@@ -239,7 +258,7 @@ class Runner:
 
     def perform(self, number: int) -> None:
         name = self.actor.operations[number]
-        rng = random.Random(f"{self.world.plan.seed} {self.actor.name} {number}")
+        rng = self.world.dice(f"{self.actor.name} {number}")
         operation = self.begin(name)
         try:
             KINDS[self.actor.kind][name].run(self, rng, operation)
@@ -276,6 +295,11 @@ class Runner:
             for each in error.exceptions:
                 self.failed(operation, each)
             return
+        if isinstance(error, MissingObjectError) and self.actor.kind == "agent" and self.world.is_whole():
+            # The state of a handle, or a ref that was just read, was taken back and collected meanwhile: the error says to refresh.
+            if self.model.undoing:
+                operation.end = self.world.scheduler.steps
+                return
         if isinstance(error, (MissingObjectError, CorruptObjectError, CorruptRefError)) or not isinstance(error, (StateError, Refused)):
             text = "".join(traceback.format_exception(error)[-14:])
             self.model.fail(f"{operation.name} {operation.detail} of {self.actor.name} raised {shown}\n{text}")

@@ -89,6 +89,8 @@ class Connection(KVStore):
     def __init__(self, content: Content, scheduler: Scheduler, process: Process, faults: Faults, *, together: bool = False) -> None:
         self.content, self.scheduler, self.process, self.faults = content, scheduler, process, faults
         self.sends_together = together
+        self.delay = 0.0  # the probability that a request or a reply is under way for long
+        self.pauses = random.Random(0)
 
     def __repr__(self) -> str:
         return f"<Connection of {self.process.name}>"
@@ -98,9 +100,17 @@ class Connection(KVStore):
             raise KilledError
         self.process.requests += 1
         self.scheduler.point(what)
+        self._pause()
+
+    def _pause(self) -> None:
+        if self.delay and self.scheduler.current is not None and not self.scheduler.quiet and self.pauses.random() < self.delay:
+            seconds = self.pauses.choice((0.01, 0.05, 0.2, 0.5))
+            self.scheduler.note(f"    is under way for {seconds} s")
+            self.scheduler.block(seconds)
 
     def _after(self, what: str) -> None:
         self.scheduler.point(what)
+        self._pause()
 
     def _read(self, what: str) -> None:
         self._before(what)

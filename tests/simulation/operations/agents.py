@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation import environment
 from tests.simulation.model import EVERY, Operation, Token
-from tests.simulation.operations.kinds import Kind, Refused, table
+from tests.simulation.operations.kinds import Dice, Kind, Refused, table
 from versioned_state import Versioned, checkpoint, current_state, effect, parallel, task
 from versioned_state.errors import EffectInDoubtError, MergeConflictError, StateError, UnknownRevisionError
 
@@ -35,11 +35,11 @@ SHARED = tuple(shared(number) for number in range(6))
 POLICIES = {"**": "theirs", "log": "append", "fence": "append"}
 
 
-def _branch(rng: random.Random) -> str:
-    return rng.choice(BRANCHES)
+def _branch(rng: Dice) -> str:
+    return rng.place(BRANCHES)
 
 
-def _stage(runner: Runner, handle: Versioned, rng: random.Random, *, word: bool = True) -> list[str]:
+def _stage(runner: Runner, handle: Versioned, rng: Dice, *, word: bool = True) -> list[str]:
     """Change some keys, and append a word to the log."""
     for _ in range(rng.randrange(3)):
         key = rng.choice(KEYS)
@@ -84,13 +84,13 @@ def _dropped(runner: Runner, handle: Versioned) -> None:
     runner.site.pending.pop(id(handle), None)
 
 
-def edit(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def edit(runner: Runner, rng: Dice, operation: Operation) -> None:
     handle = runner.handle(_branch(rng))
     operation.detail = handle.branch
     _stage(runner, handle, rng)
 
 
-def commit(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def commit(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = _branch(rng)
     operation.detail = branch
     handle = runner.handle(branch)
@@ -100,7 +100,7 @@ def commit(runner: Runner, rng: random.Random, operation: Operation) -> None:
     _commit(runner, rng, operation, handle)
 
 
-def _commit(runner: Runner, rng: random.Random, operation: Operation, handle: Versioned) -> None:
+def _commit(runner: Runner, rng: Dice, operation: Operation, handle: Versioned) -> None:
     how = rng.choice(("merge", "merge", "merge", "refuse", "replace"))
     if how == "replace":
         operation.detail += " replacing"
@@ -119,7 +119,7 @@ def _commit(runner: Runner, rng: random.Random, operation: Operation, handle: Ve
     _acked(runner, operation, handle)
 
 
-def commit_with_tag(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def commit_with_tag(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch, tag = _branch(rng), rng.choice(TAGS)
     operation.detail = f"{branch} {tag}"
     handle = runner.handle(branch)
@@ -131,7 +131,7 @@ def commit_with_tag(runner: Runner, rng: random.Random, operation: Operation) ->
     _acked(runner, operation, handle)
 
 
-def transaction(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def transaction(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = _branch(rng)
     operation.detail = branch
     handle = runner.handle(branch)
@@ -151,7 +151,7 @@ def transaction(runner: Runner, rng: random.Random, operation: Operation) -> Non
     _acked(runner, operation, handle)
 
 
-def sequence(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def sequence(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = _branch(rng)
     operation.detail = branch
     handle = runner.handle(branch)
@@ -166,20 +166,20 @@ def sequence(runner: Runner, rng: random.Random, operation: Operation) -> None:
         _acked(runner, operation, handle)
 
 
-def refresh(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def refresh(runner: Runner, rng: Dice, operation: Operation) -> None:
     handle = runner.handle(_branch(rng))
     operation.detail = handle.branch
     handle.refresh(policies={"**": rng.choice(("ours", "theirs")), "log": "append"} if rng.random() < 0.8 else None)
 
 
-def discard(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def discard(runner: Runner, rng: Dice, operation: Operation) -> None:
     handle = runner.handle(_branch(rng))
     operation.detail = handle.branch
-    handle.discard()
     _dropped(runner, handle)
+    handle.discard()
 
 
-def close(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def close(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = _branch(rng)
     handle = runner.site.handles.pop((runner.actor.name, branch), None)
     operation.detail = branch
@@ -188,7 +188,7 @@ def close(runner: Runner, rng: random.Random, operation: Operation) -> None:
         handle._close(warning=False)
 
 
-def read(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def read(runner: Runner, rng: Dice, operation: Operation) -> None:
     handle = runner.handle(_branch(rng))
     operation.detail = handle.branch
     if rng.random() < 0.5:
@@ -203,7 +203,7 @@ def read(runner: Runner, rng: random.Random, operation: Operation) -> None:
                 raise Refused("the commit may have been deleted meanwhile") from None
 
 
-def _moving(runner: Runner, rng: random.Random, operation: Operation, run: Callable[[Versioned, str], object]) -> None:
+def _moving(runner: Runner, rng: Dice, operation: Operation, run: Callable[[Versioned, str], object]) -> None:
     branch, other = _branch(rng), _branch(rng)
     operation.detail = f"{branch} {other}"
     handle = runner.handle(branch)
@@ -218,58 +218,58 @@ def _moving(runner: Runner, rng: random.Random, operation: Operation, run: Calla
         _remember(runner, handle)
 
 
-def merge(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def merge(runner: Runner, rng: Dice, operation: Operation) -> None:
     policies: Any = {"**": rng.choice(("ours", "theirs")), "log": "append"} if rng.random() < 0.8 else None
     _moving(runner, rng, operation, lambda handle, other: handle.merge(other, policies=policies, fast_forward=rng.random() < 0.7))
 
 
-def cherry_pick(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def cherry_pick(runner: Runner, rng: Dice, operation: Operation) -> None:
     _moving(runner, rng, operation, lambda handle, other: handle.cherry_pick(other, policies=POLICIES))  # type: ignore[arg-type]
 
 
-def revert(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def revert(runner: Runner, rng: Dice, operation: Operation) -> None:
     runner.model.undo(operation, [EVERY])
     _moving(runner, rng, operation, lambda handle, _: handle.revert("HEAD", policies={"**": "ours"}))
 
 
-def rebase(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def rebase(runner: Runner, rng: Dice, operation: Operation) -> None:
     runner.model.undo(operation, [EVERY])
     _moving(runner, rng, operation, lambda handle, other: handle.rebase(other, policies=POLICIES))  # type: ignore[arg-type]
 
 
-def squash(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def squash(runner: Runner, rng: Dice, operation: Operation) -> None:
     _moving(runner, rng, operation, lambda handle, _: handle.squash("HEAD~2"))
 
 
-def _going_back(runner: Runner, rng: random.Random, operation: Operation, run: Callable[[Versioned], object]) -> None:
+def _going_back(runner: Runner, rng: Dice, operation: Operation, run: Callable[[Versioned], object]) -> None:
     branch = _branch(rng)
     operation.detail = branch
     handle = runner.handle(branch)
     runner.model.undo(operation, [branch])
+    _dropped(runner, handle)  # first: if the call fails, they may be gone already
     run(handle)
-    _dropped(runner, handle)
 
 
-def undo(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def undo(runner: Runner, rng: Dice, operation: Operation) -> None:
     _going_back(runner, rng, operation, lambda handle: (handle.discard(), handle.undo()))
 
 
-def redo(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def redo(runner: Runner, rng: Dice, operation: Operation) -> None:
     _going_back(runner, rng, operation, lambda handle: (handle.discard(), handle.redo()))
 
 
-def rollback(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def rollback(runner: Runner, rng: Dice, operation: Operation) -> None:
     _going_back(runner, rng, operation, lambda handle: handle.rollback(1))
 
 
-def reset(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def reset(runner: Runner, rng: Dice, operation: Operation) -> None:
     runner.model.copied.add(EVERY)
     other = rng.choice(("HEAD~1", "HEAD~2", "HEAD@{1}", _branch(rng)))
     runner.model.copy(operation, other)
     _going_back(runner, rng, operation, lambda handle: handle.reset(other))
 
 
-def restore(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def restore(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch, other = _branch(rng), rng.choice(("HEAD~1", "HEAD", _branch(rng)))
     operation.detail = f"{branch} {other}"
     handle = runner.handle(branch)
@@ -281,9 +281,9 @@ def restore(runner: Runner, rng: random.Random, operation: Operation) -> None:
         _acked(runner, operation, handle)
 
 
-def fork(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def fork(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = rng.choice((*BRANCHES, "c", "d"))
-    at = rng.choice((*BRANCHES, "main~1", "a@{1}", "b@{1}", "t0"))
+    at = rng.choice((_branch(rng), _branch(rng), "main~1", "a@{1}", "b@{1}", "t0"))
     operation.detail = f"{branch} at {at}"
     runner.model.copied.add(EVERY)
     runner.model.copy(operation, at.partition("~")[0].partition("@")[0])
@@ -292,7 +292,7 @@ def fork(runner: Runner, rng: random.Random, operation: Operation) -> None:
     operation.detail += f" = {made.short}"
 
 
-def fork_handle(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def fork_handle(runner: Runner, rng: Dice, operation: Operation) -> None:
     source, branch = _branch(rng), rng.choice((*BRANCHES, "c", "d"))
     operation.detail = f"{branch} of {source}"
     runner.model.copied.add(EVERY)
@@ -301,7 +301,7 @@ def fork_handle(runner: Runner, rng: random.Random, operation: Operation) -> Non
     runner.handle(source).fork(branch)
 
 
-def tag(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def tag(runner: Runner, rng: Dice, operation: Operation) -> None:
     name, at = rng.choice(TAGS), _branch(rng)
     operation.detail = f"{name} at {at}"
     runner.model.copy(operation, at)
@@ -309,27 +309,27 @@ def tag(runner: Runner, rng: random.Random, operation: Operation) -> None:
     runner.model.tags[name] = made.id, operation.start
 
 
-def delete_tag(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def delete_tag(runner: Runner, rng: Dice, operation: Operation) -> None:
     name = rng.choice(TAGS)
     operation.detail = name
     runner.model.undo(operation, [f"tag {name}"])
     runner.repository.tags.delete(name)
 
 
-def note(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def note(runner: Runner, rng: Dice, operation: Operation) -> None:
     at = _branch(rng)
     operation.detail = at
     runner.repository.notes.update(at, {runner.world.word(): 1})
 
 
-def delete(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def delete(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = _branch(rng)
     operation.detail = branch
     runner.model.undo(operation, [branch])
     runner.repository.branches.delete(branch, force=rng.random() < 0.8)
 
 
-def rename(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def rename(runner: Runner, rng: Dice, operation: Operation) -> None:
     old, new = _branch(rng), rng.choice((*BRANCHES, "c"))
     operation.detail = f"{old} to {new}"
     runner.model.undo(operation, [old, new])
@@ -339,7 +339,7 @@ def rename(runner: Runner, rng: random.Random, operation: Operation) -> None:
     runner.repository.branches.rename(old, new)
 
 
-def together(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def together(runner: Runner, rng: Dice, operation: Operation) -> None:
     first, second = rng.sample(BRANCHES, 2)
     operation.detail = f"{first} {second}"
     handles = [runner.handle(first), runner.handle(second)]
@@ -351,7 +351,7 @@ def together(runner: Runner, rng: random.Random, operation: Operation) -> None:
         _acked(runner, operation, handle)
 
 
-def lock(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def lock(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = _branch(rng)
     operation.detail = branch
     handle = runner.handle(branch)
@@ -365,7 +365,7 @@ def lock(runner: Runner, rng: random.Random, operation: Operation) -> None:
     _acked(runner, operation, handle)
 
 
-def expiring(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def expiring(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = _branch(rng)
     operation.detail = branch
     runner.model.write(operation, branch)
@@ -389,7 +389,7 @@ def work(word: str, shared_list: list[str], fails: bool, pauses: bool) -> str:  
     return word
 
 
-def run_task(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def run_task(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = _branch(rng)
     handle = runner.handle(branch)
     runner.model.write(operation, branch)
@@ -402,7 +402,7 @@ def run_task(runner: Runner, rng: random.Random, operation: Operation) -> None:
     _acked(runner, operation, handle)
 
 
-def run_effect(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def run_effect(runner: Runner, rng: Dice, operation: Operation) -> None:
     key = rng.choice(("e0", "e1"))
     handle = runner.handle(_branch(rng))
     operation.detail = key
@@ -422,7 +422,7 @@ def run_effect(runner: Runner, rng: random.Random, operation: Operation) -> None
     assert found == key
 
 
-def run_parallel(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def run_parallel(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = _branch(rng)
     handle = runner.handle(branch)
     operation.detail = branch
@@ -437,13 +437,13 @@ def run_parallel(runner: Runner, rng: random.Random, operation: Operation) -> No
     _acked(runner, operation, handle)
 
 
-def clock(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def clock(runner: Runner, rng: Dice, operation: Operation) -> None:
     seconds = rng.choice((1, 61, 3600, 86_400 * 31))
     operation.detail = f"+{seconds} s"
     runner.world.scheduler.now += seconds * 1_000_000
 
 
-def other_handle(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def other_handle(runner: Runner, rng: Dice, operation: Operation) -> None:
     """A fresh handle reads, so that the process learns of sweeps."""
     branch = rng.choice((*BRANCHES, "side"))
     operation.detail = branch
@@ -453,7 +453,7 @@ def other_handle(runner: Runner, rng: random.Random, operation: Operation) -> No
         handle.commit(policies=dict(POLICIES))
 
 
-def secret(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def secret(runner: Runner, rng: Dice, operation: Operation) -> None:
     """Commit a value that no other branch has, and let the handle go."""
     branch = _branch(rng)
     rng_of_it = random.Random(f"{runner.world.plan.seed} {runner.world.word()}")
@@ -466,7 +466,7 @@ def secret(runner: Runner, rng: random.Random, operation: Operation) -> None:
         handle.commit(policies=dict(POLICIES))
 
 
-def gone(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def gone(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = _branch(rng)
     handle = runner.handle(branch)
     operation.detail = branch

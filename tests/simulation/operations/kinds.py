@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+
+class Dice(random.Random):
+    """The random numbers of an operation, which prefers one branch and one session of the run.
+
+    Attributes:
+        hot: which of the branches, and of the sessions.
+        heat: the probability that it is that one.
+    """
+
+    hot = 0
+    heat = 0.0
+
+    def place(self, names: Sequence[str]) -> str:
+        """One of some names."""
+        return names[self.hot % len(names)] if self.random() < self.heat else self.choice(names)
 
 
 class Refused(Exception):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import random
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.model import EVERY, Operation
 from tests.simulation.operations.agents import BRANCHES, KEYS
-from tests.simulation.operations.kinds import Kind, Refused, table
+from tests.simulation.operations.kinds import Dice, Kind, Refused, table
 from versioned_state import Repository
 from versioned_state.errors import StateError, StorageError
 
@@ -19,18 +18,18 @@ if TYPE_CHECKING:
 NOW = timedelta(0)
 
 
-def _expire(rng: random.Random) -> timedelta:
+def _expire(rng: Dice) -> timedelta:
     return rng.choice((NOW, NOW, NOW, timedelta(seconds=1), timedelta(days=30)))
 
 
-def gc(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def gc(runner: Runner, rng: Dice, operation: Operation) -> None:
     expire = _expire(rng)
     operation.detail = f"expire={expire}"
     report = runner.repository.gc(expire=expire, force=rng.random() < 0.5, compact=rng.random() < 0.2)
     operation.detail += f" freed {report.freed}"
 
 
-def gc_in_slices(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def gc_in_slices(runner: Runner, rng: Dice, operation: Operation) -> None:
     expire = _expire(rng)
     for _ in range(rng.choice((1, 3, 20))):
         report = runner.repository.gc(expire=expire, time_limit=rng.choice((1e-9, 0.005, 0.02)), force=True)
@@ -39,13 +38,13 @@ def gc_in_slices(runner: Runner, rng: random.Random, operation: Operation) -> No
             break
 
 
-def gc_elsewhere(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def gc_elsewhere(runner: Runner, rng: Dice, operation: Operation) -> None:
     """In a process that has just begun."""
     Repository(runner.site.store).gc(expire=NOW, force=True)
 
 
-def prune(runner: Runner, rng: random.Random, operation: Operation) -> None:
-    branches: Any = rng.choice(("*", *BRANCHES))
+def prune(runner: Runner, rng: Dice, operation: Operation) -> None:
+    branches: Any = rng.choice(("*", rng.place(BRANCHES)))
     keep = rng.choice((1, 1, 2, 3))
     operation.detail = f"{branches} keep_last={keep}"
     runner.model.undo(operation, [f"history {branches}", *(["history *"] if branches == "*" else [])])
@@ -78,34 +77,34 @@ def _purge(runner: Runner, operation: Operation, branch: str, **options: Any) ->
         runner.model.purged.append((branch, operation, bool(options.get("thorough"))))
 
 
-def purge_branch(runner: Runner, rng: random.Random, operation: Operation) -> None:
-    branch = rng.choice(BRANCHES)
+def purge_branch(runner: Runner, rng: Dice, operation: Operation) -> None:
+    branch = rng.place(BRANCHES)
     operation.detail = branch
     _purge(runner, operation, branch)
 
 
-def purge_thoroughly(runner: Runner, rng: random.Random, operation: Operation) -> None:
-    branch = rng.choice(BRANCHES)
+def purge_thoroughly(runner: Runner, rng: Dice, operation: Operation) -> None:
+    branch = rng.place(BRANCHES)
     operation.detail = branch
     _purge(runner, operation, branch, thorough=True)
 
 
-def purge_path(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def purge_path(runner: Runner, rng: Dice, operation: Operation) -> None:
     path = rng.choice((*KEYS, "secret"))
     operation.detail = path
     runner.model.undo(operation, ["keys"])
     runner.repository.purge(path)
 
 
-def expire(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def expire(runner: Runner, rng: Dice, operation: Operation) -> None:
     operation.detail = str(runner.repository.expire())
 
 
-def fsck(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def fsck(runner: Runner, rng: Dice, operation: Operation) -> None:
     runner.repository.fsck()
 
 
-def list_all(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def list_all(runner: Runner, rng: Dice, operation: Operation) -> None:
     repository = runner.repository
     for name in [*repository.branches]:
         try:
@@ -114,7 +113,7 @@ def list_all(runner: Runner, rng: random.Random, operation: Operation) -> None:
             raise Refused(f"{name} was deleted meanwhile") from None
 
 
-def clock(runner: Runner, rng: random.Random, operation: Operation) -> None:
+def clock(runner: Runner, rng: Dice, operation: Operation) -> None:
     runner.world.scheduler.now += rng.choice((1, 3600)) * 1_000_000
 
 
