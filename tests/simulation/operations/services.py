@@ -326,7 +326,7 @@ async def _request(
     while attempts[0] < 6:
         age = None if not attempts[0] else int((scheduler.now - first) / 1_000_000) + 1
         attempts[0] += 1
-        call = Call(client.services, USER, session, arguments, body, fingerprint=key)
+        call = Call(client.services, USER, session, client.server.off_loop, arguments, body, fingerprint=key)
         headers = {"idempotency-key": key} | ({} if age is None else {"idempotency-age": str(age)})
         share = Share(client.server.answers, USER)
         try:
