@@ -10,11 +10,17 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from versioned_state.errors import CorruptObjectError, InvalidArgumentError, PickleRefusedError, UnserializableValueError
+from versioned_state.errors import (
+    CorruptObjectError,
+    InvalidArgumentError,
+    MissingObjectError,
+    PickleRefusedError,
+    UnserializableValueError,
+)
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import object_key
 from versioned_state.repository.history import graph
@@ -25,7 +31,7 @@ from versioned_state.repository.refs.ref import Ref, iter_refs
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.render import json_value
 from versioned_state.services.agent_state.reading import commit_of, content_of, files_of, rounds_at
-from versioned_state.services.calls.heads import is_over
+from versioned_state.services.calls.heads import ERASURES, is_over
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.encode.inline import InlineEncoder
 
@@ -108,16 +114,28 @@ def delete_user(repository: Repository, user_id: str) -> UserErasure:
         UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
         StoreBusyError, StorageError: the purge did not finish. Run it again.
     """
-    refs = [ref for _, ref in branches_of(repository, user_id)]
-    heads = chain.from_iterable((entry.commit for entry in repository.reflog(ref.name)) for ref in refs)
-    known = {commit.address for commit in graph.walk([head for head in heads if head is not None], repository.database.commits.read)}
-    commits = sorted(known - {ROOT_ADDRESS})
+    commits = _commits_of(repository, user_id)
     user = branch_name(user_id)
     patterns = [f"{kind}/{user}{end}" for kind in KINDS if kind for end in ("", "/*")] + [f"{user}/*"]
     report = repository.purge(branches=patterns)
     left = tuple(address.hex() for address in _in_store(repository, commits))
     again = tuple(ref.name for _, ref in branches_of(repository, user_id))
     return UserErasure(tuple(sorted(report.branches)), len(commits), left, again, report)
+
+
+def _commits_of(repository: Repository, user_id: str) -> list[Address]:
+    """The commits that the branches of a user lead to, in order."""
+    read = repository.database.commits.read
+    for attempt in count():
+        refs = [ref for _, ref in branches_of(repository, user_id)]
+        heads = chain.from_iterable((entry.commit for entry in repository.reflog(ref.name)) for ref in refs)
+        try:
+            return sorted({commit.address for commit in graph.walk([head for head in heads if head is not None], read)} - {ROOT_ADDRESS})
+        except MissingObjectError:  # others pruned the history while it was read
+            if attempt == ERASURES:
+                raise
+            repository.database.commits.refresh_shallow()
+    raise AssertionError
 
 
 def _in_store(repository: Repository, commits: list[Address]) -> Iterator[Address]:
