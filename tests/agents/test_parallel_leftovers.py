@@ -64,11 +64,9 @@ def branches(state: Versioned) -> list[str]:
     return list(Repository(state.repository.store).branches)
 
 
-def chosen(trace: Trace, *, rounds: int, every: bool) -> list[int]:
+def chosen(trace: Trace, *, rounds: int) -> list[int]:
     """The lines to interrupt at: those of the module itself, and some of the others."""
     own = [at for at, (file, _) in enumerate(trace.lines, 1) if file.endswith("agents/parallel.py")]
-    if every:
-        return list(range(1, trace.count + 1))
     return sorted({*own[:: max(len(own) // (2 * rounds), 1)], *own[-rounds:], *random.Random(rounds).sample(range(1, trace.count), rounds)})
 
 
@@ -76,7 +74,7 @@ def chosen(trace: Trace, *, rounds: int, every: bool) -> list[int]:
 def test_an_interrupt_at_any_line_leaves_no_branch(run: Callable[[Versioned], None], *, long_run: bool):
     counting = Trace()
     counting.run(partial(run, made()))
-    for at in chosen(counting, rounds=15, every=long_run):
+    for at in chosen(counting, rounds=600 if long_run else 15):
         state = made()
         trace = Trace(at)
         with suppress(Interrupt, asyncio.CancelledError):

@@ -18,6 +18,7 @@ from versioned_state import Memory, Repository
 from versioned_state.errors import StateError, UnreachableStoreError
 from versioned_state.server.app import Server
 from versioned_state.server.exactly_once import META
+from versioned_state.server.operations import Services
 from versioned_state.server.run import services_over
 from versioned_state.server.tokens import Grant, Tokens
 from versioned_state.services.store_service import StoreService
@@ -104,16 +105,23 @@ class Client:
 
 
 @asynccontextmanager
-async def client_of(kind: str) -> AsyncIterator[tuple[Client, Repository]]:
-    gate = Failing(Memory())
-    services = services_over(gate)
+async def instance(store: KVStore) -> AsyncIterator[tuple[httpx.AsyncClient, Repository, Services]]:
+    """A client of a server over a store."""
+    services = services_over(store)
     server = Server(services, Tokens({"t": Grant("u", frozenset({"read", "write"}))}))
     transport = httpx.ASGITransport(server.application())
     async with services, httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}) as http:
+        yield http, services.history.repository, services
+
+
+@asynccontextmanager
+async def client_of(kind: str) -> AsyncIterator[tuple[Client, Repository]]:
+    gate = Failing(Memory())
+    async with instance(gate) as (http, repository, services):
         client = Client(http, gate, kind, services.history if kind == "history" else services.memory)
         (await http.post("/v1/history/sessions", params=SESSION)).raise_for_status()
         assert await client.send("before") == 204
-        yield client, services.history.repository
+        yield client, repository
 
 
 def ids_and_messages(repository: Repository, kind: str) -> list[tuple[int, int]]:
@@ -161,3 +169,73 @@ async def test_one_that_is_repeated_among_those_that_waited_is_done_once_and_so_
         found = ids_and_messages(repository, kind)
         assert all(ids == messages for ids, messages in found)
         assert (2, 2) in found
+
+
+# The deletion of all sessions
+
+
+async def create(http: httpx.AsyncClient, *sessions: str) -> None:
+    for session in sessions:
+        (await http.post("/v1/history/sessions", params={"session_id": session})).raise_for_status()
+
+
+async def delete_all(http: httpx.AsyncClient, key: str = "k", **headers: str) -> int:
+    return (await http.delete("/v1/history/sessions", headers={"Idempotency-Key": key, **headers})).status_code
+
+
+async def sessions_of(http: httpx.AsyncClient) -> set[str]:
+    return {each["id"] for each in (await http.get("/v1/history/sessions")).json()}
+
+
+@in_event_loop
+async def test_a_repeated_deletion_of_all_sessions_leaves_those_that_were_created_since() -> None:
+    store = Memory()
+    async with instance(store) as (one, repository, _), instance(store) as (other, *_):
+        await create(one, "old", "older")
+        assert await delete_all(one) == 204
+        await create(one, "new", "old")
+        for http in (other, one, other):
+            for headers in (AGAIN, {"Idempotency-Age": "100"}, {}):
+                assert await delete_all(http, **headers) == 204
+                assert await sessions_of(other) == {"new", "old"}
+        assert await delete_all(other, "another key") == 204
+        assert await sessions_of(one) == set()
+        await create(one, "newest")
+        for key in ("k", "another key"):
+            assert await delete_all(one, key, **AGAIN) == 204
+        assert await sessions_of(one) == {"newest"}
+        (await one.delete("/v1/history/sessions")).raise_for_status()  # without a key, each is a deletion of what is there
+        assert await sessions_of(one) == set()
+        assert list(repository.branches) == []
+        assert repository.fsck().ok
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@in_event_loop
+async def test_a_deletion_of_all_sessions_that_failed_midway_is_finished_by_the_repeated_one_and_takes_no_more(*, beside: bool) -> None:
+    for fails_at in range(1, 12):
+        store = Failing(Memory())
+        async with instance(store) as (one, repository, _), instance(store) as (other, *_):
+            await create(one, "a", "b", "c")
+            store.fails_at = fails_at
+            first = await delete_all(one)
+            failed, store.fails_at = store.fails_at <= 0, 0
+            if not failed:
+                assert (first, fails_at > 4) == (204, True)
+                return
+            assert first == 503
+            left = await sessions_of(one)
+            created = {"new", "a", "b", "c"} - left
+            await create(other, *created)
+            if beside:  # another one meanwhile deletes all that is there
+                assert await delete_all(other, "beside") == 204
+                await create(other, *created)
+            assert await delete_all(other, **AGAIN) == 204
+            # If not even the plan was there, nothing had been done: the repeated one is the first.
+            kept = set() if fails_at == 1 else created
+            assert await sessions_of(one) == kept, fails_at
+            await create(one, "newest")
+            assert await delete_all(one, **AGAIN) == 204
+            assert await sessions_of(one) == kept | {"newest"}
+            assert all(name.count("/") == 2 for name in repository.branches)
+    raise AssertionError("it always failed")

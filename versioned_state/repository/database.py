@@ -189,6 +189,17 @@ class Database:
         """The log entry at an address. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
         return read_entry(address, self.objects.read(address))
 
+    def planned(self, branch: str, find: Callable[[], list[str]]) -> list[str]:
+        """What a call of many steps works on: what ``find`` gives; in a database that knows repeated calls, what it gave the first time.
+
+        Args:
+            branch: of the user whose call it is, for the plan. No session has it.
+        """
+        return find()
+
+    def end_plan(self, branch: str) -> None:
+        """Note that the call of a plan was done."""
+
     def log_entry(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> bytes:
         """The raw bytes of the log entry for pointing a ref to a commit (None: to nothing) now."""
         return write_entry(ref, _address_of(commit), time=self.now(), author=author or self.author, action=action)

@@ -4,6 +4,9 @@ Each write has an id, which the client keeps when it repeats the write. The comm
 earlier commits are searched for the same id, back to the time at which the client may have sent the write first. This is repeated if
 another instance was faster and the commit is made again on its head. So the second of two attempts finds the first.
 
+A write of many steps, such as the deletion of all sessions, first commits a plan: the branches to delete. Later attempts do what is left
+of it, and nothing to a session that was created since.
+
 The deletion of a branch makes no commit. The entry of the reflog has the id, and is searched each time before the branch is moved. So a
 repeated deletion does not delete a branch that was created after the first deletion.
 
@@ -13,7 +16,7 @@ A commit has the fingerprint of its request too, so that another request with th
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -22,7 +25,7 @@ from threading import Lock
 from time import time_ns
 from typing import Any, Final
 
-from versioned_state.errors import IdempotencyConflictError, MissingObjectError, UnknownRevisionError
+from versioned_state.errors import BranchMovedError, IdempotencyConflictError, MissingObjectError, UnknownRevisionError
 from versioned_state.objects.address import Address
 from versioned_state.objects.store import Staging
 from versioned_state.repository.database import Database
@@ -30,8 +33,15 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.mapping import DELETE
 from versioned_state.repository.refs.ref import Ref
+from versioned_state.repository.repository import Repository
+from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.turn import ApartError, callers
+from versioned_state.state.branch.commit_options import OnMoved
+from versioned_state.state.versioned import Versioned
 from versioned_state.values.trees.tree import Tree
+
+_PLAN: Final = "plan"
+"""The key of a state that is the plan of a request."""
 
 META: Final = "request"
 """The name under which a commit's meta has the id of its request."""
@@ -167,6 +177,58 @@ class OnceDatabase(Database):
                 raise UnknownRevisionError(ref.name, reason="the request has deleted it already, and it was created again")
             action = _deletion(request)
         return super().log_entry(ref, commit, action=action, author=author)
+
+    def planned(self, branch: str, find: Callable[[], list[str]]) -> list[str]:
+        """As ``Database.planned``. The first attempt of a request commits what it found before it does anything.
+
+        Raises ``IdempotencyConflictError`` if the first one was another request with the same key.
+        """
+        request = REQUEST.get()
+        if request is None:
+            return find()
+        while True:
+            state = Versioned(Repository.over(self), branch=branch)
+            try:
+                earlier = self._find_plan(request, state._handle.ref)
+                if earlier is not None:
+                    request.check_same(earlier)
+                    return list(state.repository.snapshot(earlier)[_PLAN])
+                state[_PLAN] = names = find()
+                with suppress(BranchMovedError, RepeatedError):  # another attempt, or another request of the user, was first
+                    state.commit(f"plan of {len(names)} steps", on_moved=OnMoved.REFUSE, allow_empty=True)
+                    return names
+            finally:
+                close_handle(state)
+
+    def end_plan(self, branch: str) -> None:
+        """As ``Database.end_plan``. The branch goes, and its reflog keeps the plan, for attempts that come later."""
+        request = REQUEST.get()
+
+        def check(_: Ref, head: Commit) -> None:
+            if request is None or request.id not in _marks_of(head):
+                raise UnknownRevisionError(branch, reason="it has the plan of another request by now")
+
+        with suppress(UnknownRevisionError):
+            Repository.over(self).branches.remove(branch, check)
+
+    def _find_plan(self, request: Request, ref: Ref) -> Commit | None:
+        """The plan of an earlier attempt, on a branch or on an earlier one of that name. Cost: the plans since the first attempt."""
+        heads = [] if ref.head is None else [ref.head]
+        log = ref.log
+        with suppress(MissingObjectError):  # collected, so it is older than any attempt
+            while log is not None:
+                entry = self.read_log(log)
+                if entry.time < request.since:
+                    break
+                if entry.new is None and entry.old is not None:
+                    heads.append(entry.old)
+                log = entry.previous
+        for head in heads:
+            with suppress(MissingObjectError):  # erased meanwhile
+                found = self._find(request, self.commits.read(head))
+                if found is not None:
+                    return found
+        return None
 
     def is_done(self, request: Request, branch: str) -> bool:
         """Whether an earlier attempt of a write to a branch was done. Cost: the moves and commits since the first attempt.

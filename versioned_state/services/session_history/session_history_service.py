@@ -256,9 +256,11 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
 
     async def _delete_all(self, user_id: str) -> None:
         prefix = self._prefix(user_id)
-        names = await self._run(prefix, lambda: self._sessions.names(prefix))
+        database, branch = self.repository.database, prefix.removesuffix("/")
+        names = await self._run(prefix, lambda: database.planned(branch, lambda: self._sessions.names(prefix)))
         for at in range(0, len(names), _DELETED_AT_ONCE):
             await gather(*(self._run(name, partial(self._delete, name)) for name in names[at : at + _DELETED_AT_ONCE]))
+        await self._run(prefix, lambda: database.end_plan(branch))
 
     def _delete(self, branch: str) -> None:
         self._sessions.delete(branch)
