@@ -16,6 +16,7 @@ from versioned_state import Cache, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StateError, StorageError, StorageFullError
 from versioned_state.objects.keys import GC, GC_MARKS, KEEPER_PAGES, KEEPERS
 from versioned_state.storage.wrapper import Wrapper
+from versioned_state.storage.wrappers.faulty import InjectedCrash
 
 NOW = timedelta(0)
 
@@ -190,3 +191,40 @@ def test_a_slice_that_was_delayed_does_not_mix_its_marks_with_those_of_another_o
     with pytest.raises(StateError, match="took this one's place"):
         Repository(late, clock=Clock(1_760_000_000_000_000)).gc(time_limit=1e-9)
     assert dict(store.items(GC_MARKS)) == marks[0]
+
+
+class _FailsAtDeletion(Wrapper):
+    """Fails before the first batch that deletes an object: a gc that was killed after it had removed the records of deleted refs."""
+
+    def apply(self, expected: Any, puts: Any, deletes: Any = (), *, objects: Any = None) -> bool:
+        if any(key.startswith("o/") for key in deletes):
+            raise InjectedCrash
+        return super().apply(expected, puts, deletes, objects=objects)
+
+
+@pytest.mark.parametrize("how", ["gc", "a slice of gc", "purge"])
+def test_a_branch_of_the_group_that_went_without_a_new_table(how, monkeypatch):
+    """The old table says that the commit of a fork belongs to the branch that is gone, and the one below to the group that is erased."""
+    monkeypatch.setattr("versioned_state.repository.history.reach.BATCH", 2)
+    store = Memory()
+    repository = Repository(store, clock=Clock())
+    with Versioned(repository, branch="u/s") as state:
+        state["x"] = list(range(500))
+        state.commit()
+        with state.fork("u/r") as other:
+            other["y"] = 1
+            head = other.commit()
+    repository.branches.delete("u/r", force=True)
+    repository.gc()
+    repository.branches.create("w", head)
+    dies = Repository(_FailsAtDeletion(store), clock=Clock(1_800_000_000_000_000))
+    with suppress(InjectedCrash):
+        if how == "purge":
+            dies.purge(branches="u/r", thorough=True)
+        else:
+            dies.gc(expire=NOW, time_limit=1e-9 if how == "a slice of gc" else None)
+    assert "u/r" not in repository.branches.deleted()
+    report = Repository(store, clock=Clock(1_900_000_000_000_000)).purge(branches="u/*")
+    assert_whole(store)
+    assert "u/s" in report.branches
+    assert list(Repository(store).branches) == ["w"]

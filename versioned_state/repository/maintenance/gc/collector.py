@@ -416,7 +416,9 @@ class _Sweep(Collector):
 
     def _remove(self, refs: list[Ref]) -> bool:
         expected = {ref_key(ref.kind, ref.name): ref.stored for ref in refs}
-        keys = [key for ref in refs for key in keys_of(ref)]
+        # Without the record nobody can tell that the ref was there at the last marking. An object to which only this ref led then would end
+        # the walk of a reclaiming, above objects that belong to a group and are to be deleted.
+        keys = [KEEPERS, *(key for ref in refs for key in keys_of(ref))]
         return self._store.apply({GC: self.record.stored, **expected}, {}, keys)
 
     def _beat(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import RefKind, lock_key, note_key, ref_key
+from versioned_state.objects.keys import KEEPERS, RefKind, lock_key, note_key, ref_key
 from versioned_state.objects.record import replace_record
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
@@ -244,7 +244,8 @@ class RewritePass:
         for start in range(0, len(self.erased), _REFS_A_BATCH):
             gone = self.erased[start : start + _REFS_A_BATCH]
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref in gone}
-            keys = [key for ref in gone for key in (*keys_of(ref), lock_key(ref.name))]
+            # The table of keepers relies on these refs. The gc that follows makes a new one.
+            keys = [KEEPERS, *(key for ref in gone for key in (*keys_of(ref), lock_key(ref.name)))]
             self._database.fence.apply(expected, {}, keys, staging=self._staging, keep=(), since=self._sweeps, secure=_swept)
         self._carry_records()
         return True
