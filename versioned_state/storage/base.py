@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
 from heapq import nlargest, nsmallest
 from itertools import islice
 from types import MappingProxyType, TracebackType
@@ -32,6 +33,11 @@ class Batch(NamedTuple):
     puts: Mapping[str, bytes]
     deletes: Collection[str] = ()
     objects: Mapping[str, bytes] = _NONE
+
+
+def derived_id(source: str) -> bytes:
+    """The id of the data that was derived from a source. It is a hash: it does not show the name, and has one length."""
+    return blake2b(source.encode("utf-8", "surrogatepass"), digest_size=20).digest()
 
 
 class KVStore(ABC):
@@ -126,10 +132,11 @@ class KVStore(ABC):
         found = self.get_many(keys) if keys else {}
         return {key: found.get(key) for key in keys}
 
-    def drop_derived(self) -> None:  # noqa: B027 - most stores have nothing beside their content
+    def drop_derived(self, sources: Collection[str] | None = None) -> None:  # noqa: B027 - most stores have nothing beside their content
         """Erase the data that other modules derived from the content and keep with it, such as search indexes. They rebuild it when needed.
 
-        A purge calls this, so that no index keeps erased data.
+        ``sources``: only what was derived from these, such as branches: see ``derived_id``. A purge calls this, so that no index keeps
+        erased data.
         """
 
     def set(self, key: str, value: bytes) -> None:

@@ -38,8 +38,8 @@ class Wrapper(KVStore):
     def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
         return self.store.page(prefix, after=after, limit=limit, reverse=reverse)
 
-    def drop_derived(self) -> None:
-        self.store.drop_derived()
+    def drop_derived(self, sources: Collection[str] | None = None) -> None:
+        self.store.drop_derived(sources)
 
     def apply(
         self,

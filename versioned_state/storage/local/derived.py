@@ -13,6 +13,8 @@ from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from versioned_state.storage.base import derived_id
+
 _PATIENCE_S: Final = 5.0
 """For another process that writes. Its first search makes an index of all that there is, which may take longer."""
 
@@ -24,6 +26,11 @@ FOLDER: Final = "derived"
 
 class ReplacedError(Exception):
     """The file was erased after it was opened. A new file may have its name."""
+
+
+def file_of(folder: Path, source: str) -> Path:
+    """The file with the data that was derived from a source."""
+    return folder / f"{derived_id(source).hex()}.sqlite3"
 
 
 @contextmanager

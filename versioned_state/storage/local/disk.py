@@ -150,8 +150,9 @@ class Disk(Backend):
         """The folder for files with data derived from the content; see ``derived``. None if the store is open for reading only."""
         return None if self._read_only else self.path / derived.FOLDER
 
-    def drop_derived(self) -> None:
-        for file in (self.path / derived.FOLDER).glob("*.sqlite3"):
+    def drop_derived(self, sources: Collection[str] | None = None) -> None:
+        folder = self.path / derived.FOLDER
+        for file in folder.glob("*.sqlite3") if sources is None else (derived.file_of(folder, source) for source in sources):
             derived.erase_derived(file)
 
     def size(self) -> int:

@@ -15,7 +15,7 @@ from weakref import finalize
 
 from versioned_state.errors import CorruptStoreError, InvalidArgumentError, LimitExceededError, MissingDependencyError
 from versioned_state.storage.backend import Backend
-from versioned_state.storage.base import OBJECT_PREFIX
+from versioned_state.storage.base import OBJECT_PREFIX, derived_id
 from versioned_state.storage.byte_keys import address_range, page_range, raw_key, text_range
 from versioned_state.storage.postgres.byte_array import ByteArray
 from versioned_state.storage.postgres.schema import MAX_VALUE, checked_name, gate_number, lock_number, prepare, statement
@@ -167,12 +167,17 @@ class Postgres(Backend):
         self._connections.check_open()
         return self._connections
 
-    def drop_derived(self) -> None:
+    def drop_derived(self, sources: Collection[str] | None = None) -> None:
+        # Each of these tables has the id of the source in its column ``branch``.
+        which, ids = ("", ()) if sources is None else (" WHERE branch = ANY (%s::bytea[])", ([derived_id(source) for source in sources],))
+
         def erase(link: Link) -> None:
             tables = [row[0] for row in link.execute(_DERIVED, (self.schema,))]
+            if not tables:
+                return
             link.execute("BEGIN")
             for table in sorted(tables):
-                link.execute(statement(f'DELETE FROM {{schema}}."{table}"', self.schema))  # noqa: S608 - a name of ours
+                link.execute(statement(f'DELETE FROM {{schema}}."{table}"{which}', self.schema), ids)  # noqa: S608 - a name of ours
             link.execute("COMMIT")
 
         self.connections.write(erase, repeatable=True)

@@ -232,9 +232,9 @@ class Tiered(KVStore):
         for tier in self.tiers:
             tier.delete_later(keys)
 
-    def drop_derived(self) -> None:
+    def drop_derived(self, sources: Collection[str] | None = None) -> None:
         for store in self.stores:
-            store.drop_derived()
+            store.drop_derived(sources)
 
     def sizes(self, keys: Iterable[str]) -> dict[str, int] | None:
         return self._open().sizes(keys)

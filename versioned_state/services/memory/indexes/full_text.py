@@ -13,7 +13,6 @@ import sqlite3
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import closing
-from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
@@ -24,7 +23,7 @@ from versioned_state.services.memory.indexes.terms import ODD, commit_of, head_o
 from versioned_state.services.memory.memories import Memories, Place
 from versioned_state.services.memory.text import text_of
 from versioned_state.storage import Disk
-from versioned_state.storage.local.derived import ReplacedError, begin_writing, erase_derived, open_derived
+from versioned_state.storage.local.derived import ReplacedError, begin_writing, erase_derived, file_of, open_derived
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
@@ -117,8 +116,7 @@ class FullText(WordIndex):
         erase_derived(self._file(branch))
 
     def _file(self, branch: str) -> Path:
-        # A hash: the name of a file says nothing about the user, and none is too long.
-        return self._folder / f"{blake2b(branch.encode('utf-8', 'surrogatepass'), digest_size=20).hexdigest()}.sqlite3"
+        return file_of(self._folder, branch)
 
     def _at(self, memories: Memories, ask: Callable[[sqlite3.Connection], T]) -> T | None:
         """Query the file of a branch at the commit of the memories. None if it cannot be made, for example on a full or read-only disk."""

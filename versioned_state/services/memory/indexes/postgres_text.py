@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -27,6 +26,7 @@ from versioned_state.services.memory.indexes.index import Counts, WordIndex
 from versioned_state.services.memory.indexes.terms import ODD, commit_of, head_of, terms_of, terms_within, word_term
 from versioned_state.services.memory.memories import Memories, Place
 from versioned_state.services.memory.text import text_of
+from versioned_state.storage.base import derived_id
 from versioned_state.storage.postgres.schema import lock_number, statement
 
 if TYPE_CHECKING:
@@ -240,7 +240,7 @@ class _User:
 
     def __init__(self, branch: str) -> None:
         # A hash: it has one length, so no lexeme of one user begins as one of another.
-        self.key = blake2b(branch.encode("utf-8", "surrogatepass"), digest_size=20).digest()
+        self.key = derived_id(branch)
         self._mark = self.key[:8].hex()
 
     def lexeme(self, term: str) -> str:
