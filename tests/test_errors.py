@@ -50,6 +50,7 @@ ARGUMENTS: dict[str, Callable[[Any], StateError]] = {
     "SessionNotFoundError": lambda cls: cls("trip"),
     "RefExistsError": lambda cls: cls("branch", "main"),
     "MissingDependencyError": lambda cls: cls("Redis", extra="redis"),
+    "UnfinishedPurgeError": lambda cls: cls("another gc is at work", report=("alice/1",), remains="its objects may be there"),
     "CommitInDoubtError": lambda cls: cls("ab" * 24),
     "StorageFullError": lambda cls: cls("full", limit=1000),
     "SessionFileError": lambda cls: cls("the disk is full", errno=28, remains="the file is as it was"),

@@ -187,6 +187,7 @@ def test_public_errors():
         "StoreNotFoundError",
         "TransactionError",
         "UncommittedChangesError",
+        "UnfinishedPurgeError",
         "UnknownEffectError",
         "UnknownNoteError",
         "UnknownOutcomeError",

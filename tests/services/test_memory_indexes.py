@@ -305,7 +305,7 @@ def traces(content: bytes) -> bool:
     return SECRET.casefold().encode() in content.lower() or word_term(SECRET.casefold())[5:].encode() in content
 
 
-@pytest.mark.parametrize("call", ["session", "user", "all", "purge", "delete_user"])
+@pytest.mark.parametrize("call", ["session", "user", "all", "purge", "purge of the branch", "delete_user"])
 def test_nothing_that_is_deleted_stays_in_the_index_of_a_disk(disk: Disk, call: str) -> None:
     async def run() -> None:
         async with MemoryService.over(disk) as service:
@@ -324,6 +324,11 @@ def test_nothing_that_is_deleted_stays_in_the_index_of_a_disk(disk: Disk, call: 
                 await service.clear_all_memory()
             elif call == "purge":
                 service.repository.purge("@messages.@secret")
+            elif call == "purge of the branch":
+                service.repository.gc()  # so that it is erased at its own cost
+                files = len(list(derived(disk).iterdir()))
+                service.repository.purge(branches=service.branch("u"))
+                assert len(list(derived(disk).iterdir())) == files - 1, "the index of another user stays"
             else:
                 report = await service.delete_user("u")
                 assert report.branches == (service.branch("u"),)
@@ -376,6 +381,12 @@ def test_nothing_that_is_deleted_stays_in_the_tables_of_postgres(postgres_server
                 assert rows() == 1
                 assert await search(service, "apple") == ["green apple", "blue apple"]
                 await service.delete_memory("u")
+                assert rows() == 1
+                with Versioned(service.repository, branch="another") as another:
+                    another["x"] = 1
+                    another.commit()
+                service.repository.gc()  # so that branches are erased at their own cost
+                service.repository.purge(branches="another")
                 assert rows() == 1
                 service.repository.purge(branches=service.branch("v"))
                 assert rows() == 0

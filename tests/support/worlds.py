@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
+from fnmatch import fnmatchcase
+from typing import Any, Final
 
 from tests.support.exact import exact
 from tests.support.garbage import assert_whole
 from tests.support.histories import Clock
 from tests.support.strategies import make_large
 from versioned_state import Cache, Commit, KVStore, Memory, Repository, Versioned
-from versioned_state.errors import StateError
+from versioned_state.errors import MissingObjectError, StateError
+from versioned_state.objects.address import Address
+from versioned_state.objects.keys import RefKind, object_key
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import ROOT_ADDRESS
+from versioned_state.repository.history.reach import Reference, Role, followed, segments_of
+from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
+from versioned_state.repository.refs.ref import Ref, iter_refs
 
 
 def is_fast(report: PurgeReport) -> bool:
@@ -22,6 +30,43 @@ def is_fast(report: PurgeReport) -> bool:
     return report.collected is not None and report.collected.kept_bytes is None
 
 
+def led_to(store: KVStore, refs: Iterable[Ref], *, whole: bool = True) -> dict[Address, Role]:
+    """The objects that some refs lead to, each read by itself; with ``whole``, those that have expired or been pruned too."""
+    repository = Repository(store)
+    shallow = Shallow({}) if whole else repository.database.commits.refresh_shallow()
+    expired = 0 if whole else repository.database.fence.record.expired
+    found: dict[Address, Role] = {}
+    pending = [Reference(head, Role.COMMIT) for ref in refs if (head := ref.head) is not None]
+    pending += [Reference(log, Role.LOG_ENTRY) for ref in refs if (log := ref.log) is not None]
+    while pending:
+        each = pending.pop()
+        if each.address in found or each.address == ROOT_ADDRESS:
+            continue
+        try:
+            raw = repository.database.objects.read(each.address)
+        except MissingObjectError:
+            assert whole
+            continue
+        found[each.address] = each.role
+        pending += [Reference(segment, Role.SEGMENT) for segment in segments_of(raw)]
+        pending += followed(each, raw, shallow=shallow, expired=expired)
+    return found
+
+
+def check_against_marking(store: KVStore, led: dict[Address, Role], report: PurgeReport) -> None:
+    """Compare a purge of branches at their own cost with a marking of the whole store: what they led to is needed by others, or gone."""
+    needed = led_to(store, [ref for kind in _KINDS for ref in iter_refs(store, kind, deleted=True)], whole=False)
+    left = {address: role for address, role in led.items() if address not in needed and object_key(address) in store}
+    assert Role.COMMIT not in left.values(), "no commit of theirs stays that nobody else leads to"
+    assert report.collected is not None
+    assert not left or report.collected.kept, "only equal content that others had at the last gc"
+    repository = Repository(store)
+    shared = graph.walk(map(repository.commit, report.shared), repository.database.commits.read)
+    commits = {address for address, role in led.items() if role is Role.COMMIT and address in needed}
+    assert commits == {commit.address for commit in shared} & commits
+
+
+_KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 NAMES = ("u/1", "u/2", "u/x/1", "u/x/2", "v/1", "v/2", "w")
 PATTERNS = (*NAMES, "u/*", "u/x/*", "v*", "?/1", "*")
 VALUES = tuple(
@@ -106,10 +151,13 @@ class World:
 
     def purge(self, repository: Repository, pattern: str) -> None:
         before = set(self.store.keys("o/"))
+        erased = [ref for ref in iter_refs(self.store, "branch", deleted=True) if fnmatchcase(ref.name, pattern)]
+        led = led_to(self.store, erased)
         dry = repository.purge(branches=pattern, dry_run=True)
         report = repository.purge(branches=pattern)
         if is_fast(report):
-            assert set(dry.branches) == set(report.branches)
+            assert (dry.branches, dry.shared) == (report.branches, report.shared)
+            check_against_marking(self.store, led, report)
             self.fast += 1
             self.freed += len(before - set(self.store.keys("o/")))
         else:

@@ -54,6 +54,7 @@ Grouped by what the caller does next::
         │   └── UnknownOutcomeError    the connection was lost during a write, which was done or was not
         ├── CommitInDoubtError         the store may have the commit or not; the next call finds out
         ├── UnsafeStoreError           the server or file could lose or change data
+        ├── UnfinishedPurgeError       a purge failed after it had begun to erase: run it again
         ├── StorageFullError           no room; nothing was written
         ├── SessionFileError       also OSError: a file of a JSONSession could not be written or read
         ├── StoreNotFoundError         there is no store at that place
@@ -130,6 +131,7 @@ from .store import (
     StoreBusyError,
     StoreClosedError,
     StoreNotFoundError,
+    UnfinishedPurgeError,
     UnknownOutcomeError,
     UnreachableStoreError,
     UnsafeStoreError,
@@ -186,6 +188,7 @@ __all__ = [
     "StoreNotFoundError",
     "TransactionError",
     "UncommittedChangesError",
+    "UnfinishedPurgeError",
     "UnknownEffectError",
     "UnknownNoteError",
     "UnknownOutcomeError",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from .base import StateError, short
 
 
@@ -49,6 +51,22 @@ class CommitInDoubtError(StorageError):
 
 class UnsafeStoreError(StorageError):
     """The server or file could lose or change data, because of its settings or of foreign content. Nothing was written."""
+
+
+class UnfinishedPurgeError(StorageError):
+    """A purge failed after it had begun to erase. ``remains`` says what may still be in the store; the failure is ``__cause__``.
+
+    Attributes:
+        report: the ``PurgeReport`` of what it has erased, or was erasing when it failed.
+    """
+
+    def __init__(self, reason: str, *, report: Any, remains: str) -> None:
+        super().__init__(
+            f"the purge has not finished: {reason}",
+            remains=remains,
+            hint="run the same purge again: it does the rest, and reports all of it",
+        )
+        self.report = report
 
 
 class StorageFullError(StorageError):

@@ -22,6 +22,7 @@ key                            value
 ``keepers``                    which marking the keepers of objects are from, and which of them were erased since
 ``keepers/<16 digits>/<page>`` the keepers of the objects whose addresses begin alike: see ``maintenance/gc/keeper_table``
 ``lock/<name>``                the lock of a branch: its token, who has it or had it last, and the time to live
+``purge/<32 digits>``          the journal of a purge that has not finished, under a hash of its arguments
 ``effect/<48 digits>``         an effect, under the hash of its key: begun, or done, with its result
 =============================  ==========================================================
 """
@@ -70,12 +71,14 @@ KEEPERS = "keepers"
 
 KEEPER_PAGES = "keepers/"
 
+PURGES = "purge/"
+
 _DIGITS = 16  # of a time in the key of an index
 
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, KEEPERS, MERGE_POLICIES})
-_PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, KEEPER_PAGES, LOCKS, MOVED, NOTES, RECENT, SHALLOW_PAGES, SHARED)
+_PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, KEEPER_PAGES, LOCKS, MOVED, NOTES, PURGES, RECENT, SHALLOW_PAGES, SHARED)
 
 
 def is_record(key: str) -> bool:
@@ -159,6 +162,11 @@ def keeper_page_key(salt: bytes, page: int) -> str:
 def read_keeper_page_key(key: str) -> bytes:
     """The salt in a ``keeper_page_key``. Raises ``ValueError`` for any other key."""
     return bytes.fromhex(key.split("/", 2)[1])
+
+
+def purge_key(digest: bytes) -> str:
+    """The key of the journal of a purge, given a hash of its arguments."""
+    return PURGES + digest.hex()
 
 
 def shallow_page_key(body: bytes) -> str:

@@ -33,7 +33,6 @@ from versioned_state.errors import (
     EffectInDoubtError,
     InvalidArgumentError,
     LimitExceededError,
-    StateError,
     StoreBusyError,
     UnknownEffectError,
 )
@@ -382,22 +381,6 @@ def erase_effects(store: KVStore, patterns: Collection[str], *, dry_run: bool = 
             stored = store.get(name)  # it has changed since it was listed
             found = None if stored is None else read_entry(name, stored)
     return sorted(erased)
-
-
-def iter_mentions(store: KVStore, words: Collection[str]) -> Iterator[str]:
-    """The effects that have one of the words in their key or in their result, as ``effect KEY``. Nothing is unpickled.
-
-    A record that cannot be read may have one too, and is named by its key in the store.
-    """
-    for name, stored in store.items(EFFECTS):
-        try:
-            entry = read_entry(name, stored)
-            text = f"{entry.key}\0{entry.result(None) if entry.parts else ''}"
-        except StateError:
-            yield f"effect in {name}"
-            continue
-        if entry.key is not None and any(word in text for word in words):
-            yield f"effect {entry.key}"
 
 
 def _busy(key: str) -> StoreBusyError:

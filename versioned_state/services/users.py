@@ -54,7 +54,8 @@ class UserErasure:
     Attributes:
         branches: the erased branches: sessions of all services, deleted ones too.
         commits: how many commits they led to.
-        left: the ids of those that are still in the store: all of them are in ``purge.shared``, unless a writer was at work.
+        left: the ids of those that are still in the store: unless a writer was at work, they are in ``purge.shared`` or come before one of
+            these.
         again: the branches that the user has again, since writers were at work meanwhile. Erase the user again, once they are not.
         purge: the report of the purge: what it collected, ``shared`` commits that branches of others lead to, ``mentions``, and the
             places that it cannot reach, such as backups.
@@ -112,7 +113,8 @@ def delete_user(repository: Repository, user_id: str) -> UserErasure:
 
     Raises:
         UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
-        StoreBusyError, StorageError: the purge did not finish. Run it again.
+        UnfinishedPurgeError: the purge did not finish; its ``report`` has what was erased. Delete the user again.
+        StoreBusyError, StorageError: nothing was erased.
     """
     commits = _commits_of(repository, user_id)
     user = branch_name(user_id)

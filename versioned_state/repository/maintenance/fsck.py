@@ -28,6 +28,7 @@ from versioned_state.objects.keys import (
     MERGE_POLICIES,
     NOTES,
     OBJECTS,
+    PURGES,
     SHALLOW,
     RefKind,
     address_in,
@@ -46,6 +47,7 @@ from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.ledger import check_entry
 from versioned_state.repository.maintenance.fsck_report import Finding, FsckReport, Problem
+from versioned_state.repository.maintenance.purge.journal import check_journal
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.lock_record import parse_lock
@@ -469,6 +471,7 @@ class _Check:
             self._check_each("effect", [key for key in page if key.startswith(EFFECTS)], check_entry)
             self._check_each("lock", [key for key in page if key.startswith(LOCKS)], parse_lock)
             self._check_each("note", [key for key in page if key.startswith(NOTES)], read_note)
+            self._check_each("journal", [key for key in page if key.startswith(PURGES)], check_journal)
             for key in page:
                 if not key.startswith(OBJECTS):
                     if not is_record(key):

@@ -317,7 +317,8 @@ class VersionedStateService(StoreService, StateService):
 
         Raises:
             UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
-            StoreBusyError, StorageError: it did not finish. Run it again.
+            UnfinishedPurgeError: it did not finish; its ``report`` has what was erased. Run it again.
+            StoreBusyError, StorageError: nothing was erased.
         """
         user = as_id("user_id", user_id)
 

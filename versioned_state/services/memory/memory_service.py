@@ -223,7 +223,8 @@ class VersionedMemoryService(StoreService, MemoryService):
         Raises:
             InvalidArgumentError: the id is not a string.
             UnsafeStoreError: gc cannot run over this store, so nothing could be erased.
-            StoreBusyError, StorageError: it did not finish. Run it again.
+            UnfinishedPurgeError: it did not finish; its ``report`` has what was erased. Run it again.
+            StoreBusyError, StorageError: nothing was erased.
         """
         branch = self.branch(user_id)
 

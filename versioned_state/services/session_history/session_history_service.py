@@ -232,7 +232,8 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         Raises:
             InvalidArgumentError: the id is not a string.
             UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
-            StoreBusyError, StorageError: it did not finish. Run it again.
+            UnfinishedPurgeError: it did not finish; its ``report`` has what was erased. Run it again.
+            StoreBusyError, StorageError: nothing was erased.
         """
         prefix = self._prefix(user_id)
         return await self._run(prefix, lambda: self._sessions.erase_user(user_id))

@@ -15,7 +15,7 @@ from versioned_state.cli.render.text import of_size, plural
 from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, json_option, verb
-from versioned_state.errors import UnknownPathError
+from versioned_state.errors import UnfinishedPurgeError, UnknownPathError
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
 
 
@@ -73,8 +73,12 @@ def purge(  # noqa: PLR0913 - an option each
             if not _is_confirmed(output, dry):
                 output.note("nothing was changed")
                 context.exit(1)
-        with progress_bar(output) as told:
-            report = run(dry_run=dry_run, progress=told)
+        try:
+            with progress_bar(output) as told:
+                report = run(dry_run=dry_run, progress=told)
+        except UnfinishedPurgeError as error:
+            output.json(_json(error.report)) if as_json else _print(output, error.report)
+            raise
     for what, patterns, found in (("branch", branches, report.branches), ("effect", effects, report.effects)):
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in found):

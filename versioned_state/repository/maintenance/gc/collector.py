@@ -237,20 +237,11 @@ class Collector:
             marks: whether this collector begins to mark: see ``GcRecord.marking``.
         """
         while True:
-            stored = self._store.get(GC)
-            record = self._read(stored)
-            now = self._database.now()
-            fresh = not self._force and 0 <= now - record.beat < TAKEOVER_US
-            if record.owner is not None and fresh and life_of(record.owner) is not Life.ENDED:
-                raise StoreBusyError(
-                    f"another gc is at work; its last sign of life was {(now - record.beat) // 1_000_000} s ago",
-                    remains="nothing was deleted",
-                    hint="wait for it; if its process has died, vstate gc --force takes its place",
-                )
+            stored, record = self.check_free()
             mine = record.but(
                 generation=record.generation + 1,
                 owner=self._owner.id,
-                beat=now,
+                beat=self._database.now(),
                 expired=max(record.expired, self._cutoff),
                 hold=False,
                 published=(),
@@ -259,6 +250,20 @@ class Collector:
             # If the record was lost, refs have moved without a trace, so the table of keepers is not valid any more.
             if self.put(stored, mine, () if record.marking else (KEEPERS,)):
                 return
+
+    def check_free(self) -> tuple[bytes | None, GcRecord]:
+        """The stored record, and what it says. Raises ``StoreBusyError`` if another collector is at work."""
+        stored = self._store.get(GC)
+        record = self._read(stored)
+        now = self._database.now()
+        fresh = not self._force and 0 <= now - record.beat < TAKEOVER_US
+        if record.owner is not None and fresh and life_of(record.owner) is not Life.ENDED:
+            raise StoreBusyError(
+                f"another gc is at work; its last sign of life was {(now - record.beat) // 1_000_000} s ago",
+                remains="nothing was deleted",
+                hint="wait for it; if its process has died, vstate gc --force takes its place",
+            )
+        return stored, record
 
     def _read(self, stored: bytes | None) -> GcRecord:
         try:

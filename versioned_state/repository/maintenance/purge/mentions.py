@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, Final
 
-from versioned_state.objects.keys import RefKind
+from versioned_state.errors import StateError
+from versioned_state.objects.keys import EFFECTS, RefKind
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.ledger import iter_mentions as iter_effects
+from versioned_state.repository.ledger import read_entry
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.names.branches import Branches
 from versioned_state.repository.names.tags import Tags
@@ -17,6 +19,7 @@ from versioned_state.repository.refs.ref import iter_refs
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
+    from versioned_state.storage import KVStore
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
@@ -32,14 +35,14 @@ def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
     for pattern in read_policies(database.store):
         if _has(pattern, wanted):
             yield f"merge policy {pattern}"
-    yield from iter_effects(database.store, wanted)
+    yield from _in_effects(database.store, wanted)
     for address, key, stored in iter_notes(database.store):
-        if _has(str(read_note(key, stored)), wanted):
+        if _is_in(read_note(key, stored), wanted):
             yield f"note of {address.hex()}"
     heads: set[Commit] = set()
     yield from _in_refs(database, wanted, heads)
     for commit in graph.walk(heads, database.commits.read):
-        if _has("\0".join((commit.message, commit.author or "", commit.tag or "", str(commit.meta))), wanted):
+        if _has("\0".join((commit.message, commit.author or "", commit.tag or "")), wanted) or _is_in(commit.meta, wanted):
             yield commit.id
 
 
@@ -56,6 +59,41 @@ def _in_refs(database: Database, wanted: Sequence[str], heads: set[Commit]) -> I
             annotation = tags.annotation(name) if kind == "tag" else None
             if _has("\0".join((name, *(() if annotation is None else (annotation.message, annotation.author or "")))), wanted):
                 yield f"{kind} {name}"
+
+
+def _in_effects(store: KVStore, words: Sequence[str]) -> Iterator[str]:
+    """The effects that have one of the words in their key or in their result. Nothing is unpickled.
+
+    A record that cannot be read may have one too, and is named by its key in the store.
+    """
+    for name, stored in store.items(EFFECTS):
+        try:
+            entry = read_entry(name, stored)
+            result = entry.result(None) if entry.parts else None
+        except StateError:
+            yield f"effect in {name}"
+            continue
+        if entry.key is not None and (_has(entry.key, words) or _is_in(result, words)):
+            yield f"effect {entry.key}"
+
+
+def _is_in(value: Any, words: Sequence[str]) -> bool:
+    """Whether one of the words is in a value: in a text, a key or a number of it, or in the way that anything else is shown."""
+    pending = [value]
+    while pending:
+        each = pending.pop()
+        if type(each) in (list, tuple, set, frozenset):
+            pending += each
+        elif type(each) is dict:
+            pending += each
+            pending += each.values()
+        elif type(each) is int:
+            # Python refuses to show an int of more than 4,300 digits, and a Decimal of any.
+            if _has(str(Decimal(each)), words):
+                return True
+        elif _has(str(each), words):
+            return True
+    return False
 
 
 def _has(text: str, words: Sequence[str]) -> bool:

@@ -1,34 +1,48 @@
 """``purge``: erase some paths or branches from history, and then from the store. Layer: repository.
 
 It rewrites every commit that holds the data, and every later one (``rewrite``), and moves the refs. Then it collects garbage, and rewrites
-a ``Disk`` so that no free page and no log holds the bytes. Every step leaves a sound store. After an interrupt, run the purge again: it
-does not touch the commits that it has rewritten.
+a ``Disk`` so that no free page and no log holds the bytes. Every step leaves a sound store. A purge that is cut off leaves a journal of
+what it has erased (``journal``): run it again, and it does the rest, and reports all of it. It does not touch the commits that were
+rewritten.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Final
 
-from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError, UnsafeStoreError
+from versioned_state.errors import (
+    InvalidArgumentError,
+    MissingObjectError,
+    StateError,
+    StorageError,
+    StoreBusyError,
+    UnfinishedPurgeError,
+    UnsafeStoreError,
+)
 from versioned_state.repository.ledger import erase_effects
-from versioned_state.repository.maintenance.gc.collector import GcReport, collect
+from versioned_state.repository.maintenance.gc.collector import Collector, GcReport, collect
+from versioned_state.repository.maintenance.purge.journal import Journal
 from versioned_state.repository.maintenance.purge.mentions import iter_mentions
 from versioned_state.repository.maintenance.purge.reclaim import Reclaimed, reclaim
 from versioned_state.repository.maintenance.purge.rewrite import Passes, Progress, RewritePass, SweptError
+from versioned_state.repository.refs.ref import match_refs
 from versioned_state.storage import Disk, KVStore, Memory
 from versioned_state.storage.wrappers.tiered import backends
-from versioned_state.values.changes.removal import target_of, target_of_prefix
+from versioned_state.values.changes.removal import Target, target_of, target_of_prefix
 from versioned_state.values.paths.path import StatePath
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 _ATTEMPTS: Final = 1000
+_LOOKS: Final = 20
+"""Searches for mentions that gc may overtake."""
+
 _NEVER: Final = timedelta(days=365_000)
 
 BEYOND: Final = (
@@ -51,7 +65,8 @@ class PurgeReport:
         refs: the branches and tags whose head or reflog was rewritten, as ``branch main``.
         branches: the branches that were erased, deleted ones too.
         effects: the keys of the effects whose keys and results were erased.
-        shared: the present ids of the commits of these branches that other refs or their reflogs lead to: they stay.
+        shared: the present ids of the commits of these branches that other refs or their reflogs lead to: they stay. If the branches were
+            erased at their own cost, only the latest of these commits; those before them stay too.
         paths: the paths that were found.
         mentions: places that contain a word of the paths: commits, by their present ids, whose message, author, meta or tag has one; refs,
             deleted ones too, by their name; merge policies by their pattern; effects by their key or result. A purge leaves these alone,
@@ -108,22 +123,24 @@ def purge(
             handle on such a branch finds it gone. A damaged branch can be given up this way.
         effects: patterns of the keys of effects whose keys and results to erase. Only a hash of the key stays, so that none is repeated.
         replace: words to replace in messages, the strings of meta, and authors, of reflogs too. A commit forgets a tag named so; it stays.
-        thorough: read, collect and rewrite the whole store, also if only branches are to be erased. Otherwise branches whose commits no
-            other ref led to at the last gc, or leads to now, are erased at their own cost: see ``reclaim.reclaim``. ``unreached`` names
-            the places that may still hold their data.
+        thorough: read, collect and rewrite the whole store, also if only branches are to be erased. Otherwise branches are erased at their
+            own cost, forks too, if a gc has finished before and, for each commit that others led to then, a ref is found that leads to it
+            now: see ``reclaim.reclaim``. ``unreached`` names the places that may still hold their data.
         dry_run: only report.
         progress: called with the current step; see ``rewrite.Progress``.
 
     Raises:
         InvalidPathError, InvalidArgumentError: no path, or a bad one. Nothing was changed.
         UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
-        StoreBusyError: another gc, writers or a reader kept it from finishing. Run it again.
-        StorageError: the store failed. Some refs may have been rewritten; the others are unchanged. Run it again.
+        UnfinishedPurgeError: it failed after it had begun to erase: the store failed, or another gc, writers or a reader kept it from
+            finishing. Its ``report`` has what was erased, and its message says what may be left. The same purge, run again, in any
+            process, does the rest and reports all of it.
+        StoreBusyError: another gc, or writers, kept it from beginning. Nothing was erased.
+        StorageError: the store failed. Nothing was erased.
     """
     prefixes = tuple(prefixes)
     patterns = (branches,) if isinstance(branches, str) else tuple(branches)
     keys = (effects,) if isinstance(effects, str) else tuple(effects)
-    report_progress = progress or (lambda *_: None)
     targets = [*map(target_of, paths), *map(target_of_prefix, prefixes)]
     words = dict(replace or {})
     if not targets and not patterns and not keys and not words:
@@ -132,71 +149,211 @@ def purge(
         raise InvalidArgumentError("an empty text is in everything", remains="nothing was changed")
     if not database.fence.enabled and not dry_run:
         raise UnsafeStoreError("gc cannot run over this store, so nothing could be erased", remains="nothing was changed")
-    erased = erase_effects(database.store, keys, dry_run=dry_run)
-    if patterns and not (targets or words or thorough):
-        reclaimed = reclaim(database, patterns, dry_run=dry_run)
-        if reclaimed is not None:
-            return _report_of(reclaimed, erased, database.store)
-    passes = Passes()
-    for _ in range(_ATTEMPTS):
-        with suppress(SweptError):
-            rewriting = RewritePass(database, targets, patterns, words, report_progress, clean=passes.clean, dry_run=dry_run)
-            try:
-                rewriting.rewrite()
-            except MissingObjectError:
-                # Gc may have deleted the commits of a log entry that expired after it was read.
-                rewriting.check_swept()
-                raise
-            passes.add(rewriting)
-            if dry_run or not rewriting.publish():
-                break
-    else:
+    run = _Purge(database, targets, patterns, keys, words, progress or (lambda *_: None), dry_run=dry_run)
+    if dry_run:
+        return run.look(thorough=thorough)
+    try:
+        return run.erase(thorough=thorough)
+    except Exception as error:
+        run.journal.find_out()
+        if not run.journal.is_begun:
+            raise
+        reason = error.what if isinstance(error, StateError) else repr(error)
+        raise UnfinishedPurgeError(reason, report=run.report(), remains=run.left) from error
+
+
+class _Purge:
+    """A purge at work.
+
+    Attributes:
+        journal: what it has erased.
+        left: what may still be in the store, for an error.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        targets: Sequence[Target],
+        patterns: Sequence[str],
+        keys: Sequence[str],
+        words: Mapping[str, str],
+        progress: Progress,
+        *,
+        dry_run: bool,
+    ) -> None:
+        self._database = database
+        self._targets = targets
+        self._patterns = patterns
+        self._keys = keys
+        self._words = words
+        self._progress = progress
+        self._dry = dry_run
+        self._collected: GcReport | None = None
+        self._mentions: tuple[str, ...] = ()
+        self._places: list[str] = []
+        self.left = "an earlier attempt was cut off, and this one has not begun: the data may still be in the store"
+        request = (sorted(target.name for target in targets), sorted(patterns), sorted(keys), sorted(words.items()))
+        self.journal = Journal(database.store, request, database.now())
+
+    def look(self, *, thorough: bool) -> PurgeReport:
+        """The report of a dry run."""
+        found = self.journal.findings
+        found.effects.update(dict.fromkeys(erase_effects(self._database.store, self._keys, dry_run=True)))
+        if self._is_cheap(thorough=thorough):
+            reclaimed = reclaim(self._database, self._patterns, None)
+            if reclaimed is not None:
+                found.branches.update(dict.fromkeys(reclaimed.branches))
+                found.shared.update(dict.fromkeys(reclaimed.shared))
+                return self._report_of(reclaimed)
+        self._rewrite()
+        self._mentions = self._find_mentions()
+        return self.report()
+
+    def erase(self, *, thorough: bool) -> PurgeReport:
+        """Erase everything; the report."""
+        cheap = self._reclaim() if self._is_cheap(thorough=thorough) else None
+        if cheap is not None:
+            report = self._report_of(cheap)
+        else:
+            # Each step is safe beside gc, but the last one cannot begin while a gc is at work.
+            Collector(self._database).check_free()
+            self._erase_effects()
+            self._rewrite()
+            self._collect()
+            self.left = "all of it is erased; only the search for mentions is missing"
+            self._mentions = self._find_mentions()
+            report = self.report()
+        with suppress(StorageError):  # all is done; at worst a later purge says that this one has not finished
+            self.journal.remove()
+        return report
+
+    # Branches at their own cost
+
+    def _is_cheap(self, *, thorough: bool) -> bool:
+        """Whether branches alone are to be erased, and no earlier attempt has left objects that only a gc finds."""
+        return bool(self._patterns) and not (self._targets or self._words or thorough or self.journal.findings.owed)
+
+    def _reclaim(self) -> Reclaimed | None:
+        """Erase the branches at their own cost. None if this cannot be done."""
+        store = self._database.store
+        self.left = "the branches are gone, and some of their objects may still be in the store"
+        start = time.monotonic()
+        reclaimed = reclaim(self._database, self._patterns, self.journal)
+        if reclaimed is None:
+            was_done = self.journal.is_begun and not self.journal.findings.owed
+            if not was_done or next(match_refs(store, self._patterns, deleted=True), None) is not None:
+                return None
+            # An earlier attempt has erased the branches and their objects.
+            reclaimed = Reclaimed((), (), GcReport(0, 0, None, 0, None, time.monotonic() - start))
+        self._erase_effects()
+        self._database.forget()
+        self.left = "the branches and their objects are deleted, but search indexes and the log of the store may still hold their data"
+        store.drop_derived(list(self.journal.findings.branches))
+        for backend in backends(store):
+            if isinstance(backend, Disk):
+                backend.truncate_log()
+        return reclaimed
+
+    def _report_of(self, reclaimed: Reclaimed) -> PurgeReport:
+        found, collected = self.journal.findings, reclaimed.collected
+        freed, kept = sum(found.freed.values()) or collected.freed, sum(found.kept.values()) or collected.kept
+        left = (f"objects of equal content that others had at the last gc as well ({kept} of these branches)",) if kept else ()
+        self._places += [*left, *RECLAIMING]
+        if not self._dry:
+            self._collected = replace(collected, refs=len(found.branches), freed=freed, kept=kept)
+        return self.report()
+
+    # All of history
+
+    def _erase_effects(self) -> None:
+        if not self._keys:
+            return
+        self.left = "some of the effects, and all else that was to be erased, may still be in the store"
+        store = self._database.store
+        found = erase_effects(store, self._keys, dry_run=True)
+        if found:
+            self.journal.findings.effects.update(dict.fromkeys(found))
+            self.journal.save()
+            self.journal.findings.effects.update(dict.fromkeys(erase_effects(store, self._keys)))
+
+    def _rewrite(self) -> None:
+        """Rewrite history without the data, or find what would be rewritten."""
+        database, passes, found = self._database, Passes(), self.journal.findings
+        for _ in range(_ATTEMPTS):
+            with suppress(SweptError):
+                rewriting = RewritePass(
+                    database, self._targets, self._patterns, self._words, self._progress, clean=passes.clean, dry_run=self._dry
+                )
+                try:
+                    rewriting.rewrite()
+                except MissingObjectError:
+                    # Gc may have deleted the commits of a log entry that expired after it was read.
+                    rewriting.check_swept()
+                    raise
+                passes.add(rewriting)
+                found = self.journal.findings = self.journal.findings.joined(passes.findings())
+                if self._dry:
+                    return
+                if rewriting.moves or rewriting.erased:
+                    found.owed = True
+                    self.journal.save()
+                    self.left = "some branches, tags or reflogs may still lead to the data"
+                if not rewriting.publish():
+                    return
         raise StoreBusyError("writers and gc keep changing the store", remains="part of it may not be rewritten yet", hint="run it again")
-    collected = None if dry_run else _erase(database, report_progress)
-    return PurgeReport(
-        commits=dict.fromkeys(passes.commits, "") if dry_run else passes.commits,
-        holding=tuple(passes.holding),
-        refs=tuple(passes.refs),
-        branches=tuple(passes.branches),
-        effects=tuple(erased),
-        shared=tuple(passes.shared),
-        paths=tuple(sorted(passes.paths)),
-        mentions=tuple(iter_mentions(database, [*(target.word for target in targets), *passes.branches, *words])),
-        unreached=(*_kept_by(database.store), *BEYOND),
-        collected=collected,
-        dry_run=dry_run,
-    )
 
+    def _collect(self) -> None:
+        """Delete all unreachable objects, and rewrite the files that may still hold their bytes."""
+        database = self._database
+        self.left = "no ref leads to the data any more, and its objects are still in the store, all or some of them"
+        self._collected = collect(database, expire=_NEVER, progress=lambda count, total: self._progress("collecting", count, total))
+        self.left = "its objects are deleted, and search indexes, or free pages and the log of the store, may still hold the data"
+        database.forget()
+        database.store.drop_derived()
+        files = [store for store in backends(database.store) if isinstance(store, Disk)]
+        if files:
+            self._progress("compacting", 0, None)
+            # Free pages and the log still hold data that gc deleted, now or earlier.
+            self._collected = replace(self._collected, compacted=sum(store.compact(secure=True) for store in files))
 
-def _report_of(reclaimed: Reclaimed, effects: Sequence[str], store: KVStore) -> PurgeReport:
-    report = reclaimed.collected
-    left = (f"objects of equal content that others had at the last gc as well ({report.kept} of these branches)",) if report.kept else ()
-    return PurgeReport(
-        commits={},
-        holding=(),
-        refs=(),
-        branches=reclaimed.branches,
-        effects=tuple(effects),
-        shared=(),
-        paths=(),
-        mentions=(),
-        unreached=(*left, *RECLAIMING, *_kept_by(store), *BEYOND),
-        collected=None if report.dry_run else report,
-        dry_run=report.dry_run,
-    )
+    def _find_mentions(self) -> tuple[str, ...]:
+        """The places that contain a word. A gc of others may delete some of them meanwhile: then all are searched again."""
+        words = [*(target.word for target in self._targets), *self.journal.findings.branches, *self._words]
+        for _ in range(_LOOKS):
+            sweeps = self._database.fence.refresh().sweeps
+            try:
+                return tuple(iter_mentions(self._database, words))
+            except MissingObjectError:
+                if self._database.fence.refresh().sweeps == sweeps:
+                    raise
+        raise StoreBusyError("gc keeps deleting what is searched for mentions", hint="run the purge again")
 
+    # The report
 
-def _erase(database: Database, progress: Progress) -> GcReport:
-    """Delete all unreachable objects, and rewrite the files that may still hold their bytes."""
-    collected = collect(database, expire=_NEVER, progress=lambda count, total: progress("collecting", count, total))
-    database.forget()
-    database.store.drop_derived()
-    files = [store for store in backends(database.store) if isinstance(store, Disk)]
-    if files:
-        progress("compacting", 0, None)
-        # Free pages and the log still hold data that gc deleted, now or earlier.
-        return dataclasses.replace(collected, compacted=sum(store.compact(secure=True) for store in files))
-    return collected
+    def report(self) -> PurgeReport:
+        """The findings of this attempt and of earlier ones."""
+        found, collected = self.journal.findings, self._collected
+        if collected is not None and collected.kept_bytes is not None:
+            collected = replace(collected, freed=collected.freed + sum(found.freed.values()))
+        places = [*self._places, *_kept_by(self._database.store), *BEYOND]
+        places += ["what an earlier attempt of this purge found: its journal is damaged"] if self.journal.is_damaged else []
+        places += [
+            f"the data of a purge that began at {each:%Y-%m-%d %H:%M} UTC and has not finished: run it again"
+            for each in self.journal.others
+        ]
+        return PurgeReport(
+            commits=dict.fromkeys(found.commits, "") if self._dry else dict(found.commits),
+            holding=tuple(found.holding),
+            refs=tuple(found.refs),
+            branches=tuple(found.branches),
+            effects=tuple(sorted(found.effects)),
+            shared=tuple(dict.fromkeys(found.commits.get(id, id) for id in found.shared)),
+            paths=tuple(sorted(found.paths)),
+            mentions=self._mentions,
+            unreached=tuple(places),
+            collected=collected,
+            dry_run=self._dry,
+        )
 
 
 def _kept_by(store: KVStore) -> Iterator[str]:

@@ -2,7 +2,9 @@
 
 It does not walk over other branches: the last gc left the keeper of each object that it marked (``keeper_table``), and each ref that moved
 since then left a record. So an object of the branches is garbage if no other ref led to it at the last gc, and no ref that moved since
-leads to it now. The fence makes this safe beside writers, as it does for gc. ``docs/design/026-reclaiming-one-branch.md`` has the proof.
+leads to it now. A commit that others led to, such as the one that a fork began at, stays with all before it if a ref is found that leads to
+it now (``witnesses``). The fence makes this safe beside writers, as it does for gc. ``docs/design/026-reclaiming-one-branch.md`` has the
+proof.
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ from versioned_state.repository.history.keepers import groups_of
 from versioned_state.repository.history.reach import BATCH, UNREAD, Reference, Role, followed, segments_of
 from versioned_state.repository.maintenance.gc.collector import Collector, GcReport
 from versioned_state.repository.maintenance.gc.keeper_table import KeeperTable, read_table
+from versioned_state.repository.maintenance.purge.journal import Findings, Journal
+from versioned_state.repository.maintenance.purge.witnesses import Witnesses
 from versioned_state.repository.refs.gc_fence import GcRecord
 from versioned_state.repository.refs.ref import Ref, keys_of, literal_in, match_refs, parse_ref
 from versioned_state.storage import Disk
@@ -55,10 +59,11 @@ _AT_ONCE: Final = 1000
 class Reclaimed:
     """The result: the names of the erased branches, and the count of their objects that were deleted, and of those that stay.
 
-    An object stays because others led to it at the last gc, or do so now.
+    An object stays because others led to it at the last gc, or do so now. ``shared`` has the ids of the latest commits that stay.
     """
 
     branches: tuple[str, ...]
+    shared: tuple[str, ...]
     collected: GcReport
 
 
@@ -66,25 +71,30 @@ class _UnknownError(Exception):
     """The objects that only the branches lead to cannot be found at this cost."""
 
 
-def reclaim(database: Database, patterns: Sequence[str], *, dry_run: bool) -> Reclaimed | None:
+def reclaim(database: Database, patterns: Sequence[str], journal: Journal | None) -> Reclaimed | None:
     """Erase the branches that match, deleted ones too, and delete the objects that only they lead to.
 
-    None, and nothing was changed, if no branch matches, if no gc has finished yet, or if one of their commits is not theirs alone.
+    None, and nothing was changed, if no branch matches, if no gc has finished yet, or if others led to one of their commits and no ref
+    is found that still does.
 
-    Cost: reads the objects of the branches, a page of the table for each at most, and the objects that came to the refs that moved since
-    the last gc. One batch for up to a thousand objects. If it fails, or its process dies, all branches are there, or none is; the next gc
-    deletes the rest of their objects.
+    Cost: reads the objects of the branches, a page of the table for each at most, O(log n) commits of a ref that leads to each commit from
+    which they forked, and the objects that came to the refs that moved since the last gc. One batch for up to a thousand objects. If it
+    fails, or its process dies, all branches are there, or none is; the next gc deletes the rest of their objects. The log of a ``Disk``
+    still has the deleted bytes.
+
+    Args:
+        journal: that of the purge, which is written in the batch that erases the branches; None: a dry run.
 
     Raises:
         StoreBusyError: a gc is at work, or writers kept coming first.
     """
     start = time.monotonic()
     try:
-        if dry_run:
+        if journal is None:
             return _Plan(database, patterns, database.fence.refresh()).result(start, dry_run=True)
         if read_table(database.store) is None:
             return None
-        return _Reclaim(database, patterns).run(start)
+        return _Reclaim(database, patterns, journal).run(start)
     except (_UnknownError, CorruptObjectError, MissingObjectError):
         return None  # gc tells more
 
@@ -96,6 +106,8 @@ class _Plan:
         refs: the branches, deleted ones too.
         objects: the objects to delete, each in a role in which it was found.
         kept: the objects of the branches to which others led at the last gc, or lead now.
+        shared: the latest of the commits of the branches that stay, by their addresses. Another ref leads to each of them.
+        records: the records of these commits, without the names of the branches.
         rows: the keys that say that one of the refs has moved.
         table: what it relies on.
         are_erased: whether the branches are gone, so that one of that name is another one.
@@ -116,10 +128,15 @@ class _Plan:
         self.keepers = {table.id(name) for name in _keepers_of(self.refs, patterns)}
         self.objects: dict[Address, Role] = {}
         self.kept: set[Address] = set()
+        self.shared: list[Address] = []
+        self.records: dict[str, bytes] = {}
         self.rows: list[str] = []
         self.are_erased = False
+        self._foreign: set[Address] = set()  # commits that others led to at the marking
+        self._spared: set[Address] = set()  # commits that others have come to lead to since
         self._collect()
-        self.spare(record, commits=False)
+        moved = self.spare(record)
+        self._find_witnesses(moved, record.expired)
 
     def _are_theirs(self, references: Iterable[Reference]) -> list[Reference]:
         """Those to which nobody but the branches led at the marking; perhaps nobody at all."""
@@ -131,7 +148,7 @@ class _Plan:
         """Find the objects that the branches lead to, by their heads and all entries of their reflogs, whatever history still has.
 
         Below an object of another keeper everything has another one too. If it is a commit, perhaps nobody but the branches leads there
-        any more, and it holds data of theirs: that only a gc knows.
+        any more, and it holds data of theirs: ``_find_witnesses`` looks.
         """
         seen: set[tuple[Address, Role]] = set()
         pending = [start for ref in self.refs for start in _starts(ref)]
@@ -139,8 +156,7 @@ class _Plan:
             batch = _unseen(pending, seen)
             mine = self._are_theirs(batch)
             self.kept.update({each.address for each in batch if each.address != ROOT_ADDRESS}.difference(each.address for each in mine))
-            if any(each.role is Role.COMMIT and each.address in self.kept for each in batch):
-                raise _UnknownError
+            self._foreign.update(each.address for each in batch if each.role is Role.COMMIT and each.address in self.kept)
             raws = self._read({each.address for each in mine if each.role not in UNREAD})
             for each in mine:
                 if each.role in UNREAD or each.address in raws:
@@ -163,12 +179,25 @@ class _Plan:
                     raws[address] = b""
         return raws
 
-    def spare(self, record: GcRecord, *, commits: bool) -> None:
+    def _find_witnesses(self, moved: Sequence[Ref], expired: int) -> None:
+        """Find a ref that leads to each commit which others led to at the marking: then it stays, with all that it leads to.
+
+        If there is none, the commit may hold data that only the branches led to by now, and must go: that only a gc knows.
+        """
+        witnesses = Witnesses(self._database, self.refs, moved, expired)
+        latest = witnesses.cover(self._foreign, known=self._spared)
+        if latest is None:
+            raise _UnknownError
+        self.shared = list(latest)
+        self.records = witnesses.records(latest)
+
+    def spare(self, record: GcRecord) -> list[Ref]:
         """Keep the objects that refs which moved since the marking lead to. All other refs lead to what they led to then, or to less.
+
+        Returns the refs that moved.
 
         Args:
             record: the fence's record, read before: any move of a ref from now on changes it.
-            commits: whether a commit may be among them.
         """
         refs = self._moved()
         shallow = self._database.commits.refresh_shallow()
@@ -179,13 +208,14 @@ class _Plan:
             for each in reached:
                 if self.objects.pop(each.address, None) is not None:
                     self.kept.add(each.address)
-                    if each.role is Role.COMMIT and not commits:
-                        raise _UnknownError
+                    if each.role is Role.COMMIT:
+                        self._spared.add(each.address)
             raws = self._objects.read_many({each.address for each in reached if each.role not in UNREAD})
             for each in reached:
                 if each.address in raws:
                     pending += [Reference(segment, Role.SEGMENT) for segment in segments_of(raws[each.address])]
                     pending += followed(each, raws[each.address], shallow=shallow, expired=record.expired)
+        return refs
 
     def _moved(self) -> list[Ref]:
         """The other refs that moved since the marking."""
@@ -209,28 +239,39 @@ class _Plan:
             keys += [object_key(address), note_key(address), shared_key(address)] if role is Role.COMMIT else [object_key(address)]
         return keys
 
+    def findings(self, attempt: str, *, owed: bool) -> Findings:
+        """The findings for the journal; ``owed``: objects are left that a further batch deletes."""
+        return Findings(
+            branches=dict.fromkeys(ref.name for ref in self.refs),
+            shared=dict.fromkeys(address.hex() for address in self.shared),
+            freed={attempt: len(self.objects)},
+            kept={attempt: len(self.kept)},
+            owed=owed,
+        )
+
     def result(self, start: float, *, dry_run: bool = False) -> Reclaimed:
         report = GcReport(len(self.refs), len(self.kept), None, len(self.objects), None, time.monotonic() - start, dry_run=dry_run)
-        return Reclaimed(tuple(ref.name for ref in self.refs), report)
+        shared = tuple(address.hex() for address in self.shared)
+        return Reclaimed(tuple(ref.name for ref in self.refs), shared, report)
 
 
 class _Reclaim(Collector):
     """A reclaiming at work."""
 
-    def __init__(self, database: Database, patterns: Sequence[str]) -> None:
+    def __init__(self, database: Database, patterns: Sequence[str], journal: Journal) -> None:
         super().__init__(database)
         self._patterns = patterns
+        self._journal = journal
 
     def run(self, start: float) -> Reclaimed:
         with self.at_work():
             self.begin(marks=False)
             plan, keys = self._erase()
             self._delete(plan, keys)
+        if self._journal.findings.owed:
+            self._journal.findings.owed = False
+            self._journal.save()
         self._database.fence.learn(self.record.stored)
-        self._database.forget()
-        for store in backends(self._store):
-            if isinstance(store, Disk):
-                store.truncate_log()
         return plan.result(start)
 
     def _erase(self) -> tuple[_Plan, list[str]]:
@@ -241,11 +282,15 @@ class _Reclaim(Collector):
             names = [key for ref in plan.refs for key in (*keys_of(ref), lock_key(ref.name))]
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref in plan.refs} | {KEEPERS: plan.table.stored}
             keys = plan.keys()
-            top = {KEEPERS: plan.table.without(plan.keepers)}
+            puts = {KEEPERS: plan.table.without(plan.keepers), **plan.records}
             left = keys[_AT_ONCE:]
-            if self._apply(record, [*names, *plan.rows, *keys[:_AT_ONCE]], expected, top, is_last=not left):
+            before, journal = self._journal.draft(plan.findings(self._journal.attempt, owed=bool(left)))
+            deletes = [*names, *plan.rows, *keys[:_AT_ONCE]]
+            if self._apply(record, deletes, {**expected, **before}, {**puts, **journal}, is_last=not left):
+                self._journal.accept()
                 plan.are_erased = True
                 return plan, left
+            self._journal.refresh()
         raise StoreBusyError("writers keep changing the store", remains="nothing was changed", hint="try again")
 
     def _delete(self, plan: _Plan, keys: list[str]) -> None:
@@ -256,7 +301,7 @@ class _Reclaim(Collector):
             if attempt:
                 # A writer has moved a ref since, perhaps to some of the objects.
                 record = self._quiet(attempt)
-                plan.spare(record, commits=True)
+                plan.spare(record)
                 left = set(plan.keys())
                 keys = [key for key in keys if key in left]
             if self._apply(record, keys[:_AT_ONCE], is_last=len(keys) <= _AT_ONCE):

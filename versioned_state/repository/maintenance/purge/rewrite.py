@@ -16,6 +16,7 @@ from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, with_address
 from versioned_state.repository.history.shallow import ShallowCommit
+from versioned_state.repository.maintenance.purge.journal import Findings
 from versioned_state.repository.refs.notes import iter_notes, read_note, write_note
 from versioned_state.repository.refs.ref import Ref, iter_refs, keys_of, rewritten
 from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
@@ -65,6 +66,17 @@ class Passes:
         # Once a branch is gone, no later pass finds what it shared.
         self.shared = [rewriting.renamed.get(id, id) for id in (*self.shared, *rewriting.shared)]
         self.paths |= rewriting.paths
+
+    def findings(self) -> Findings:
+        """The findings for the journal."""
+        return Findings(
+            commits=dict(self.commits),
+            holding=dict(self.holding),
+            refs=dict(self.refs),
+            branches=dict(self.branches),
+            shared=dict.fromkeys(self.shared),
+            paths=dict.fromkeys(self.paths),
+        )
 
 
 class RewritePass:
