@@ -84,12 +84,13 @@ def test_a_purge_that_is_cut_off_beside_writers_reports_all_of_it_when_it_is_rep
             if report is not None:
                 assert gone <= {*report.branches}
                 continue
-            cut_off += bool(gone)
+            finished = not list(world.store.keys(PURGES))  # only the reply to the last write is missing
+            cut_off += bool(gone) and not finished
             with suppress(StateError):  # whatever else happens meanwhile
                 world.handle(world.rng.choice(NAMES)).commit()
             world.clock.now += 3_600_000_000  # a gc that died is taken for dead by then
             again = Repository(world.store, clock=world.clock).purge(branches=pattern)
-            assert gone <= {*again.branches}
+            assert finished or gone <= {*again.branches}
             assert not list(world.store.keys(PURGES))
             assert not any(fnmatchcase(name, pattern) for name in names(world.store))
             world.check()
