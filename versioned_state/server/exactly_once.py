@@ -181,6 +181,8 @@ class OnceDatabase(Database):
     def planned(self, branch: str, find: Callable[[], list[str]]) -> list[str]:
         """As ``Database.planned``. The first attempt of a request commits what it found before it does anything.
 
+        A later attempt gets what is left of that: nothing if the first one has ended, and no branch that anybody has deleted since.
+
         Raises ``IdempotencyConflictError`` if the first one was another request with the same key.
         """
         request = REQUEST.get()
@@ -189,10 +191,11 @@ class OnceDatabase(Database):
         while True:
             state = Versioned(Repository.over(self), branch=branch)
             try:
-                earlier = self._find_plan(request, state._handle.ref)
+                earlier, is_done = self._find_plan(request, state._handle.ref)
                 if earlier is not None:
                     request.check_same(earlier)
-                    return list(state.repository.snapshot(earlier)[_PLAN])
+                    names = [] if is_done else list(state.repository.snapshot(earlier)[_PLAN])
+                    return [name for name in names if not self._was_deleted(name, earlier.time)]
                 state[_PLAN] = names = find()
                 with suppress(BranchMovedError, RepeatedError):  # another attempt, or another request of the user, was first
                     state.commit(f"plan of {len(names)} steps", on_moved=OnMoved.REFUSE, allow_empty=True)
@@ -211,8 +214,8 @@ class OnceDatabase(Database):
         with suppress(UnknownRevisionError):
             Repository.over(self).branches.remove(branch, check)
 
-    def _find_plan(self, request: Request, ref: Ref) -> Commit | None:
-        """The plan of an earlier attempt, on a branch or on an earlier one of that name. Cost: the plans since the first attempt."""
+    def _find_plan(self, request: Request, ref: Ref) -> tuple[Commit | None, bool]:
+        """The plan of an earlier attempt, and whether that has ended: its branch is gone then. Cost: the plans since the first attempt."""
         heads = [] if ref.head is None else [ref.head]
         log = ref.log
         with suppress(MissingObjectError):  # collected, so it is older than any attempt
@@ -227,8 +230,21 @@ class OnceDatabase(Database):
             with suppress(MissingObjectError):  # erased meanwhile
                 found = self._find(request, self.commits.read(head))
                 if found is not None:
-                    return found
-        return None
+                    return found, head != ref.head
+        return None, False
+
+    def _was_deleted(self, branch: str, since: int) -> bool:
+        """Whether a branch was deleted after a time, in microseconds. It may be there again. Cost: its moves since."""
+        log = self.ref("branch", branch).log
+        with suppress(MissingObjectError):
+            while log is not None:
+                entry = self.read_log(log)
+                if entry.time < since:
+                    break
+                if entry.new is None:
+                    return True
+                log = entry.previous
+        return False
 
     def is_done(self, request: Request, branch: str) -> bool:
         """Whether an earlier attempt of a write to a branch was done. Cost: the moves and commits since the first attempt.
