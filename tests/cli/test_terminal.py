@@ -11,6 +11,7 @@ import pytest
 
 from tests.support.examples import Trip
 from tests.support.terminal import run, run_in_terminal
+from versioned_state import Disk, Versioned
 
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -158,3 +159,30 @@ def test_bars_are_ascii_if_the_terminal_does_not_take_utf8(trip: Trip, tmp_path:
     assert "importing" in screen.text
     assert screen.text.isascii()
     assert "\\u" not in screen.text
+
+
+# A comparison that finds much
+
+
+def test_a_terminal_is_shown_the_first_changes_and_a_pipe_all(tmp_path: Path):
+    store = tmp_path / "store"
+    with Versioned(Disk(store)) as state:
+        for by in (0, 1):
+            state["n"] = {f"k{number:04}": [number + by, "x" * (number % 7)] for number in range(1_200)}
+            state.commit()
+    asked = ["--store", str(store), "--no-pager"]
+    for command in ("diff", "show"):
+        screen = COLOR.sub("", run_in_terminal(*asked, command, "--full", cwd=tmp_path).text)
+        assert screen.count("~ n.k") == 1_000
+        assert "… and more changes" in screen
+        assert "-n COUNT shows more of them" in screen
+        piped = run(*asked, command, "--full", cwd=tmp_path)
+        assert piped.stdout.decode().count("~ n.k") == 1_200
+        assert "more changes" not in piped.stdout.decode()
+    brief = run(*asked, "diff", "-n", "20", cwd=tmp_path).stdout.decode()
+    assert brief.startswith(" of the first 20 changes:\n")
+    assert brief.endswith("more changes\n")
+    assert len(run(*asked, "diff", "--json", "-n", "7", cwd=tmp_path).stdout.splitlines()) == 7
+    assert len(COLOR.sub("", run_in_terminal(*asked, "diff", "--full", "-n", "1300", cwd=tmp_path).text).split("~ n.k")) == 1_201
+    assert "1,200 changed" in run_in_terminal(*asked, "diff", "--stat", cwd=tmp_path).text
+    assert run(*asked, "diff", "--stat", "-n", "7", cwd=tmp_path).returncode == 2

@@ -322,15 +322,17 @@ class Repository:
         """
         write_policy(self.store, pattern, policy)
 
-    def diff(self, a: str | Commit, b: str | Commit, *, internal: bool = False) -> Diff:
+    def diff(self, a: str | Commit, b: str | Commit, *, internal: bool = False, limit: int | None = None) -> Diff:
         """The changes from one revision to another, by path. Cost: reads the differences; nothing is unpickled.
 
         Args:
             internal: include the engine's own keys.
+            limit: at most so many, the first by their paths, at the cost of these; ``Diff.more`` says whether there are others.
         """
         from versioned_state.repository.views.diff import Diff
 
-        return Diff(self.database.objects, self.commit(a).tree, self.commit(b).tree, internal=internal, cache=self.database.nodes)
+        before, after = self.commit(a).tree, self.commit(b).tree
+        return Diff(self.database.objects, before, after, internal=internal, cache=self.database.nodes, limit=limit)
 
     def snapshot(self, rev: str | Commit = "HEAD", *, describe: bool = False) -> Snapshot:
         """A read-only view of a commit.

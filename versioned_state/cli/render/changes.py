@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 from versioned_state.cli.render.output import Line, Output, Span, Style, columns, crop, is_utf8, padded
@@ -21,10 +22,26 @@ _ROOM: Final = 20
 """Columns that a value needs beside its path; with fewer it has a line of its own."""
 
 
-def print_changes(output: Output, changes: Iterable[Change], *, stat: bool = False, full: bool = False, indent: str = "") -> None:
+ON_A_SCREEN: Final = 1_000
+"""Changes that a terminal is shown unless more are asked for: a comparison of two commits that are far apart may find millions."""
+
+
+def most_changes(output: Output, limit: int | None, *, unless: bool = False) -> int | None:
+    """The most changes to find: as many as were asked for, or else on a terminal ``ON_A_SCREEN``; None for all.
+
+    Args:
+        unless: all of them are needed, unless a number was asked for.
+    """
+    return limit if limit is not None or unless or not output.is_terminal else ON_A_SCREEN
+
+
+def print_changes(
+    output: Output, changes: Iterable[Change], *, stat: bool = False, full: bool = False, indent: str = "", more: bool = False
+) -> None:
     """Print changes.
 
     Args:
+        more: whether there are others beyond these.
         stat: only how many there are, by key.
         full: whole values, and every change; else many changes begin with their statistics, and runs in a list are folded.
     """
@@ -36,12 +53,17 @@ def print_changes(output: Output, changes: Iterable[Change], *, stat: bool = Fal
     elif full:
         lines = (line for change in known for line in change_in_full(change, output.width - len(indent)))
     else:
-        lines = _brief(known, width)
+        lines = _brief(known, width, of_the_first=more)
+    if more:
+        rest: Line = [Span("… and more changes" if is_utf8() else "... and more changes", "dim")]
+        lines = chain(lines, [rest])
     output.lines([indent, *line] if indent else line for line in lines)
 
 
-def _brief(changes: list[Change], width: int | None) -> Iterator[Line]:
+def _brief(changes: list[Change], width: int | None, *, of_the_first: bool) -> Iterator[Line]:
     if len(changes) > _MANY:
+        if of_the_first:
+            yield [f" of the first {len(changes):,} changes:"]
         yield from stat_lines(DiffStat.of(changes))
         yield []
     for each in fold(changes):

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import click
 
-from versioned_state.cli.render.changes import stat_line
+from versioned_state.cli.render.changes import ON_A_SCREEN, stat_line
 from versioned_state.cli.render.output import Line, Output, Span
 from versioned_state.cli.render.text import first_line
 from versioned_state.cli.shared.settings import Settings, parse_text
@@ -93,9 +93,9 @@ def tell_made(output: Output, state: Versioned, head: Commit, *, nothing: str) -
 
 
 def _tell_stat(output: Output, state: Versioned, before: Commit, head: Commit) -> None:
-    changed = state.repository.diff(before, head)
+    changed = state.repository.diff(before, head, limit=ON_A_SCREEN)
     if changed:
-        output.crop(" ", *stat_line(changed.stat()))
+        output.crop(" ", *stat_line(changed.stat()), *([", and more"] if changed.more else []))
 
 
 def head_line(branch: str, commit: Commit) -> Line:

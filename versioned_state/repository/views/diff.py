@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any, Self, overload
 
 from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.objects.store import Reader
+from versioned_state.repository.arguments import count
 from versioned_state.repository.views.change import Change, ChangeRun, fold
 from versioned_state.repository.views.render import escape
 from versioned_state.values.changes.diff import CellChange, diff_maps, diff_values
@@ -50,9 +53,11 @@ class DiffStat:
 class Diff(Sequence[Change]):
     """The changes from one state to another, in the order of their paths; empty, and false, if there are none.
 
-    The diff is computed at its first use, at the cost of the differences. Values are read only on access.
+    The diff is computed at its first use, at the cost of the differences; with a limit, at the cost of those that it has. Values are read
+    only on access.
 
     Attributes:
+        limit: the most changes that it has, the first by their paths; None for all. ``more`` says whether there are others.
         unstorable: live values that cannot be stored, by path, each with the error that a commit would raise. A diff with any is true.
         objects: the objects in the live values, each with the reason why it is not data, from ``status(explain=True)``.
     """
@@ -66,7 +71,10 @@ class Diff(Sequence[Change]):
         internal: bool = False,
         cache: NodeCache | None = None,
         unstorable: Mapping[str, StateError] | None = None,
+        limit: int | None = None,
     ) -> None:
+        self.limit = None if limit is None else min(count("limit", limit), sys.maxsize - 1)
+        self._has_more = False
         self._nodes = Nodes(reader, cache=cache)
         self._composer = Composer(self._nodes)
         self._decoder = self._composer.decoder
@@ -90,24 +98,40 @@ class Diff(Sequence[Change]):
 
     @cached_property
     def changes(self) -> list[Change]:
-        """All changes, in a list."""
-        return [Change(change, self._nodes, self._decoder) for change in self._find()]
+        """The changes, in a list."""
+        return self._first(self._find())
+
+    @property
+    def more(self) -> bool:
+        """Whether there are more changes than the limit."""
+        _ = self.changes
+        return self._has_more
+
+    def _first(self, found: Iterable[CellChange | Change]) -> list[Change]:
+        """As many changes as the limit allows, and whether there are more."""
+        limit = self.limit
+        taken = list(found if limit is None else islice(found, limit + 1))
+        self._has_more = limit is not None and len(taken) > limit
+        return [each if isinstance(each, Change) else Change(each, self._nodes, self._decoder) for each in taken[:limit]]
 
     def read_all(self) -> None:
         """Find all changes, and keep in memory what showing them takes, so that a look at the diff does not wait for the store."""
         self._nodes.keep_objects()
         str(self)
 
-    def _changes_of_key(self, path: StatePath) -> list[Change]:
+    def _changes_of_key(self, path: StatePath) -> Iterable[Change]:
         """The changes of the key that a path begins with; all changes if it begins with none, as a namespace does."""
-        if "changes" in self.__dict__:
+        if "changes" in self.__dict__ and not self._has_more:
             return self.changes
         try:
             root_key, _ = root_key_of(path)
         except InvalidArgumentError:
-            return self.changes
-        old, new = (find(self._nodes, tree, root_key) for tree in (self._old, self._new))
-        return [Change(change, self._nodes, self._decoder) for change in self._compare(root_key, old, new)]
+            if self.limit is None:
+                return self.changes
+            found = self._find()
+        else:
+            found = self._compare(root_key, *(find(self._nodes, tree, root_key) for tree in (self._old, self._new)))
+        return (Change(change, self._nodes, self._decoder) for change in found)
 
     def under(self, path: str | StatePath) -> Diff:
         """The changes at a path or below it, and those of a whole value that has something there on either side.
@@ -116,21 +140,21 @@ class Diff(Sequence[Change]):
         """
         path = as_path(path)
         steps = path.steps
-        chosen = [
+        chosen = (
             change for change in self._changes_of_key(path) if change.path.steps[: len(steps)] == steps or self._covers(change, steps)
-        ]
-        narrowed = Diff(self._nodes.reader, self._old, self._new, internal=self._internal)
-        narrowed.changes = chosen
+        )
+        narrowed = Diff(self._nodes.reader, self._old, self._new, internal=self._internal, limit=self.limit)
+        narrowed.changes = narrowed._first(chosen)
         narrowed.objects = [each for each in self.objects if each.path.steps[: len(steps)] == steps]
         narrowed.unstorable = {at: error for at, error in self.unstorable.items() if as_path(at).steps[: len(steps)] == steps}
         return narrowed
 
     def _covers(self, change: Change, steps: tuple[Step, ...]) -> bool:
         """Whether a change of a whole value changes the part of it to which these steps lead."""
-        count = len(change.path)
-        if change.reordered or count >= len(steps) or change.path.steps != steps[:count]:
+        depth = len(change.path)
+        if change.reordered or depth >= len(steps) or change.path.steps != steps[:depth]:
             return False
-        return any(find_cell(self._nodes, cell, steps[count:]) is not None for cell in (change.cells.old, change.cells.new))
+        return any(find_cell(self._nodes, cell, steps[depth:]) is not None for cell in (change.cells.old, change.cells.new))
 
     def folded(self) -> list[Change | ChangeRun]:
         """The changes for display: ten or more in a row of one kind, in one list or dict, are one ``ChangeRun``. No value is read."""
@@ -147,7 +171,7 @@ class Diff(Sequence[Change]):
         return len(self.changes)
 
     def __bool__(self) -> bool:
-        return bool(self.changes or self.unstorable)
+        return bool(self.changes or self._has_more or self.unstorable)
 
     def stat(self) -> DiffStat:
         """How many changes there are, by kind and key. No value is read."""
@@ -162,14 +186,18 @@ class Diff(Sequence[Change]):
 
         Raises:
             PickleRefusedError: an object is among the changes; a patch carries data.
+            InvalidArgumentError: there are more changes than the limit.
         """
+        if self.more:
+            raise InvalidArgumentError("a patch has every change, and this diff has a limit", hint="take the diff without limit=")
         from versioned_state.repository.views.patch import write_patch
 
         return write_patch(self)
 
     def __str__(self) -> str:
         refused = (f"! {path}: cannot be stored: {getattr(error, 'reason', '') or error.what}" for path, error in self.unstorable.items())
-        return "\n".join([*map(str, self), *refused, *(f"? {escape(str(each))}" for each in self.objects)])
+        rest = ["… and more changes"] if self.more else []
+        return "\n".join([*map(str, self), *rest, *refused, *(f"? {escape(str(each))}" for each in self.objects)])
 
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import diff_table
@@ -178,12 +206,13 @@ class Diff(Sequence[Change]):
 
     def __repr__(self) -> str:
         counts = self.stat()
-        return f"<Diff: {len(self):,} change{'' if len(self) == 1 else 's'}: +{counts.added} -{counts.removed} ~{counts.changed}>"
+        more = " and more" if self.more else ""
+        return f"<Diff: {len(self):,} change{'' if len(self) == 1 else 's'}{more}: +{counts.added} -{counts.removed} ~{counts.changed}>"
 
 
 def _top(path: StatePath) -> StatePath:
     """The key of the state that a path begins with, with its namespaces."""
-    for count, step in enumerate(path.steps, 1):
+    for depth, step in enumerate(path.steps, 1):
         if not isinstance(step, Namespace):
-            return StatePath(path.steps[:count])
+            return StatePath(path.steps[:depth])
     return path

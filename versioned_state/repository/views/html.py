@@ -57,7 +57,8 @@ def _commit_row(commit: Commit) -> tuple[str, ...]:
 def diff_table(diff: Diff) -> str:
     """A row for each change; runs of changes are folded into one."""
     stat = diff.stat()
-    return table(f"{stat.added} added, {stat.removed} removed, {stat.changed} changed", ("", "change"), _diff_rows(diff))
+    more = ", and more" if diff.more else ""
+    return table(f"{stat.added} added, {stat.removed} removed, {stat.changed} changed{more}", ("", "change"), _diff_rows(diff))
 
 
 def _diff_rows(diff: Diff) -> Iterator[tuple[str, str]]:

@@ -68,7 +68,7 @@ class BranchHistory(KeySpace):
             found.objects = self._worktree.objects(internal=internal)
         return found
 
-    def _changes_since(self, commit: Commit, *, internal: bool) -> Diff:
+    def _changes_since(self, commit: Commit, *, internal: bool, limit: int | None = None) -> Diff:
         """The changes from a commit to the live values."""
         from versioned_state.repository.views.diff import Diff
 
@@ -81,7 +81,7 @@ class BranchHistory(KeySpace):
             if error is not None:
                 error.remains = ""
                 unstorable[error.path or str(path_of(key))] = error
-        return Diff(staged.staging, commit.tree, tree, internal=internal, unstorable=unstorable)
+        return Diff(staged.staging, commit.tree, tree, internal=internal, unstorable=unstorable, limit=limit)
 
     @locked
     def checkout(self, rev: str | Commit, *, migrated: bool = False) -> Snapshot:
@@ -101,11 +101,16 @@ class BranchHistory(KeySpace):
         return self.repository.snapshot(commit)
 
     @locked
-    def diff(self, a: str | Commit, b: str | Commit | None = None, *, internal: bool = False) -> Diff:
-        """The changes from ``a`` to ``b``, by path; without ``b``, to the present state, uncommitted changes included."""
+    def diff(self, a: str | Commit, b: str | Commit | None = None, *, internal: bool = False, limit: int | None = None) -> Diff:
+        """The changes from ``a`` to ``b``, by path; without ``b``, to the present state, uncommitted changes included.
+
+        Args:
+            internal: include the engine's own keys.
+            limit: at most so many, the first by their paths, at the cost of these; ``Diff.more`` says whether there are others.
+        """
         if b is not None:
-            return self.repository.diff(self._resolve(a), self._resolve(b), internal=internal)
-        return self._changes_since(self._resolve(a), internal=internal)
+            return self.repository.diff(self._resolve(a), self._resolve(b), internal=internal, limit=limit)
+        return self._changes_since(self._resolve(a), internal=internal, limit=limit)
 
     @locked
     def log(

@@ -7,12 +7,21 @@ from typing import Literal
 
 import click
 
-from versioned_state.cli.render.changes import print_changes, stat_json
+from versioned_state.cli.render.changes import most_changes, print_changes, stat_json
 from versioned_state.cli.render.git_patch import patch_lines
 from versioned_state.cli.render.output import Line
 from versioned_state.cli.render.words import word_lines
 from versioned_state.cli.shared.place import explained, parse_place
-from versioned_state.cli.shared.settings import Settings, full_option, json_option, name_option, path_option, place_argument, verb
+from versioned_state.cli.shared.settings import (
+    Settings,
+    full_option,
+    json_option,
+    limit_option,
+    name_option,
+    path_option,
+    place_argument,
+    verb,
+)
 from versioned_state.errors import UnknownPathError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import split_range
@@ -35,10 +44,11 @@ from versioned_state.values.paths.path import Key, StatePath
 @click.option("--files", "how", flag_value="files", help="Show the files of a workspace alone, as git does; git apply reads it.")
 @name_option
 @full_option
+@limit_option("Show the first COUNT changes; by default all, and on a terminal 1,000.")
 @click.option("--exit-code", is_flag=True, help="Exit with 1 if there are changes.")
 @json_option
 @click.pass_context
-def diff(
+def diff(  # noqa: PLR0913 - an option each
     context: click.Context,
     a: str | None,
     b: str | None,
@@ -47,6 +57,7 @@ def diff(
     how: Literal["stat", "word", "changes", "patch", "files"] | None,
     name: str,
     full: bool,
+    limit: int | None,
     exit_code: bool,
     as_json: bool,
 ) -> None:
@@ -61,6 +72,8 @@ def diff(
     """
     settings: Settings = context.obj
     output = settings.output
+    if limit is not None and how in ("stat", "patch", "files"):
+        raise click.UsageError(f"--{how} takes all changes, and -n only some")
     if how in ("word", "files") and as_json:
         raise click.UsageError(f"--{how} and --json exclude each other")
     a, b, path = _sides(a, b, path)
@@ -68,7 +81,8 @@ def diff(
         path = str(StatePath().key(name)) if path is None else path
     with settings.reading() as repository, output.paged(unless=as_json or how == "patch"):
         with explained(repository, "vstate diff", "HEAD", path or ""):
-            changes = changes_at(_diff(repository, a, b), path)
+            most = most_changes(output, limit, unless=as_json or how in ("stat", "patch", "files"))
+            changes = changes_at(_diff(repository, a, b, most), path)
         if how == "patch":
             output.json(write_patch(changes))
         elif as_json and how == "stat":
@@ -81,7 +95,9 @@ def diff(
         elif how == "word":
             output.lines(line for change in changes for line in word_lines(change, full=full))
         else:
-            print_changes(output, changes, stat=how == "stat", full=full)
+            print_changes(output, changes, stat=how == "stat", full=full, more=changes.more)
+        if changes.more and not as_json:
+            output.note("-n COUNT shows more of them, --stat counts all, --path chooses")
     if exit_code and changes:
         context.exit(1)
 
@@ -126,8 +142,8 @@ def _sides(a: str | None, b: str | None, path: str | None) -> tuple[str | None, 
     return sides[0], sides[1], next(iter(paths), None)
 
 
-def _diff(repository: Repository, a: str | None, b: str | None) -> Diff:
-    return repository.diff(*_commits(repository, a, b))
+def _diff(repository: Repository, a: str | None, b: str | None, limit: int | None) -> Diff:
+    return repository.diff(*_commits(repository, a, b), limit=limit)
 
 
 def _commits(repository: Repository, a: str | None, b: str | None) -> tuple[Commit, Commit]:
@@ -141,11 +157,12 @@ def _commits(repository: Repository, a: str | None, b: str | None) -> tuple[Comm
     return repository.commit(a or "HEAD~1"), repository.commit(b or "HEAD")
 
 
-def diff_of(repository: Repository, commit: Commit) -> Diff:
+def diff_of(repository: Repository, commit: Commit, limit: int | None = None) -> Diff:
     """The changes of a commit against its first parent."""
-    return repository.diff(repository.database.commits.read(commit.parent_addresses[0]) if commit.parents else commit, commit)
+    before = repository.database.commits.read(commit.parent_addresses[0]) if commit.parents else commit
+    return repository.diff(before, commit, limit=limit)
 
 
-def changes_at(found: Diff, path: str | None) -> Sequence[Change]:
+def changes_at(found: Diff, path: str | None) -> Diff:
     """The changes at a path; all of them without one."""
-    return found.under(path).changes if path else found.changes
+    return found.under(path) if path else found

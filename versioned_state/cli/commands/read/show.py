@@ -6,7 +6,7 @@ import click
 
 from versioned_state.cli.commands.read.diff import changes_at, diff_of
 from versioned_state.cli.commands.read.get import print_value
-from versioned_state.cli.render.changes import print_changes, stat_json
+from versioned_state.cli.render.changes import most_changes, print_changes, stat_json
 from versioned_state.cli.render.text import commit_header, commit_json, message_lines, names_of
 from versioned_state.cli.shared.place import explained, parse_place
 from versioned_state.cli.shared.settings import Settings, full_option, json_option, path_option, place_argument, verb
@@ -39,7 +39,7 @@ def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: 
         with explained(repository, "vstate show", place, path or ""):
             commit = repository.commit(place)
         names = names_of(repository)
-        changes = changes_at(diff_of(repository, commit), path)
+        changes = changes_at(diff_of(repository, commit, most_changes(output, None, unless=as_json or stat)), path)
         if as_json:
             shown = {"stat": stat_json(DiffStat.of(changes))} if stat else {"changes": [change.to_json() for change in changes]}
             output.json(commit_json(commit, names) | shown)
@@ -51,4 +51,6 @@ def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: 
         if changes:
             output.print()
         if changes or stat:
-            print_changes(output, changes, stat=stat, full=full)
+            print_changes(output, changes, stat=stat, full=full, more=changes.more)
+        if changes.more:
+            output.note(f"vstate diff {commit.short}~ {commit.short} -n COUNT shows more of them, --stat counts all")
