@@ -66,15 +66,15 @@ def test_a_limited_diff_narrows_to_the_first_changes_of_a_path(path: str) -> Non
 
 
 def test_a_limited_diff_costs_what_it_has() -> None:
-    def reads(size: int, **options: int) -> int:
+    def reads(size: int, limit: int | None = None) -> int:
         counting = Counting(Memory())
         state = Versioned(Repository(counting))
         for by in (0, 1):
             state["table"] = {str(n): {"n": n + by} for n in range(size)}
             state.commit()
-        found = Repository(counting).diff("main~1", "main", **options)
+        found = Repository(counting).diff("main~1", "main", limit=limit)
         before = counting.counts.objects_read
-        assert len(found) == options.get("limit", size)
+        assert len(found) == (size if limit is None else limit)
         return counting.counts.objects_read - before
 
     few = reads(10_000, limit=20)
