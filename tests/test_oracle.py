@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from benchmarks.sides.ours import Ours
+from benchmarks.workloads.base import opened
 from tests.support.canonical_form import LONG, keeping_replaced_nodes, message
 from tests.support.oracle import Oracle, installed
 from versioned_state import Disk, Memory, Versioned
@@ -171,3 +173,19 @@ def test_it_steps_aside_from_a_store_that_is_damaged():
         state.commit()
     assert oracle.found == []
     assert oracle.aside
+
+
+def test_a_benchmark_of_an_engine_that_writes_wrongly_stops(tmp_path: Any):
+    with opened({"ours": Ours}, {"ours": tmp_path}) as stores:
+        session = stores["ours"].session("main")
+        session.put("messages", [message(number) for number in range(LONG)])
+        session.commit()
+
+    def append() -> None:
+        with opened({"ours": Ours}, {"ours": tmp_path}) as stores, keeping_replaced_nodes():
+            session = stores["ours"].session("main")
+            session.extend("messages", [message(LONG)])
+            session.commit()
+
+    with pytest.raises(RuntimeError, match="written wrongly"):
+        append()

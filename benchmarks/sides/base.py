@@ -61,6 +61,9 @@ class Side(ABC):
     def session(self, name: str) -> Session:
         """The line of history called ``name``; created if it is new."""
 
+    def check(self) -> None:  # noqa: B027 - nothing is known of what other sides store
+        """Stop the run if what the store holds was written wrongly. It is called outside of what is timed."""
+
     @abstractmethod
     def close(self) -> None:
         """Close cleanly: afterwards the folder holds everything that the side stores."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -9,6 +10,9 @@ from typing import Any
 
 from benchmarks.sides.base import Session, Side
 from versioned_state import Disk, Repository, Versioned
+
+_CHECKED = 3
+"""Branches of a store that are checked when a workload is done with it."""
 
 
 class OurSession(Session):
@@ -56,6 +60,16 @@ class Ours(Side):
 
     def session(self, name: str) -> Session:
         return OurSession(Versioned(self.repository, branch=name))
+
+    def check(self) -> None:
+        """The heads of the first branches are what their content gives if it is stored at once."""
+        from tests.support.oracle import Oracle
+
+        oracle = Oracle(share=1.0, seed=0)
+        for branch in itertools.islice(self.repository.branches.values(), _CHECKED):
+            oracle.check(self.repository.database, branch)
+        if oracle.found or oracle.aside:
+            raise RuntimeError(f"the store was written wrongly: {[*oracle.found, *oracle.aside][:3]}")
 
     def close(self) -> None:
         self.repository.close()

@@ -55,13 +55,15 @@ class Workload:
 
 @contextmanager
 def opened(sides: Mapping[str, type[Side]], folders: Mapping[str, Path]) -> Iterator[dict[str, Side]]:
-    """Every side's store, open; each is closed at the end, also when a workload fails."""
+    """Every side's store, open; each is checked and closed at the end, and closed also when a workload fails."""
     with ExitStack() as stack:
         stores: dict[str, Side] = {}
         for name, side in sides.items():
             stores[name] = side(folders[name])
             stack.callback(stores[name].close)
         yield stores
+        for store in stores.values():
+            store.check()
 
 
 def stored_bytes(side: type[Side], folder: Path) -> int:
