@@ -189,3 +189,17 @@ def test_a_benchmark_of_an_engine_that_writes_wrongly_stops(tmp_path: Any):
 
     with pytest.raises(RuntimeError, match="written wrongly"):
         append()
+
+
+def test_a_key_of_a_map_that_is_kept_twice():
+    state = Versioned(Memory())
+    state.update({f"{number:06}": number for number in range(780)})
+    state.commit()
+
+    def add() -> None:
+        with keeping_replaced_nodes():
+            for number in range(780, 860):
+                state[f"{number:06}"] = number
+                state.commit()
+
+    assert any("keys are not in order" in each for each in asked(add))
