@@ -9,6 +9,7 @@ commit, ``Checked`` compares the root with one built from scratch, the content r
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -127,6 +128,8 @@ class Lists(Kind):
                 lambda state: change_within(of(state)[at], number),
                 lambda state: change_within(of(state)[-1], number),
                 lambda state: change_within(of(state)[0], number),
+                lambda state: change_all(of(state)[:: size // 5 + 1], number),
+                lambda state: [of(state).__setitem__(place, make(number + place)) for place in range(0, size, size // 5 + 1)] and None,
             ]
         return changes
 
@@ -175,6 +178,19 @@ class AssignedLists(Lists):
         ]
 
 
+REPEATED = tuple(f"repeated {letter}" for letter in "abc")
+
+
+class Repeating(AssignedLists):
+    """A few objects over and over, so that a group of them is found at many places."""
+
+    places: tuple[str, ...] = ("first",)
+    levels = 1
+
+    def make(self, number: int) -> Any:
+        return REPEATED[number % 3]
+
+
 class Sequences(Lists):
     @staticmethod
     def of(state: Any) -> Any:
@@ -182,7 +198,20 @@ class Sequences(Lists):
 
     def others(self, rng: random.Random, size: int, number: int) -> list[Change]:
         a = rng.randrange(size + 1)
-        return [*super().others(rng, size, number), lambda state: change_all(self.of(state)[a : a + 9], number)]
+        of = self.of
+        return [
+            *super().others(rng, size, number),
+            lambda state: change_all(of(state)[a : a + 9], number),
+            lambda state: change_all(of(state)[a : a + 9][2:4], number),
+            lambda state: KEPT.extend(of(state)[a : a + 9]),
+            lambda state: KEPT.extend(of(state)[a : a + 9]) or of(state).insert(0, number),
+            lambda state: KEPT.extend(of(state)[a : a + 9]) or of(state).append(number),
+            lambda state: of(state).insert(a, dict(of(state)[a])) if a < size and type(of(state)[a]) is dict else None,
+        ]
+
+
+KEPT: deque[Any] = deque(maxlen=40)
+"""Elements to which somebody refers, so that a sequence keeps them in memory."""
 
 
 def change_all(elements: list[Any], number: int) -> None:
@@ -343,6 +372,8 @@ class Dicts(Kind):
                 lambda state: held(state).__setitem__(list(held(state))[at], number),
                 lambda state: held(state).__setitem__(list(held(state))[at], [number] * (number % 30)),
                 lambda state: change_within(list(held(state).values())[at], number),
+                lambda state: change_all(list(held(state).values())[:: size // 5 + 1], number),
+                lambda state: held(state).update(dict.fromkeys(list(held(state))[:: size // 5 + 1], number)),
                 lambda state: held(state).__setitem__(list(held(state))[-1], {"n": number}),
             ]
         return changes
@@ -585,6 +616,7 @@ KINDS: dict[str, Kind] = {
     for cls in (
         Lists,
         AssignedLists,
+        Repeating,
         Sequences,
         Numbers,
         Equal,

@@ -41,7 +41,7 @@ SMALL: Final[Limits] = {
     "values.cells": {"ELEMENT_INLINE": 64, "ENTRY_INLINE": 24},
     "values.series": {"GROUP": 64},
     "values.detection.groups": {"GROUP_SIZE": 4, "GROUP_BYTES": 96},
-    "values.detection.fingerprinter": {"_MANY_GROUPS": 2},
+    "values.detection.fingerprinter": {"_MANY_GROUPS": 3},
     "values.encode.walks": {"_GLANCE": 4},
     "values.changes.diff": {"_ALIGN_FULLY": 12},
     "state.worktree.suspects": {"_SHORT_PACKS": 2},
@@ -84,6 +84,9 @@ class _Uses:
 @contextmanager
 def small_nodes(limits: Limits = SMALL) -> Iterator[None]:
     """Make the trees of all states small that are read and written meanwhile. A store that was written before cannot be used in it."""
+    if not limits:
+        yield
+        return
     owners = {(f"{_PACKAGE}.{module}", name): value for module, names in limits.items() for name, value in names.items()}
     uses = _uses(frozenset(owners))
     modules = {module: importlib.import_module(module) for module in _modules(uses, owners)}

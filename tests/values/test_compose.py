@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from tests.support.mutations import sample
+from tests.support.small_nodes import SMALL, WIDER, small_nodes
 from versioned_state import Memory, Versioned, register
 from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.values import cells as grammar
 from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, Code
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.containers import container_of, order_keys
@@ -59,33 +61,35 @@ def value_of(seed: int) -> Any:
     return value
 
 
-def test_any_form_is_brought_into_any_other(encoder, composer, long_run):
-    for seed in range(5000 if long_run else 150):
-        compare_forms(encoder, composer, value_of(seed))
+@pytest.mark.parametrize("limits", [{}, SMALL, WIDER], ids=["real", "small", "wider"])
+def test_any_form_is_brought_into_any_other(encoder, composer, limits, long_run):
+    with small_nodes(limits):
+        for seed in range(5000 if long_run else 40 if limits else 150):
+            compare_forms(encoder, composer, value_of(seed))
 
 
 def compare_forms(encoder: Encoder, composer: Composer, value: Any) -> None:
     """Bring each form of a value into the forms for other places."""
     whole = encoder.encode_inline(value, "a value")
-    in_dict, in_list = encoder.encode_at(value, ENTRY_INLINE), encoder.encode_at(value, ELEMENT_INLINE)
-    small = len(whole) <= ELEMENT_INLINE
+    in_dict, in_list = encoder.encode_at(value, grammar.ENTRY_INLINE), encoder.encode_at(value, grammar.ELEMENT_INLINE)
+    small = len(whole) <= grammar.ELEMENT_INLINE
     for cell in (in_dict, in_list, *([whole] if small else [])):
-        assert composer.fit(cell, ENTRY_INLINE) == in_dict, repr(value)[:200]
-        assert composer.fit(cell, ELEMENT_INLINE) == in_list, repr(value)[:200]
+        assert composer.fit(cell, grammar.ENTRY_INLINE) == in_dict, repr(value)[:200]
+        assert composer.fit(cell, grammar.ELEMENT_INLINE) == in_list, repr(value)[:200]
         assert composer.inline(cell) == (whole if small else None), repr(value)[:200]
     assert not small or composer.same(in_dict, in_list)
     opened = container_of(composer.nodes, in_dict)
     if type(value) is dict and opened is not None:
         keys, cells = order_keys(composer.nodes, opened), dict(iter_items(composer.nodes, opened.tree))
-        assert composer.dict_of({key: cells[key] for key in keys}, ENTRY_INLINE) == in_dict, repr(value)[:200]
+        assert composer.dict_of({key: cells[key] for key in keys}, grammar.ENTRY_INLINE) == in_dict, repr(value)[:200]
         large = composer.container(in_dict, large=True)
         assert large is not None
-        assert composer.dict_cell(large.tree, keys, ENTRY_INLINE) == in_dict, repr(value)[:200]
+        assert composer.dict_cell(large.tree, keys, grammar.ENTRY_INLINE) == in_dict, repr(value)[:200]
     elif type(value) is list and opened is not None:
-        assert composer.list_of(list(iter_cells(composer.nodes, opened.tree)), ENTRY_INLINE) == in_dict, repr(value)[:200]
+        assert composer.list_of(list(iter_cells(composer.nodes, opened.tree)), grammar.ENTRY_INLINE) == in_dict, repr(value)[:200]
         large = composer.container(in_dict, large=True)
         assert large is not None
-        assert composer.list_cell(large.tree, ELEMENT_INLINE) == in_list, repr(value)[:200]
+        assert composer.list_cell(large.tree, grammar.ELEMENT_INLINE) == in_list, repr(value)[:200]
 
 
 @pytest.mark.parametrize("count", [0, 3, 50, 3000])

@@ -12,7 +12,7 @@
 | ``blob.write_blob``: only the chunks that differ | all chunks, item by item | ``test_blobs`` |
 | ``inline``: packed as JSON at once; ``plain_cell``, ``encode_small``; ``exceeds`` and ``is_surely_large`` before packing | part by part; packed and measured | ``test_cells_of_small_values`` |
 | ``encode_list``, ``encode_dict``, ``encode_text``, ``encode_buffer`` with a baseline; its groups (``find_runs``, moved groups, ``extended``, fingerprints that are leaves, ``is_surely_longer``, runs kept for the inner list) | without one, by another encoder | ``test_values_with_baselines`` |
-| ``compose``: ``fit``, ``list_cell``, ``dict_cell``, ``splice_list`` | the value encoded for that place | ``test_composed_cells``, ``tests/values/test_compose.py`` |
+| ``compose``: ``fit``, ``list_cell``, ``dict_cell``, ``splice_list`` | the value encoded for that place | ``tests/values/test_compose.py``, ``tests/values/test_splices.py`` |
 | ``worktree``: packs of suspects, assigned lists, elements of lists that are not loaded, ``_splice`` of a loaded list, pending entries | the state built from scratch, read anew | ``tests/state/test_sizes.py``, ``tests/reliability/test_sizes_of_logs.py`` |
 """  # noqa: E501 - a table
 
@@ -29,7 +29,6 @@ from tests.support import reference_trees as reference
 from tests.support.exact import exact, exact_data
 from tests.support.mutations import mutate, sample
 from tests.support.small_nodes import SMALL, WIDER, small_nodes
-from tests.values import test_compose as compose, test_splices as splices
 from versioned_state import Memory
 from versioned_state.errors import StateError
 from versioned_state.objects.address import Address
@@ -38,7 +37,6 @@ from versioned_state.values import cells as grammar
 from versioned_state.values.cells import pack
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode.live import LiveDecoder
-from versioned_state.values.encode.compose import Composer
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.inline import InlineEncoder, plain_cell
 from versioned_state.values.encode.walks import exceeds, is_surely_large
@@ -358,6 +356,23 @@ def encoded(value: Any) -> bytes:
     return Encoder(new_nodes(), PICKLES).encode_at(value, grammar.ENTRY_INLINE)
 
 
+def changed(rng: random.Random, value: Any, step: int) -> Any:
+    """The value with another content: changed in place, at one place or at several, or made anew of its own parts."""
+    if type(value) in (str, bytes):
+        at = rng.randrange(len(value) + 1)
+        return value[:at] + value[at // 2 : at // 2 + 9] + value[at + rng.randrange(5) :]
+    if rng.random() < 0.8:
+        for _ in range(rng.choice([1, 1, 3, 6])):
+            mutate(rng, value)
+        return exact_data(value)
+    if type(value) is list and len(value) > 9:
+        if rng.random() < 0.5:
+            return rng.choice([value[2:], [*value[1:], value[0]], [*value, *value[:2]], value[:-1], value[::-1]])
+        for place in rng.sample(range(len(value)), 5):
+            value[place] = place * step
+    return value
+
+
 def test_values_with_baselines(long_run: bool):  # noqa: FBT001 - a fixture
     for rng, value in samples(long_run):
         if type(value) not in (list, dict, bytearray, set, str, bytes):
@@ -367,14 +382,7 @@ def test_values_with_baselines(long_run: bool):  # noqa: FBT001 - a fixture
         cell, base = encoder.encode(value, None, "value")
         for step in range(6):
             before, before_cell = exact(value), cell
-            if type(value) in (str, bytes):
-                at = rng.randrange(len(value) + 1)
-                value = value[:at] + value[at // 2 : at // 2 + 9] + value[at + rng.randrange(5) :]  # noqa: PLW2901
-            elif rng.random() < 0.8:
-                mutate(rng, value)
-                value = exact_data(value)  # noqa: PLW2901
-            elif type(value) is list and len(value) > 3:
-                value = rng.choice([value[2:], [*value[1:], value[0]], [*value, *value[:2]], value[:-1], value[::-1]])  # noqa: PLW2901
+            value = changed(rng, value, step)  # noqa: PLW2901
             try:
                 expected = encoded(value)
             except StateError:
@@ -391,17 +399,6 @@ def test_values_with_baselines(long_run: bool):  # noqa: FBT001 - a fixture
                 was = exact(value)
                 value, base = LiveDecoder(nodes, PICKLES, encoder.fingerprinter).decode_live(cell)  # noqa: PLW2901
                 assert exact(value) == was
-
-
-def test_composed_cells(long_run: bool, monkeypatch: pytest.MonkeyPatch):  # noqa: FBT001 - a fixture
-    monkeypatch.setattr(splices, "ELEMENT_INLINE", grammar.ELEMENT_INLINE)
-    for seed in range(400 if long_run else 3):
-        splices.edit_and_compare(random.Random(seed))
-    for name in ("ELEMENT_INLINE", "ENTRY_INLINE"):
-        monkeypatch.setattr(compose, name, getattr(grammar, name))
-    encoder = Encoder(new_nodes(), PICKLES)
-    for _, value in samples(long_run):
-        compose.compare_forms(encoder, Composer(encoder.nodes, encoder.policy), value)
 
 
 def test_a_node_is_read_as_it_was_written():

@@ -5,10 +5,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import pytest
+
 from tests.support.exact import exact
+from tests.support.small_nodes import SMALL, WIDER, Limits, small_nodes
 from versioned_state import Memory
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.values.cells import ELEMENT_INLINE, MAX_ELEMENTS, Code
+from versioned_state.values import cells as grammar
+from versioned_state.values.cells import MAX_ELEMENTS, Code
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.encode.splices import Replacement, elements_of, splice_list
@@ -36,9 +40,11 @@ def value(rng: random.Random) -> Any:
     )
 
 
-def test_the_cell_is_that_of_the_list(long_run: bool):  # noqa: FBT001 - a fixture
-    for seed in range(400 if long_run else 7):
-        edit_and_compare(random.Random(seed))
+@pytest.mark.parametrize("limits", [{}, SMALL, WIDER], ids=["real", "small", "wider"])
+def test_the_cell_is_that_of_the_list(limits: Limits, long_run: bool):  # noqa: FBT001 - a fixture
+    with small_nodes(limits):
+        for seed in range(400 if long_run else 3 if limits else 7):
+            edit_and_compare(random.Random(seed))
 
 
 def edit_and_compare(rng: random.Random) -> None:
@@ -55,7 +61,8 @@ def edit_and_compare(rng: random.Random) -> None:
         news = [[value(rng) for _ in range(rng.choice([0, 1, 3, 60 if rng.random() < 0.2 else 2]))] for _ in spans]
         spans_news = [(start, end, new) for (start, end), new in zip(spans, news, strict=True) if start < end or new]
         replacements: list[Replacement] = [
-            (start, end, [encoder.encode(each, None, "element", limit=ELEMENT_INLINE)[0] for each in new]) for start, end, new in spans_news
+            (start, end, [encoder.encode(each, None, "element", limit=grammar.ELEMENT_INLINE)[0] for each in new])
+            for start, end, new in spans_news
         ]
         cell, tree = splice_list(composer, cell, replacements, tree if len(values) % 2 else None)
         for start, end, new in reversed(spans_news):
