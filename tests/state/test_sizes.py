@@ -129,7 +129,7 @@ class Lists(Kind):
                 lambda state: change_within(of(state)[-1], number),
                 lambda state: change_within(of(state)[0], number),
                 lambda state: change_all(of(state)[:: size // 5 + 1], number),
-                lambda state: [of(state).__setitem__(place, make(number + place)) for place in range(0, size, size // 5 + 1)] and None,
+                lambda state: replace_at(of(state), range(0, size, size // 5 + 1), make, number),
             ]
         return changes
 
@@ -137,6 +137,11 @@ class Lists(Kind):
 def order(value: Any) -> str:
     """A key to sort any values by. The order in which a set shows its elements depends on its past."""
     return repr(sorted(value, key=repr) if isinstance(value, set | frozenset) else value)
+
+
+def replace_at(values: Any, places: range, make: Callable[[int], Any], number: int) -> None:
+    for place in places:
+        values[place] = make(number + place)
 
 
 def change_within(element: Any, number: int) -> None:
@@ -203,15 +208,22 @@ class Sequences(Lists):
             *super().others(rng, size, number),
             lambda state: change_all(of(state)[a : a + 9], number),
             lambda state: change_all(of(state)[a : a + 9][2:4], number),
-            lambda state: KEPT.extend(of(state)[a : a + 9]),
-            lambda state: KEPT.extend(of(state)[a : a + 9]) or of(state).insert(0, number),
-            lambda state: KEPT.extend(of(state)[a : a + 9]) or of(state).append(number),
+            lambda state: keep(of(state)[a : a + 9]),
+            lambda state: keep(of(state)[a : a + 9], of(state).insert, 0, number),
+            lambda state: keep(of(state)[a : a + 9], of(state).append, number),
             lambda state: of(state).insert(a, dict(of(state)[a])) if a < size and type(of(state)[a]) is dict else None,
         ]
 
 
 KEPT: deque[Any] = deque(maxlen=40)
 """Elements to which somebody refers, so that a sequence keeps them in memory."""
+
+
+def keep(elements: list[Any], change: Callable[..., None] | None = None, *arguments: Any) -> None:
+    """Refer to some elements for a while, during which a change is made."""
+    KEPT.extend(elements)
+    if change is not None:
+        change(*arguments)
 
 
 def change_all(elements: list[Any], number: int) -> None:
@@ -450,10 +462,15 @@ class Roots(Kind):
         return [
             within,
             lambda state: state.update({f"m{number + i}": [i] * i for i in range(9)}),
-            lambda state: [state.__delitem__(name) for name in sorted(state)[:-1][at : at + 5]] and None,
+            lambda state: delete_all(state, sorted(state)[:-1][at : at + 5]),
             lambda state: state.update(dict.fromkeys(sorted(state)[:-1][at : at + 3], number)),
             lambda state: state.update({name: {"now": ["a", "list"]} for name in sorted(state)[:-1][at : at + 3]}),
         ]
+
+
+def delete_all(state: Any, names: list[str]) -> None:
+    for name in names:
+        del state[name]
 
 
 class Lines(Kind):

@@ -76,7 +76,8 @@ def assert_tree(nodes: Nodes, tree: Tree, cells: list[bytes], keys: list[bytes] 
 
 def a_cell(rng: random.Random) -> bytes:
     size = rng.choice([1, 1, 3, 8, 8, 12, 30, 70])
-    return pack("x" * size) if rng.random() < 0.1 else pack(rng.randbytes(size // 2 + 1).hex()[:size])
+    cell: bytes = pack("x" * size) if rng.random() < 0.1 else pack(rng.randbytes(size // 2 + 1).hex()[:size])
+    return cell
 
 
 def an_edit(rng: random.Random, size: int) -> tuple[int, int, int]:
