@@ -48,7 +48,7 @@ class Kind:
     """A kind of value: how it begins, grows and shrinks by one element, and what else can be done to it."""
 
     codes: tuple[Code | None, ...] = ()
-    places: tuple[str, ...] = ("last",)
+    places: tuple[str, ...] = ("last",)  # at which it grows and shrinks; the walks change it everywhere
     size = 60
     levels = 4  # that its tree reaches
     changes = 1  # of a step, as the difference has them
@@ -243,14 +243,14 @@ class Numbers(Lists):
 
 
 class Equal(Lists):
-    places: tuple[str, ...] = ("middle",)
+    places: tuple[str, ...] = ()
 
     def make(self, number: int) -> Any:
         return "all of them are equal"
 
 
 class Texts(Lists):
-    places: tuple[str, ...] = ("middle",)
+    places: tuple[str, ...] = ()
 
     def make(self, number: int) -> Any:
         return f"{number} " * (number % 11)
@@ -393,7 +393,7 @@ class Dicts(Kind):
 
 class SortedDicts(Dicts):
     changes = 2  # in a small dict, a key that comes before others is another order too
-    places: tuple[str, ...] = ("middle",)
+    places: tuple[str, ...] = ()
     in_order = True
 
 
@@ -525,7 +525,7 @@ class LongLines(Lines):
 
 
 class Bytes(Lines):
-    places: tuple[str, ...] = ("middle",)
+    places: tuple[str, ...] = ()
     codes: tuple[Code | None, ...] = (Code.BYTES_BLOB,)
     empty: Any = b""
 
