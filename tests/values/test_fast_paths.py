@@ -327,6 +327,16 @@ def test_blobs(long_run: bool):  # noqa: FBT001 - a fixture
                 assert same(blob.write_bytes(nodes, data), old.tree) or not data
 
 
+def test_nodes_of_the_greatest_weight():
+    """A piece that is repeated, after which no node may end by its hash: only the greatest weight ends one, at exactly that weight."""
+    for letter in "abcdefghijklmnopqrstuvwxyz":
+        data = (letter * 7 + " ").encode() * 100
+        assert [data[a:b] for a, b in blob.text_spans(data)] == reference.text_chunks(data)
+        cells = [pack(letter * 7)] * 100
+        nodes = new_nodes()
+        assert_tree(nodes, splice(nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)]), cells)
+
+
 # Values
 
 
