@@ -219,6 +219,10 @@ async def _ask_services(world: World, repository: Repository) -> None:
             except (StateError, KeyError) as error:
                 model.fail(f"round {number} of {session} is listed in {rounds}, and cannot be read: {type(error).__name__}: {error}")
                 continue
+            if found[number] is None:
+                if not model.undoing.get("history *"):  # by hand, without the service
+                    model.fail(f"round {number} of {session} is listed in {rounds}, and cannot be read")
+                continue
             possible = [*map(_first, (1, 2, 3)), *model.rounds.get((session, number), ()), *model.rounds.get((session, -1), ())]
             if model.undoing.get("keys") or model.undoing.get(EVERY):  # a key was purged from all states
                 continue

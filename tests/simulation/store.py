@@ -104,7 +104,7 @@ class Connection(KVStore):
 
     def _pause(self) -> None:
         if self.delay and self.scheduler.current is not None and not self.scheduler.quiet and self.pauses.random() < self.delay:
-            seconds = self.pauses.choice((0.01, 0.05, 0.2, 0.5))
+            seconds = self.pauses.choice((0.01, 0.05, 0.2, 0.5, 1.0))
             self.scheduler.note(f"    is under way for {seconds} s")
             self.scheduler.block(seconds)
 

@@ -28,7 +28,7 @@ KEYS = ("x", "y", "L")
 def shared(number: int) -> list[str]:
     """One of few lists, each some objects large; agents of all branches write the same ones."""
     rng = random.Random(number)
-    return [f"{number} {n} {rng.getrandbits(800):x}" for n in range(12)]
+    return [f"{number} {n} {rng.getrandbits(800):x}" for n in range(36)]
 
 
 SHARED = tuple(shared(number) for number in range(6))
@@ -45,7 +45,7 @@ def _stage(runner: Runner, handle: Versioned, rng: Dice, *, word: bool = True) -
         key = rng.choice(KEYS)
         kind = rng.randrange(5)
         if kind < 3:
-            handle[key] = list(SHARED[rng.randrange(len(SHARED))])
+            handle[key] = list(rng.place(SHARED[::-1]))
         elif kind == 3 and type(handle.get(key)) is list:
             handle[key].append(rng.randrange(4))
         else:
@@ -282,7 +282,7 @@ def restore(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def fork(runner: Runner, rng: Dice, operation: Operation) -> None:
-    branch = rng.choice((*BRANCHES, "c", "d"))
+    branch = rng.choice((*BRANCHES, "c", "d", f"f{runner.world.word()}"))
     at = rng.choice((_branch(rng), _branch(rng), "main~1", "a@{1}", "b@{1}", "t0"))
     operation.detail = f"{branch} at {at}"
     runner.model.copied.add(EVERY)
@@ -397,7 +397,7 @@ def run_task(runner: Runner, rng: Dice, operation: Operation) -> None:
     operation.detail = f"{branch} {word}"
     token = runner.model.tokens[word] = Token(word, branch, operation.start)
     fails = rng.random() < 0.2
-    assert work(word, list(SHARED[rng.randrange(len(SHARED))]), fails, rng.random() < 0.4, state=handle, key=rng.choice((None, word))) == word
+    assert work(word, list(rng.place(SHARED[::-1])), fails, rng.random() < 0.4, state=handle, key=rng.choice((None, word))) == word
     token.acked = True
     _acked(runner, operation, handle)
 

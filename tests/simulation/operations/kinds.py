@@ -5,7 +5,9 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+
+T = TypeVar("T")
 
 
 class Dice(random.Random):
@@ -19,7 +21,7 @@ class Dice(random.Random):
     hot = 0
     heat = 0.0
 
-    def place(self, names: Sequence[str]) -> str:
+    def place(self, names: Sequence[T]) -> T:
         """One of some names."""
         return names[self.hot % len(names)] if self.random() < self.heat else self.choice(names)
 

@@ -109,7 +109,7 @@ def serve(world: World, number: int, site: Site, actors: list[ActorPlan]) -> Non
             repository = services.state.repository if False else services.state._place
         else:
             repository = Repository(site.store)
-            limit = random.Random(f"{world.plan.seed} rounds {number}").choice((None, 2, 3))
+            limit = random.Random(f"{world.plan.seed} rounds {number}").choice((None, 3, 4))
             services = Services(
                 state=VersionedStateService(repository, max_rounds=limit),
                 history=VersionedSessionHistoryService(repository, create_missing=False),
@@ -151,7 +151,7 @@ def serve(world: World, number: int, site: Site, actors: list[ActorPlan]) -> Non
 def _state(rng: Dice, word: str) -> dict[str, Any]:
     state: dict[str, Any] = {"word": word}
     if rng.random() < 0.7:
-        state["L"] = list(SHARED[rng.randrange(len(SHARED))])
+        state["L"] = list(rng.place(SHARED[::-1]))
     return state
 
 
