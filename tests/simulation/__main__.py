@@ -30,7 +30,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--processes", type=int, default=1, help="in so many processes")
     parser.add_argument("--regressions", action="store_true", help="run the plans of regressions.jsonl")
-    parser.add_argument("--shrink", action="store_true", help="drop the operations that the failure of a seed does not need, and print the plan as a line for regressions.jsonl")
+    parser.add_argument(
+        "--shrink",
+        action="store_true",
+        help="drop the operations that the failure of a seed does not need, and print the plan as a line for regressions.jsonl",
+    )
     parser.add_argument("--digest", action="store_true", help="print a digest of the steps of each seed, to compare two runs")
     parser.add_argument("--steps", type=int, default=None, help="show only the last steps of a failing seed")
     options = parser.parse_args(arguments)
@@ -111,7 +115,8 @@ def _many(seeds: range, processes: int) -> int:
                     kinds[kind] += 1
                     first.setdefault(kind, []).append(seed)
                     print(f"\rseed {seed}: {kind}", flush=True)
-            line = f"{done} of {len(seeds)} seeds, {failed} failed, {spent / done * 1000:.0f} ms of the processor each, {time.monotonic() - began:.0f} s"
+            each, seconds = spent / done * 1000, time.monotonic() - began
+            line = f"{done} of {len(seeds)} seeds, {failed} failed, {each:.0f} ms of the processor each, {seconds:.0f} s"
             print(f"\r{line}" if sys.stderr.isatty() else line, end="" if sys.stderr.isatty() else "\n", file=sys.stderr, flush=True)
     for kind, count in kinds.most_common():
         print(f"{count:5} {kind}  seeds {first[kind][:6]}")

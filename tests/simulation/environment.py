@@ -20,7 +20,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import versioned_state
 from tests.simulation.scheduler import FiberLock, KilledError, Scheduler
@@ -108,7 +108,7 @@ class FiberFuture(Future[Any]):
 class FiberExecutor:
     """Runs each call in a fiber of the process that submits it."""
 
-    def __enter__(self) -> FiberExecutor:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -149,17 +149,17 @@ _TIME = SimpleNamespace(
 _RANDOM = SimpleNamespace(
     **{name: getattr(random, name) for name in dir(random) if not name.startswith("_")}
     | {
-        "random": lambda: _World.rng.random(),
-        "uniform": lambda low, high: _World.rng.uniform(low, high),
-        "choice": lambda some: _World.rng.choice(some),
-        "randrange": lambda *args: _World.rng.randrange(*args),
-        "getrandbits": lambda bits: _World.rng.getrandbits(bits),
-        "shuffle": lambda some: _World.rng.shuffle(some),
+        "random": _World.rng.random,
+        "uniform": _World.rng.uniform,
+        "choice": _World.rng.choice,
+        "randrange": _World.rng.randrange,
+        "getrandbits": _World.rng.getrandbits,
+        "shuffle": _World.rng.shuffle,
     }
 )
 _SECRETS = SimpleNamespace(
     **{name: getattr(secrets, name) for name in dir(secrets) if not name.startswith("_")}
-    | {"token_bytes": _bytes, "token_hex": _hex, "randbits": lambda bits: _World.rng.getrandbits(bits)}
+    | {"token_bytes": _bytes, "token_hex": _hex, "randbits": _World.rng.getrandbits}
 )
 
 _REPLACED: list[tuple[Any, Any]] = [
@@ -222,7 +222,8 @@ def simulated() -> Iterator[None]:
 @contextmanager
 def world(of: Scheduler, seed: int) -> Iterator[None]:
     """A block with a scheduler and its random numbers. Python's collector waits: what it finalizes must not depend on its timing."""
-    _World.scheduler, _World.rng = of, random.Random(f"{seed} surroundings")
+    _World.scheduler = of
+    _World.rng.seed(f"{seed} surroundings")
     was = gc.isenabled()
     gc.disable()
     try:
@@ -305,6 +306,3 @@ def run_coroutine(main: Coroutine[Any, Any, T]) -> T:
             task._log_destroy_pending = False  # type: ignore[attr-defined]
         loop._ready.clear()  # type: ignore[attr-defined]
         loop.close()
-
-
-__all__ = ["FiberExecutor", "run_coroutine", "scheduler", "simulated", "threading", "world"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections import Counter
 from datetime import timedelta
@@ -78,7 +77,8 @@ def _first(number: int) -> dict[str, Any]:
 def prepare(world: World) -> None:
     """Give the store its content."""
     base = _base()
-    environment._World.scheduler, environment._World.rng = world.scheduler, random.Random(f"{world.plan.seed} surroundings")
+    environment._World.scheduler = world.scheduler  # the content is made once, in a run of its own
+    environment._World.rng.seed(f"{world.plan.seed} surroundings")
     world.content.objects.update(base.objects)
     world.content.mutable.update(base.mutable)
     world.content.ordered.extend(base.ordered)
@@ -155,7 +155,7 @@ def _whole(world: World, repository: Repository, when: str) -> None:
                         model.fail(f"{when}, commit {commit.short} of {name}: {key} is {snapshot.get(key)!r:.200}, and was {value!r:.200}")
 
 
-def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:
+def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:  # noqa: C901 - one promise after another
     """Words of acknowledged commits are in the logs of their branches once, all others at most once."""
     model = world.model
     logs: dict[str, list[str]] = {}
@@ -200,7 +200,7 @@ def _services(world: World, repository: Repository) -> None:
     environment.run_coroutine(_ask_services(world, repository))
 
 
-async def _ask_services(world: World, repository: Repository) -> None:
+async def _ask_services(world: World, repository: Repository) -> None:  # noqa: C901 - one promise after another
     from tests.simulation.operations.services import SESSIONS, USER
 
     model = world.model
@@ -238,13 +238,18 @@ async def _ask_services(world: World, repository: Repository) -> None:
                 model.fail(f"round {number} of {session} was {state!r:.100}, and is {found.get(number)!r:.100}")
             numbers[number] = state
         stored = await history.get_session(USER, session)
-        texts = [] if stored is None else [message.get_text_content() for message in stored.messages]
+        texts = [] if stored is None else [_text(message) for message in stored.messages]
         _count(world, f"history {session}", texts)
     listed = await memory.list_memory(USER, {"page_size": 10_000})
-    words = [message.get_text_content() for message in listed]
+    words = [_text(message) for message in listed]
     for session in SESSIONS:
         mine = [word for word in words if (token := model.tokens.get(word or "")) is not None and token.place == f"memory {session}"]
         _count(world, f"memory {session}", mine)
+
+
+def _text(message: Any) -> str:
+    text: str = message.get_text_content()
+    return text
 
 
 def _count(world: World, place: str, texts: list[Any]) -> None:
@@ -267,7 +272,7 @@ def _secrets(world: World) -> None:
     model = world.model
     if not model.purged or not model.secrets:
         return
-    payload = b"\n".join(bytes(unseal(value, key)) if False else _raw(key, value) for key, value in world.content.objects.items())
+    payload = b"\n".join(bytes(unseal(value)) for value in world.content.objects.values())
     for word, (branch, _) in model.secrets.items():
         if word.encode() not in payload:
             continue
@@ -276,12 +281,12 @@ def _secrets(world: World) -> None:
                 continue
             writes = model.writes.get(branch, ())
             own = [each for each in writes if word in each.detail]
-            if all(each.end < operation.start for each in writes if each.end >= operation.start or each in own) and own and not world.faults.happened:
+            if (
+                all(each.end < operation.start for each in writes if each.end >= operation.start or each in own)
+                and own
+                and not world.faults.happened
+            ):
                 model.fail(f"{word} of {branch} is in the store, though {branch} was purged at steps {operation.start} to {operation.end}")
-
-
-def _raw(key: str, value: bytes) -> bytes:
-    return bytes(unseal(value))
 
 
 def _handles(world: World) -> None:
@@ -327,6 +332,3 @@ def _is_damage(error: BaseException) -> bool:
     from versioned_state.errors import CorruptObjectError, CorruptRefError, MissingObjectError
 
     return isinstance(error, (MissingObjectError, CorruptObjectError, CorruptRefError))
-
-
-__all__ = ["asyncio", "check", "prepare"]

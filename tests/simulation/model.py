@@ -86,4 +86,6 @@ class Model:
         return any(each is not but and each.end >= start for each in found)
 
     def must_be(self, place: str) -> list[Token]:
-        return [token for token in self.tokens.values() if token.place == place and token.acked and not self.may_be_undone(place, token.start)]
+        return [
+            token for token in self.tokens.values() if token.place == place and token.acked and not self.may_be_undone(place, token.start)
+        ]

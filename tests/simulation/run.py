@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import math
 import random
 import traceback
 from collections.abc import Callable
@@ -18,11 +17,9 @@ from tests.simulation.scheduler import KilledError, Process, Scheduler, StuckErr
 from tests.simulation.store import WRITE_FAULTS, Connection, Content, Fault, Faults
 from versioned_state import Cache, KVStore, Repository, Versioned
 from versioned_state.errors import (
-    BranchMovedError,
     CommitInDoubtError,
     CorruptObjectError,
     CorruptRefError,
-    MergeConflictError,
     MissingObjectError,
     StateError,
     StorageError,
@@ -63,10 +60,18 @@ class Plan:
     def to_json(self) -> str:
         """The plan as a line of ``regressions.jsonl``: it stays the same plan when the generator changes."""
         actors = [
-            [actor.name, actor.kind, actor.site, ["" if (actor.name, n) in self.dropped else name for n, name in enumerate(actor.operations)]]
+            [
+                actor.name,
+                actor.kind,
+                actor.site,
+                ["" if (actor.name, n) in self.dropped else name for n, name in enumerate(actor.operations)],
+            ]
             for actor in self.actors
         ]
-        fields = {name: getattr(self, name) for name in ("seed", "switch", "faults", "rate", "most", "cached", "together", "skew", "delay", "hot", "heat", "schedule")}
+        fields = {
+            name: getattr(self, name)
+            for name in ("seed", "switch", "faults", "rate", "most", "cached", "together", "skew", "delay", "hot", "heat", "schedule")
+        }
         return json.dumps(fields | {"actors": actors})
 
     @classmethod
@@ -80,8 +85,8 @@ class Plan:
 
     def describe(self) -> str:
         lines = [
-            f"seed {self.seed}: switch {self.switch}, faults {list(self.faults)} rate {self.rate} at most {self.most}, delay {self.delay}, hot {self.hot} {self.heat}, "
-            f"cached {list(self.cached)}, together {self.together}, skew {self.skew}"
+            f"seed {self.seed}: switch {self.switch}, faults {list(self.faults)} rate {self.rate} at most {self.most}, delay {self.delay},",
+            f"  hot {self.hot} {self.heat}, cached {list(self.cached)}, together {self.together}, skew {self.skew}",
         ]
         for actor in self.actors:
             names = [name for number, name in enumerate(actor.operations) if (actor.name, number) not in self.dropped]
@@ -96,7 +101,12 @@ _TOPICS: tuple[tuple[tuple[str, int, str, int], ...], ...] = (
     (("service", 0, "save save retain several", 6), ("service", 1, "save save several", 8)),
     (("agent", 0, "edit refresh commit commit other_handle", 12), ("agent", 1, "commit undo reset", 4), ("maintenance", 2, "gc prune", 3)),
     (("agent", 0, "read fork tag fork_handle", 6), ("agent", 0, "commit edit", 10), ("maintenance", 1, "purge_branch", 1)),
-    (("agent", 0, "read fork tag", 5), ("agent", 0, "commit other_handle", 10), ("agent", 1, "reset undo commit", 3), ("maintenance", 1, "gc", 3)),
+    (
+        ("agent", 0, "read fork tag", 5),
+        ("agent", 0, "commit other_handle", 10),
+        ("agent", 1, "reset undo commit", 3),
+        ("maintenance", 1, "gc", 3),
+    ),
     (("agent", 0, "delete gone commit", 3), ("maintenance", 1, "gc_elsewhere gc", 3), ("maintenance", 2, "purge_path purge_thoroughly", 2)),
     (("server", 0, "request_deletion_of_all request_words", 3), ("server", 0, "request_create request_words", 8)),
 )
@@ -215,7 +225,10 @@ class World:
             process.is_interrupted = all(each.kind not in ("service", "server") for each in self.plan.actors if each.site == number)
             connection = Connection(self.content, self.scheduler, process, self.faults, together=self.plan.together)
             store: KVStore = connection
-            connection.delay, connection.pauses = self.plan.delay, random.Random(f"{self.plan.seed} {self.plan.schedule} delays {number} {len(self.old)}")
+            connection.delay, connection.pauses = (
+                self.plan.delay,
+                random.Random(f"{self.plan.seed} {self.plan.schedule} delays {number} {len(self.old)}"),
+            )
             if self.plan.cached[number]:
                 store = Cache(connection, max_bytes=1 << 20)
             site = self.sites[number] = Site(process, store)
@@ -325,11 +338,10 @@ class Runner:
             for each in error.exceptions:
                 self.failed(operation, each)
             return
-        if isinstance(error, MissingObjectError) and self.actor.kind == "agent" and self.world.is_whole():
+        if isinstance(error, MissingObjectError) and self.actor.kind == "agent" and self.model.undoing and self.world.is_whole():
             # The state of a handle, or a ref that was just read, was taken back and collected meanwhile: the error says to refresh.
-            if self.model.undoing:
-                operation.end = self.world.scheduler.steps
-                return
+            operation.end = self.world.scheduler.steps
+            return
         if isinstance(error, (MissingObjectError, CorruptObjectError, CorruptRefError)) or not isinstance(error, (StateError, Refused)):
             text = "".join(traceback.format_exception(error)[-14:])
             self.model.fail(f"{operation.name} {operation.detail} of {self.actor.name} raised {shown}\n{text}")
@@ -407,7 +419,7 @@ def shrink(plan: Plan, tries: int = 3, fails: Callable[[Result], bool] = lambda 
 
     best = plan
     for change in ({"faults": ()}, {"cached": tuple(False for _ in plan.cached)}, {"skew": False}, {"together": False}):
-        best = attempt(replace(best, **change)) or best  # type: ignore[arg-type]
+        best = attempt(replace(best, **change)) or best
     going = True
     while going:
         going = False
@@ -419,6 +431,3 @@ def shrink(plan: Plan, tries: int = 3, fails: Callable[[Result], bool] = lambda 
                 if smaller is not None:
                     best, going = smaller, True
     return best
-
-
-__all__ = ["BranchMovedError", "MergeConflictError", "Plan", "Result", "World", "math", "plan_of", "run", "run_seed", "shrink"]

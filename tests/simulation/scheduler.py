@@ -1,7 +1,7 @@
 """One fiber runs at a time, and the scheduler says which: it may switch before and after every request to the store.
 
-A fiber is a greenlet that stands for a thread: it gives way at a point (``point``), waits for another fiber or for the clock (``block``), and
-ends. Nothing depends on real time or on threads, so a seed gives the same run again. ``environment`` replaces what the library keeps by
+A fiber is a greenlet that stands for a thread: it gives way at a point (``point``), waits for another fiber or for the clock (``block``),
+and ends. Nothing depends on real time or on threads, so a seed gives the same run again. ``environment`` replaces what the library keeps by
 thread.
 """
 
@@ -252,5 +252,5 @@ class FiberLock:
     def __enter__(self) -> bool:
         return self.acquire()
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()

@@ -170,7 +170,9 @@ class Connection(KVStore):
     def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
         self._read(f"page {prefix} {after}")
         ordered = self.content.ordered
-        found = [key for key in ordered[bisect_left(ordered, prefix) : bisect_right(ordered, prefix + "\U0010ffff")] if key.startswith(prefix)]
+        found = [
+            key for key in ordered[bisect_left(ordered, prefix) : bisect_right(ordered, prefix + "\U0010ffff")] if key.startswith(prefix)
+        ]
         if reverse:
             found.reverse()
         if after is not None:

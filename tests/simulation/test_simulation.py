@@ -44,7 +44,9 @@ def test_a_seed_that_fails_shows_its_steps_and_exits_with_1(tmp_path):
     broken = "import tests.simulation.invariants as i; i._whole = lambda world, repository, when: world.model.fail('broken on purpose')"
     main = "import sys; from tests.simulation.__main__ import main; sys.exit(main(['7']))"
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    result = subprocess.run([sys.executable, "-c", f"{broken}; {main}"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [sys.executable, "-c", f"{broken}; {main}"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+    )
     assert result.returncode == 1
     assert "broken on purpose" in result.stdout
     assert "*** " in result.stdout

@@ -16,9 +16,11 @@ from tests.simulation.model import EVERY, Operation, Token
 from tests.simulation.operations.kinds import Dice, Kind, Refused, table
 from versioned_state import Versioned, checkpoint, current_state, effect, parallel, task
 from versioned_state.errors import EffectInDoubtError, MergeConflictError, StateError, UnknownRevisionError
+from versioned_state.repository.merging.policies import Policy
 
 if TYPE_CHECKING:
     from tests.simulation.run import Runner
+    from versioned_state.state.branch.commit_options import OnMovedOption
 
 BRANCHES = ("main", "a", "b")
 TAGS = ("t0", "t1")
@@ -32,7 +34,7 @@ def shared(number: int) -> list[str]:
 
 
 SHARED = tuple(shared(number) for number in range(6))
-POLICIES = {"**": "theirs", "log": "append", "fence": "append"}
+POLICIES: dict[str, Policy] = {"**": "theirs", "log": "append", "fence": "append"}
 
 
 def _branch(rng: Dice) -> str:
@@ -101,12 +103,12 @@ def commit(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def _commit(runner: Runner, rng: Dice, operation: Operation, handle: Versioned) -> None:
-    how = rng.choice(("merge", "merge", "merge", "refuse", "replace"))
+    how: OnMovedOption = rng.choice(("merge", "merge", "merge", "refuse", "replace"))
     if how == "replace":
         operation.detail += " replacing"
         runner.model.undo(operation, [handle.branch])
     try:
-        handle.commit(on_moved=how, policies=dict(POLICIES) if rng.random() < 0.9 else None)  # type: ignore[arg-type]
+        handle.commit(on_moved=how, policies=dict(POLICIES) if rng.random() < 0.9 else None)
     except MergeConflictError as error:
         merge = error.merge
         if rng.random() < 0.5 and all(str(conflict.path) in KEYS for conflict in merge.conflicts):
@@ -224,7 +226,7 @@ def merge(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def cherry_pick(runner: Runner, rng: Dice, operation: Operation) -> None:
-    _moving(runner, rng, operation, lambda handle, other: handle.cherry_pick(other, policies=POLICIES))  # type: ignore[arg-type]
+    _moving(runner, rng, operation, lambda handle, other: handle.cherry_pick(other, policies=POLICIES))
 
 
 def revert(runner: Runner, rng: Dice, operation: Operation) -> None:
@@ -234,7 +236,7 @@ def revert(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 def rebase(runner: Runner, rng: Dice, operation: Operation) -> None:
     runner.model.undo(operation, [EVERY])
-    _moving(runner, rng, operation, lambda handle, other: handle.rebase(other, policies=POLICIES))  # type: ignore[arg-type]
+    _moving(runner, rng, operation, lambda handle, other: handle.rebase(other, policies=POLICIES))
 
 
 def squash(runner: Runner, rng: Dice, operation: Operation) -> None:
@@ -346,7 +348,7 @@ def together(runner: Runner, rng: Dice, operation: Operation) -> None:
     runner.model.write(operation, first, second)
     words = [_stage(runner, handle, rng)[0] for handle in handles]
     runner.model.together.append((operation.detail, words))
-    runner.repository.commit_together(handles, policies=POLICIES)  # type: ignore[arg-type]
+    runner.repository.commit_together(handles, policies=POLICIES)
     for handle in handles:
         _acked(runner, operation, handle)
 

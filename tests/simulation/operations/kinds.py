@@ -26,7 +26,7 @@ class Dice(random.Random):
         return names[self.hot % len(names)] if self.random() < self.heat else self.choice(names)
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818 - it is no error
     """An operation had nothing to work on."""
 
 

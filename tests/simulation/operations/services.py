@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -106,7 +105,7 @@ def serve(world: World, number: int, site: Site, actors: list[ActorPlan]) -> Non
     async def main() -> None:
         if actors[0].kind == "server":
             services = services_over(site.store)
-            repository = services.state.repository if False else services.state._place
+            repository = services.state._place
         else:
             repository = Repository(site.store)
             limit = random.Random(f"{world.plan.seed} rounds {number}").choice((None, 3, 4))
@@ -342,7 +341,7 @@ async def _request(
                 continue
             refusal = refusal_of(error)
             scheduler.note(f"*** {name} {key} attempt {attempts[0]}: {refusal.status} {error!r:.150}")
-            if refusal.status == 500 or isinstance(error, _DAMAGE):
+            if refusal.status == 500:
                 raise
             if refusal.status in (503, 504):
                 if refusal.status == 503 and not client.world.faults.happened and "Busy" not in type(error).__name__:
@@ -363,9 +362,6 @@ async def _request(
         scheduler.note(f"*** {name} {key} was done")
         return "done", answer
     return "unknown", None
-
-
-_DAMAGE: Any = ()
 
 
 async def _write_words(client: Client, rng: Dice, operation: Operation, session: str, kind: str, key: str, *, deep: bool) -> None:
@@ -466,12 +462,10 @@ async def request_save(client: Client, rng: Dice, operation: Operation) -> None:
         client.model.acked_rounds.append((f"state {session}", saved, state, start))
 
 
-Run = Callable[..., Awaitable[None]]
-
 SERVER: dict[str, Kind] = table(
     (request_words, 4), (request_burst, 4), (request_create, 2), request_read, (request_deletion, 1), (request_deletion_of_all, 2),
     (request_save, 2), pause, wait_long,
     always=("request_create", "request_words"),
 )  # fmt: skip
 
-__all__ = ["SERVER", "SERVICE", "Client", "partial", "serve"]
+__all__ = ["SERVER", "SERVICE", "Client", "serve"]
