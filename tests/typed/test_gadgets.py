@@ -83,8 +83,8 @@ NOTES: list[dict[str, Any] | None] = [
 ]
 
 
-AT_WORK = {"str __hash__", "__reduce_ex__", "__getstate__"}
-"""A key has to be hashed. An instance of a class that says how it is pickled is read, and is an object when it is next looked at."""
+AT_WORK = {"str __hash__"}
+"""A key has to be hashed."""
 
 
 class Shared(Memory):

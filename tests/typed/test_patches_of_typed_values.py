@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
+import pydantic
 import pytest
 from pydantic import BaseModel, ConfigDict
 
@@ -90,3 +94,53 @@ def test_a_patch_is_exact_where_the_class_is_not_at_hand():
     assert type(other["x"]) is Tagged
     other.apply(state.diff(before, after).to_patch())
     assert other.commit().root == after.root
+
+
+@dataclass
+class _Beside:
+    model: Any
+
+
+class Given(pydantic.BaseModel):
+    a: Any = 1
+    b: Any = None
+    _seen: int = 0
+
+
+class GivenMore(pydantic.BaseModel):
+    model_config = {"extra": "allow"}
+    a: Any = 1
+    b: Any = None
+
+
+MODELS = [
+    Given,
+    lambda: Given(a=1),
+    lambda: Given(a=2),
+    lambda: Given(b=None),
+    lambda: Given(a=1, b=[1]),
+    lambda: Given.model_construct(_fields_set=set(), a=5, b=[2]),
+]
+MORE = [
+    GivenMore,
+    lambda: GivenMore.model_validate({"c": 1}),
+    lambda: GivenMore.model_validate({"a": 1, "c": 2, "d": 3}),
+    lambda: GivenMore(a=1, b=2),
+]
+
+
+@pytest.mark.parametrize("place", ["alone", "in a list", "in a dataclass"])
+@pytest.mark.parametrize("kinds", [MODELS, MORE])
+def test_a_patch_brings_the_fields_that_a_model_was_given(kinds: list[Any], place: str):
+    put = {"alone": lambda m: m, "in a list": lambda m: [0, m], "in a dataclass": _Beside}[place]
+    for old, new in product(kinds, kinds):
+        state = Versioned()
+        state["p"] = put(new())
+        wanted = state.commit("new", allow_empty=True)
+        state["p"] = put(old())
+        held = state.commit("old", allow_empty=True)
+        state.apply(state.diff(held, wanted))
+        assert state.commit("applied", allow_empty=True).root == wanted.root
+        state.reset(held)
+        state.apply(json.loads(json.dumps(state.diff(held, wanted).to_patch())))
+        assert state.commit("applied", allow_empty=True).root == wanted.root

@@ -296,7 +296,7 @@ def test_a_field_added_since_takes_no_harm():
     state = Versioned(repository)
     state["value"] = Note("a")
     commit = state.commit()
-    register(dataclasses.make_dataclass("Note", [("text", str)]), "note")
+    register(dataclasses.make_dataclass("Note", [("text", str)], namespace={"__module__": Note.__module__}), "note")
     assert repository.snapshot(commit)["value"].text == "a"
 
 
@@ -312,13 +312,23 @@ def test_changes_of_a_registered_value_are_its_data_not_its_pickle():
         assert len(state.status()) == 1, count
 
 
+def test_a_class_of_the_same_qualified_name_in_another_module_does_not_take_the_name():
+    register(Note, "note")
+    other = dataclasses.make_dataclass("Note", [("text", str)], namespace={"__module__": "another.module"})
+    with pytest.raises(InvalidArgumentError, match=f"registered for {Note.__module__}:Note") as caught:
+        register(other, "note")
+    assert "also=" in caught.value.hint
+    reloaded = dataclasses.make_dataclass("Note", [("text", str)], namespace={"__module__": Note.__module__})
+    assert register(reloaded, "note") is reloaded
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
         ((Lossy,), "customises pickling by __getstate__; give to_data and from_data"),
         ((Money,), "it has state in C; give to_data and from_data"),
         ((Plain, "x", lambda value: value), "both"),
-        ((Plain, "deque", id, Plain), "registered for deque"),
+        ((Plain, "deque", id, Plain), "registered for collections:deque"),
         ((Plain, 5, id, Plain), "a string of one character or more, not 5"),
         ((Plain, "", id, Plain), "a string of one character or more, not ''"),
         ((dict, "x", dict, dict), "dict is data as it is"),

@@ -89,7 +89,7 @@ def change_lines(change: Change, width: int | None = None) -> Iterator[Line]:
     value = first.removeprefix(head)
     if width is None or columns(first) <= width:
         yield [Span(head, style), value]
-    elif change.kind == "changed" and not change.reordered and not rest:
+    elif change.kind == "changed" and change.cells.keys is None and not rest:
         yield [Span(head, style)]
         old, new = change.previews(width=width)
         yield crop([Span("    - ", "removed"), old], width)
@@ -107,10 +107,15 @@ def _cut(text: str, width: int | None) -> str:
     return text if width is None else "".join(part for part in crop([text], width) if isinstance(part, str))
 
 
+def _aside(change: Change) -> str:
+    """What a change is about, if not the value at its path."""
+    return " keys in another order" if change.reordered else " was given other fields" if change.given else ""
+
+
 def change_in_full(change: Change, width: int) -> Iterator[Line]:
     """A change with whole values, on as many lines as they take."""
     sign, style = _SIGNS[change.kind]
-    yield [Span(f"{sign} {change.path}", style), " keys in another order" if change.reordered else ""]
+    yield [Span(f"{sign} {change.path}", style), _aside(change)]
     lines: Iterable[tuple[str, str]] = change.lines()
     if not lines:
         old = [] if change.kind == "added" else value_lines(change.old, width - 6)

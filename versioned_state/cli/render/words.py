@@ -31,7 +31,7 @@ def word_lines(change: Change, *, full: bool = False) -> Iterator[Line]:
         full: show all of the unchanged text.
     """
     old, new = change.old, change.new
-    if change.kind != "changed" or change.reordered:
+    if change.kind != "changed" or change.cells.keys is not None:
         yield from change_lines(change)
     elif type(old) is not str or type(new) is not str:
         yield [Span(f"~ {change.path}", "changed"), " = ", *_marked("-", _shown(old, full=full)), *_marked("+", _shown(new, full=full))]

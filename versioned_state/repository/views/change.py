@@ -28,9 +28,11 @@ class Change:
         path: where: the old index of an element that was removed; of every other, the new one.
         kind: ``"added"``, ``"removed"`` or ``"changed"``.
         reordered: the entries of the dict at ``path`` are the same, in another order; ``old`` and ``new`` are then lists of its keys.
+        given: the pydantic model at ``path`` was given other fields, the rest are defaults; ``old`` and ``new`` are then lists of the names
+            in ``model_fields_set``. Fields that were assigned count as given, and do not show.
     """
 
-    __slots__ = ("_cells", "_decoder", "_nodes", "kind", "path", "reordered")
+    __slots__ = ("_cells", "_decoder", "_nodes", "given", "kind", "path", "reordered")
 
     def __init__(self, cells: CellChange, nodes: Nodes, decoder: Decoder) -> None:
         self._cells = cells
@@ -38,7 +40,8 @@ class Change:
         self._decoder = decoder
         self.path = cells.path
         self.kind: ChangeKind = cells.kind
-        self.reordered = cells.keys is not None
+        self.given = cells.given
+        self.reordered = cells.keys is not None and not cells.given
 
     @property
     def old(self) -> Any:
@@ -75,6 +78,8 @@ class Change:
         entry: dict[str, Any] = {"path": str(self.path), "kind": self.kind}
         if self.reordered:
             entry["reordered"] = True
+        if self.given:
+            entry["given"] = True
         if self.kind != "added":
             entry["old"] = json_value(self.old)
         if self.kind != "removed":
@@ -84,6 +89,9 @@ class Change:
     def __str__(self) -> str:
         """The change on one line, or on one for each line that differs. Cost: the characters shown, however large the values are."""
         start = f"{SIGNS[self.kind]} {self.path}"
+        if self._cells.keys is not None and self.given:
+            old, new = map(one_line, self._cells.keys)
+            return f"{start} was given only {new}" if old == new else f"{start} was given {old} -> {new}"
         if self._cells.keys is not None:
             return f"{start} keys in another order: {one_line(self._cells.keys[1])}"
         lines = self.lines()
@@ -142,7 +150,9 @@ def fold(changes: Sequence[Change], *, least: int = _FOLDED) -> Iterator[Change 
 
 def _continues(a: Change, b: Change) -> bool:
     """Whether ``b`` is the next of a run that has ``a``: the next element of the list, or another entry of the dict."""
-    if a.kind != b.kind or a.reordered or b.reordered or len(a.path) != len(b.path) or a.path.steps[:-1] != b.path.steps[:-1]:
+    if a.kind != b.kind or a.cells.keys is not None or b.cells.keys is not None:
+        return False
+    if len(a.path) != len(b.path) or a.path.steps[:-1] != b.path.steps[:-1]:
         return False
     x, y = a.path.steps[-1], b.path.steps[-1]
     if isinstance(x, Index):

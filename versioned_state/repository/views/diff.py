@@ -152,7 +152,7 @@ class Diff(Sequence[Change]):
     def _covers(self, change: Change, steps: tuple[Step, ...]) -> bool:
         """Whether a change of a whole value changes the part of it to which these steps lead."""
         depth = len(change.path)
-        if change.reordered or depth >= len(steps) or change.path.steps != steps[:depth]:
+        if change.cells.keys is not None or depth >= len(steps) or change.path.steps != steps[:depth]:
             return False
         return any(find_cell(self._nodes, cell, steps[depth:]) is not None for cell in (change.cells.old, change.cells.new))
 

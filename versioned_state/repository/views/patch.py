@@ -36,6 +36,7 @@ class PatchEntry:
     new: Any
     reordered: bool = False
     length: int | None = None
+    given: bool = False
 
 
 def write_patch(changes: Iterable[Change]) -> list[dict[str, Any]]:
@@ -46,6 +47,8 @@ def write_patch(changes: Iterable[Change]) -> list[dict[str, Any]]:
         entry: dict[str, Any] = {"path": str(change.path), "kind": change.kind}
         if change.reordered:
             entry["reordered"] = True
+        if change.given:
+            entry["given"] = True
         if change.cells.length is not None:
             entry["length"] = change.cells.length
         for side, wanted in (("old", change.kind != "added"), ("new", change.kind != "removed")):
@@ -102,7 +105,7 @@ def _read_entry(entry: Any, number: int) -> PatchEntry:
         old, new = (_read(entry.get(side)) for side in ("old", "new"))
     except (StateError, ValueError, TypeError) as error:
         raise bad(str(error)) from error
-    return PatchEntry(path, cast("ChangeKind", kind), old, new, entry.get("reordered") is True, length)
+    return PatchEntry(path, cast("ChangeKind", kind), old, new, entry.get("reordered") is True, length, entry.get("given") is True)
 
 
 def _read(value: Any) -> Any:

@@ -89,7 +89,7 @@ def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, mis
         raise _MisfitError
     key = _held_key(container, key_of(step), same)
     for entry in branch.entries:
-        if entry.reordered:
+        if _is_aside(entry):
             continue
         if (entry.kind == "added") == (key in container) or (entry.kind != "added" and not same(container[key], entry.old)):
             raise _MisfitError
@@ -97,7 +97,7 @@ def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, mis
             del container[key]
         else:
             container[key] = entry.new
-    if branch.below or any(entry.reordered for entry in branch.entries):
+    if branch.below or any(map(_is_aside, branch.entries)):
         held = container[key]
         value = _apply_below(held, branch, same, misfits)
         if value is not held:
@@ -105,13 +105,29 @@ def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, mis
 
 
 def _apply_below(held: Any, branch: _Branch, same: Same, misfits: list[str]) -> Any:
-    """Apply the entries below a value, then those for the order of its keys. Returns the value, or the value that replaces it."""
+    """Apply the entries below a value, then those about the value itself. Returns the value, or the value that replaces it."""
     if branch.below:
         held = _apply(held, branch, same, misfits)
     for entry in branch.entries:
         if entry.reordered:
             held = _reorder(held, entry.new, same)
+        elif entry.given:
+            held = _given(held, entry.new)
     return held
+
+
+def _is_aside(entry: PatchEntry) -> bool:
+    """Whether an entry is about something beside the parts of a value."""
+    return entry.reordered or entry.given
+
+
+def _given(value: Any, names: Any) -> Any:
+    if type(names) is not list or not all(type(name) is str for name in names):
+        raise _MisfitError
+    try:
+        return edited(value, lambda _: None, given=frozenset(names))
+    except NotPlainDataError:
+        raise _MisfitError from None
 
 
 def _held_key(container: Any, key: Any, same: Same) -> Any:
@@ -140,7 +156,7 @@ def _apply_to_list(live: list[Any], tree: _Branch, same: Same, misfits: list[str
     if len(entries) < len(tree.below) or any(index < 0 for index in entries):
         misfits += [path for _, branch in tree.below for path in branch.paths()]
         return
-    found = [entry for _, branch in sorted(entries.items()) for entry in branch.entries if not entry.reordered]
+    found = [entry for _, branch in sorted(entries.items()) for entry in branch.entries if not _is_aside(entry)]
     removed = {_last(entry): entry for entry in found if entry.kind == "removed"}
     added = {_last(entry): entry for entry in found if entry.kind == "added"}
     wrong = [str(entry.path) for index, entry in removed.items() if index >= len(live) or not same(live[index], entry.old)]
@@ -157,11 +173,11 @@ def _apply_to_list(live: list[Any], tree: _Branch, same: Same, misfits: list[str
     for index, branch in sorted(entries.items()):
         try:
             for entry in branch.entries:
-                if entry.kind == "changed" and not entry.reordered:
+                if entry.kind == "changed" and not _is_aside(entry):
                     if index >= len(live) or not same(live[index], entry.old):
                         raise _MisfitError
                     live[index] = entry.new
-            if branch.below or any(entry.reordered for entry in branch.entries):
+            if branch.below or any(map(_is_aside, branch.entries)):
                 held = live[index]
                 value = _apply_below(held, branch, same, misfits)
                 if value is not held:

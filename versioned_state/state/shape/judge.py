@@ -114,7 +114,7 @@ class Judge:
     def _judge(self, change: CellChange, around: list[Rule], here: list[Rule]) -> None:
         path = change.path
         if change.keys is not None:
-            return  # the same entries in another order
+            return  # the same entries in another order, or the same fields, of which others were given
         if change.new is None:
             for rule in around:
                 rule.check_removed(path.steps[-1], path)

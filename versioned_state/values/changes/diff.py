@@ -20,6 +20,7 @@ from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
 from versioned_state.values.trees.prefetch import fetch_difference
 from versioned_state.values.trees.tree import Tree, iter_cells, iter_items, nodes_from, rank, top_of
+from versioned_state.values.typed.tagged import Notes, Tagged
 
 ChangeKind = Literal["added", "removed", "changed"]
 
@@ -36,7 +37,8 @@ class CellChange:
     """One change by path. A cell is None if there is nothing on that side.
 
     ``keys`` is set if a dict has the same entries in another order: the keys on both sides. ``length`` is set if an element was added to a
-    list: the length of the list before.
+    list: the length of the list before. ``given``: the keys are not those of a dict, but the names of the fields that a model says it was
+    given, on both sides.
     """
 
     path: StatePath
@@ -45,6 +47,7 @@ class CellChange:
     new: bytes | None
     keys: tuple[list[Any], list[Any]] | None = None
     length: int | None = None
+    given: bool = False
 
 
 # Maps and sequences
@@ -325,8 +328,49 @@ def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> 
     if first is not None:
         yield first
         yield from parts
+        if a.head is not None and b.head is not None and (a.head.notes or b.head.notes) is not None:
+            yield from _diff_given(composer, a, b, path)
     elif a.head is not None and b.head is not None and not composer.same(a.head.notes, b.head.notes):
         yield CellChange(path, "changed", old, new)  # they differ only in notes, such as the set of fields that were given
+
+
+def _diff_given(composer: Composer, a: Container, b: Container, path: StatePath) -> Iterator[CellChange]:
+    """The change of the fields that a model was given, unless it follows from the changes of the fields: one that is assigned was given."""
+    if a.tree.shape is not Shape.MAP or a.head is None or b.head is None:
+        return
+    was, now = ({composer.decoder.decode_key(key): cell for key, cell in iter_items(composer.nodes, side.tree)} for side in (a, b))
+    # A change within a list or dict assigns no field; one within an instance does if instances of the class cannot be changed.
+    assigned, perhaps = dict(was), dict(was)
+    for name, cell in now.items():
+        held = was.get(name)
+        kind = "assigned" if held is None else "same" if composer.same(held, cell) else _how_changed(composer.nodes, held, cell)
+        assigned[name] = cell if kind == "assigned" else was[name]
+        perhaps[name] = was[name] if kind in ("same", "within") else cell
+    for name in was.keys() - now.keys():
+        del assigned[name], perhaps[name]
+    old, new = (None if head.notes is None else composer.decoder.decode(head.notes) for head in (a.head, b.head))
+    if type(old) not in (dict, type(None)) or type(new) not in (dict, type(None)):
+        return
+    expected = [(Tagged("model", fields, old).notes_for(was) or {}).get("set") for fields in (assigned, perhaps)]
+    if any(names != (new or {}).get("set") for names in expected):
+        yield CellChange(path, "changed", None, None, (_given(was, old), _given(now, new)), given=True)
+
+
+def _how_changed(nodes: Nodes, old: bytes, new: bytes) -> str:
+    """How a field changed: it was assigned, or a part within it was, or one of them, which depends on its class."""
+    a, b = container_of(nodes, old), container_of(nodes, new)
+    if a is None or b is None or a.tree.shape is not b.tree.shape or _name(a) != _name(b):
+        return "assigned"
+    return "within" if a.head is None else "unclear"
+
+
+def _given(fields: dict[Any, Any], notes: Notes) -> list[Any]:
+    """The names of the fields that a model was given, in order."""
+    notes = notes or {}
+    if type(notes.get("set")) is frozenset:
+        return sorted(notes["set"])
+    extra, more = notes.get("extra", ()), notes.get("more", ())
+    return sorted(name for name in fields if (name in extra or name[:1] != "_") and name not in more)
 
 
 def _have_other_attributes(composer: Composer, a: Head | None, b: Head | None) -> bool:

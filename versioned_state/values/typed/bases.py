@@ -137,7 +137,7 @@ class BaseLayout(Layout):
 
     def assign(self, live: Any, target: Any, assign_part: AssignPart) -> bool:
         base = self.base
-        if not issubclass(base, _MUTABLE) or (base is deque and live.maxlen != target.maxlen):
+        if not issubclass(base, _MUTABLE) or (base is deque and _MAXLEN.__get__(live) != _MAXLEN.__get__(target)):
             return False
         held, wanted = _COPIES[base](live), _COPIES[base](target)
         content = assign_part(held, wanted)
@@ -147,7 +147,7 @@ class BaseLayout(Layout):
             self._refill(live, content)
             raise
         if base is defaultdict:
-            live.default_factory = target.default_factory
+            _FACTORY.__set__(live, _FACTORY.__get__(target))
         if self._attributes is not None:
             self._attributes.assign(live, target, assign_part)
         return True
@@ -266,7 +266,7 @@ class ExceptionLayout(Layout):
     def _set(self, value: Any, name: str, held: Any) -> bool:
         member: Any = self._slots.get(name) or lookup(self._base, name)
         if name == "__cause__":
-            if not isinstance(held, BaseException):  # the class of the cause was not found
+            if not inherits(type(held), BaseException):  # the class of the cause was not found
                 return False
             _CAUSE.__set__(value, held)
         elif hasattr(type(member), "__set__"):
@@ -281,18 +281,18 @@ class ExceptionLayout(Layout):
         return True
 
 
-def base_layout(cls: type, name: str, *, checked: bool = True) -> Layout | str | None:
+def base_layout(cls: type, name: str) -> Layout | str | None:
     """The layout of a class that inherits from a built-in type, or the reason why it has none; None for any other class."""
     bases = mro_of(cls)
     if inherits(cls, BaseException):
         builtin = next(each for each in bases if module_of(each) == "builtins")
         if is_of_c(cls, builtin):
             return "it has state in C"
-        return (checked and why_custom(cls, builtin)) or ExceptionLayout(cls, name)
+        return why_custom(cls, builtin) or ExceptionLayout(cls, name)
     base: type | None = next((each for each in _BASES if inherits(cls, each)), None)
     if base is None:
         return None
-    if checked and (reason := why_custom(cls, base)) is not None:
+    if (reason := why_custom(cls, base)) is not None:
         return reason
     varies = base in (int, str, bytes, tuple)  # varies in size, so a class of C cannot add fields to it
     if is_of_c(cls, base) or (not varies and has_hidden_state(cls, base, len(slots_of(cls)))):

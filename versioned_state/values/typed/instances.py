@@ -9,7 +9,16 @@ from types import GetSetDescriptorType, MemberDescriptorType, NoneType
 from typing import Any, Final
 
 from versioned_state.values.typed.layout import AssignPart, Layout, NotPlainDataError, names_in
-from versioned_state.values.typed.reflection import custom_pickling, dict_getter, has_hidden_state, is_of_c, lookup, owner_of, slots_of
+from versioned_state.values.typed.reflection import (
+    custom_pickling,
+    dict_getter,
+    has_hidden_state,
+    inherits,
+    is_of_c,
+    lookup,
+    owner_of,
+    slots_of,
+)
 from versioned_state.values.typed.tagged import Notes
 from versioned_state.values.typed.weak import Weak, has_weak, revived, weak_in, weak_noted
 
@@ -225,7 +234,7 @@ def _which_are_one(parts: Iterable[Any]) -> list[int] | None:
     return [held.index(each) for each in held] if len(held) > 1 and len(set(held)) < len(held) else None
 
 
-def dataclass_layout(cls: type, name: str, *, checked: bool = True) -> InstanceLayout | str | None:
+def dataclass_layout(cls: type, name: str) -> InstanceLayout | str | None:
     """The layout of a dataclass, or the reason why it has none; None if the class itself is not a dataclass.
 
     A class that only inherits from a dataclass has the fields of that one, and its further attributes as an ordinary class has.
@@ -233,37 +242,37 @@ def dataclass_layout(cls: type, name: str, *, checked: bool = True) -> InstanceL
     fields = lookup(cls, "__dataclass_fields__")
     if type(fields) is not dict:
         return None
-    if (reason := why_more(cls, checked=checked)) is not None:
+    if (reason := why_more(cls)) is not None:
         return reason
     parameters = lookup(cls, "__dataclass_params__")
     declared = {f.name: _dataclass_default(f) for f in fields.values() if f._field_type is _FIELD}
     return InstanceLayout(cls, name, declared, frozen=bool(getattr(parameters, "frozen", False)))
 
 
-def attrs_layout(cls: type, name: str, *, checked: bool = True) -> InstanceLayout | str | None:
+def attrs_layout(cls: type, name: str) -> InstanceLayout | str | None:
     """The layout of an attrs class, or the reason why it has none; None for any other class."""
     attributes = lookup(cls, "__attrs_attrs__")
-    if not isinstance(attributes, tuple):
+    if not inherits(type(attributes), tuple):
         return None
-    if (reason := why_more(cls, checked=checked)) is not None:
+    if (reason := why_more(cls)) is not None:
         return reason
     setter = lookup(cls, "__setattr__")
     declared = {a.name: _attrs_default(a) for a in attributes}
     return InstanceLayout(cls, name, declared, frozen=getattr(setter, "__name__", "") == "_frozen_setattrs")
 
 
-def ordinary_layout(cls: type, name: str, *, checked: bool = True) -> InstanceLayout | str:
+def ordinary_layout(cls: type, name: str) -> InstanceLayout | str:
     """The layout of any other class, or the reason why it has none."""
     if cls is object:
         return "a bare object() has nothing to store"
-    return why_more(cls, checked=checked) or OrdinaryLayout(cls, name, None)
+    return why_more(cls) or OrdinaryLayout(cls, name, None)
 
 
-def why_more(cls: type, *, checked: bool) -> str | None:
-    """The reason why an instance is more than its ``__dict__`` and slots, or None. Unless ``checked``, ignores how it is pickled."""
+def why_more(cls: type) -> str | None:
+    """The reason why an instance is more than its ``__dict__`` and slots, or None."""
     if is_of_c(cls, object) or has_hidden_state(cls, object, len(slots_of(cls))):
         return "it has state in C"
-    return why_custom(cls) if checked else None
+    return why_custom(cls)
 
 
 def why_custom(cls: type, stop: type = object) -> str | None:
@@ -292,4 +301,4 @@ def _attrs_default(attribute: Any) -> Default:
     default = attribute.default
     if type(default).__name__ == "Factory" and hasattr(default, "takes_self"):
         return default.factory if default.takes_self else lambda _: default.factory()
-    return None if repr(default) == "NOTHING" else lambda _: default
+    return None if type(default).__name__ == "_Nothing" else lambda _: default

@@ -168,12 +168,12 @@ class ModelLayout(InstanceLayout):
         return [*fields.values(), *(extra or {}).values(), *(private or {}).values()]
 
 
-def model_layout(cls: type, name: str, *, checked: bool = True) -> ModelLayout | str | None:
+def model_layout(cls: type, name: str) -> ModelLayout | str | None:
     """The layout of a pydantic model, or the reason why it has none; None for any other class."""
     fields, private = lookup(cls, "__pydantic_fields__"), lookup(cls, "__private_attributes__")
     if type(fields) is not dict or lookup(cls, "__pydantic_fields_set__") is None:
         return None
-    if checked and (reason := why_custom(cls)) is not None:
+    if (reason := why_custom(cls)) is not None:
         return reason
     config = lookup(cls, "model_config")
     return ModelLayout(

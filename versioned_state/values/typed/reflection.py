@@ -11,8 +11,8 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from operator import attrgetter
-from types import BuiltinFunctionType, GetSetDescriptorType, MemberDescriptorType, ModuleType
-from typing import Any, Final
+from types import BuiltinFunctionType, FunctionType, GenericAlias, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from typing import Any, Final, cast
 
 _GET: Any = type.__dict__
 mro_of: Final[Callable[[type], tuple[type, ...]]] = _GET["__mro__"].__get__
@@ -30,6 +30,8 @@ _HASH: Final[Any] = object.__dict__["__hash__"]
 
 _NAME: Final = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _POINTER: Final = object.__basicsize__ // 2
+
+_NAMES_OF_SLOTS: Final = frozenset({tuple, list, dict, set, frozenset})
 
 PICKLING: Final = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
 """The methods by which a class says how its instances are pickled: its state is then more, or less, than its fields."""
@@ -71,15 +73,34 @@ def module_of(cls: type) -> str:
 
 
 def name_of(cls: type) -> str:
-    """The stored name of a class: ``module:qualified.name``. A parametrised generic has the name of its class."""
+    """The stored name of a class: ``module:qualified.name``. That of a parametrised model of pydantic ends with its parameters."""
+    generic = _generic_of(cls)
+    if generic is None:
+        return f"{module_of(cls)}:{qualname_of(cls)}"
+    origin, parameters = generic
+    return f"{name_of(origin)}[{', '.join(map(_name_of_parameter, parameters))}]"
+
+
+def _generic_of(cls: type) -> tuple[type, tuple[Any, ...]] | None:
+    """The class and the parameters of a parametrised model of pydantic; None for any other class."""
     generic = lookup(cls, "__pydantic_generic_metadata__")
-    if type(generic) is dict and isinstance(generic.get("origin"), type):
-        cls = generic["origin"]
-    return f"{module_of(cls)}:{qualname_of(cls)}"
+    if type(generic) is not dict or "__pydantic_generic_metadata__" not in namespace_of(cls):
+        return None
+    origin, parameters = generic.get("origin"), generic.get("args")
+    if origin is None or not inherits(type(origin), type) or type(parameters) is not tuple:
+        return None
+    return origin, parameters
+
+
+def _name_of_parameter(parameter: Any) -> str:
+    """A parameter in the name of a class. It is compared only, and nothing is made of it."""
+    return name_of(parameter) if inherits(type(parameter), type) and type(parameter) is not GenericAlias else repr(parameter)
 
 
 def find_class(name: str, *, importing: bool = False) -> type | None:
     """The class with a name, or None if there is none. With ``importing``, imports its module if necessary."""
+    if name.endswith("]"):
+        return _find_parametrised(name, importing=importing)
     if _NAME.fullmatch(name) is None:
         return None
     module_name, _, path = name.partition(":")
@@ -89,16 +110,63 @@ def find_class(name: str, *, importing: bool = False) -> type | None:
             module = import_module(module_name)
         except (Exception, SystemExit):  # noqa: BLE001 - the module is missing, or fails: either way, its classes are not there
             return None  # SystemExit: importing a script runs it to its end
-    if not isinstance(module, ModuleType):
+    # Not isinstance(), here and below: it asks a value of another type for its __class__, which may be code.
+    if not inherits(type(module), ModuleType):
         return None
     namespace: Any = object.__getattribute__(module, "__dict__")
     found: type | None = None
     for part in path.split("."):
         inside = namespace.get(part)
-        if not isinstance(inside, type):
+        if not inherits(type(inside), type):
             return None
         found, namespace = inside, namespace_of(inside)
     return found
+
+
+def _find_parametrised(name: str, *, importing: bool) -> type | None:
+    """The parametrised model with a name. One that nothing has made yet is made only if that runs code of pydantic alone."""
+    origin_name, _, inner = name[:-1].partition("[")
+    origin = find_class(origin_name, importing=importing)
+    if origin is None:
+        return None
+    made: list[type] = type.__subclasses__(origin)
+    found = next((cls for cls in made if _generic_of(cls) is not None and name_of(cls) == name), None)
+    if found is not None or not importing or not all(_is_of_pydantic(origin, hook) for hook in _MAKING):
+        return found
+    parameters = [find_class(each, importing=True) for each in _split(inner)]
+    known = [each for each in parameters if each is not None and _is_of_pydantic(each, "__get_pydantic_core_schema__")]
+    if len(known) < len(parameters) or not _is_pydantic(type(origin)):
+        return None
+    try:
+        cls = cast("Any", origin)[tuple(known)]
+    except Exception:  # noqa: BLE001 - not parameters that the class takes
+        return None
+    return cls if inherits(type(cls), type) and name_of(cls) == name else None
+
+
+_MAKING: Final = ("__class_getitem__", "__init_subclass__", "__pydantic_init_subclass__", "__get_pydantic_core_schema__")
+"""The methods of a model that run when it is parametrised."""
+
+
+def _is_of_pydantic(cls: type, name: str) -> bool:
+    """Whether an attribute of a class is pydantic's or Python's own, or is not there."""
+    owner = owner_of(cls, name)
+    return owner is None or _is_pydantic(owner) or module_of(owner) in ("builtins", "typing")
+
+
+def _is_pydantic(cls: type) -> bool:
+    return module_of(cls).split(".")[0] == "pydantic"
+
+
+def _split(names: str) -> list[str]:
+    """The names of parameters, which are separated by commas; those within brackets belong to one of them."""
+    parts, depth, start = [], 0, 0
+    for at, char in enumerate(names):
+        depth += (char == "[") - (char == "]")
+        if char == "," and not depth:
+            parts.append(names[start:at].strip())
+            start = at + 1
+    return [*parts, names[start:].strip()]
 
 
 def is_found(cls: type) -> bool:
@@ -124,8 +192,7 @@ def custom_pickling(cls: type, stop: type = object) -> str | None:
 
 def _is_generated(method: Any) -> bool:
     """Whether dataclasses, attrs, pydantic or namedtuple generated a pickling method for exactly the fields of the class."""
-    code = getattr(method, "__globals__", None)
-    module = code.get("__name__", "") if type(code) is dict else ""
+    module = method.__globals__.get("__name__", "") if type(method) is FunctionType else ""
     return type(module) is str and (module in ("dataclasses", "attr._make", "collections") or module.split(".")[0] == "pydantic")
 
 
@@ -134,7 +201,7 @@ def slots_of(cls: type) -> dict[str, MemberDescriptorType]:
     slots: dict[str, MemberDescriptorType] = {}
     for base in mro_of(cls):
         declared = namespace_of(base).get("__slots__", ())
-        for name in (declared,) if isinstance(declared, str) else tuple(declared):
+        for name in (declared,) if type(declared) is str else tuple(declared) if type(declared) in _NAMES_OF_SLOTS else ():
             if name in ("__dict__", "__weakref__"):
                 continue
             if name.startswith("__") and not name.endswith("__"):

@@ -21,7 +21,7 @@ from versioned_state.values.typed.enums import enum_layout
 from versioned_state.values.typed.instances import attrs_layout, dataclass_layout, ordinary_layout
 from versioned_state.values.typed.layout import Layout, NotPlainDataError
 from versioned_state.values.typed.models import model_layout
-from versioned_state.values.typed.reflection import find_class, inherits, is_found, is_known_by_identity, name_of, owner_of, qualname_of
+from versioned_state.values.typed.reflection import find_class, inherits, is_found, is_known_by_identity, name_of, qualname_of
 from versioned_state.values.typed.tagged import Notes, Tagged, check_name
 
 T = TypeVar("T")
@@ -102,8 +102,11 @@ def register(
         for each in names:
             known = _by_name.get(each)
             # Importing a module again (in a notebook, or by a reload) creates the type again.
-            if known is not None and known.cls is not type and known.cls.__qualname__ != type.__qualname__:
-                raise InvalidArgumentError(f"the name {each!r} is registered for {known.cls.__qualname__}")
+            if known is not None and known.cls is not type and name_of(known.cls) != name_of(type):
+                raise InvalidArgumentError(
+                    f"the name {each!r} is registered for {name_of(known.cls)}",
+                    hint="give each class a name of its own; one that has moved here is registered with also=, and no longer there",
+                )
         _registered[id(type)] = layout
         if upgrade is not None:
             _upgrades[stored] = upgrade
@@ -167,15 +170,15 @@ def _find_layout(cls: type) -> Layout | str:
     return layout
 
 
-def _build(cls: type, name: str, *, checked: bool = True) -> Layout | str:
-    """The layout of a class, or the reason why it has none. Unless ``checked``, ignores how its instances are pickled."""
+def _build(cls: type, name: str) -> Layout | str:
+    """The layout of a class, or the reason why it has none."""
     return (
         enum_layout(cls, name)
-        or model_layout(cls, name, checked=checked)
-        or base_layout(cls, name, checked=checked)
-        or dataclass_layout(cls, name, checked=checked)
-        or attrs_layout(cls, name, checked=checked)
-        or ordinary_layout(cls, name, checked=checked)
+        or model_layout(cls, name)
+        or base_layout(cls, name)
+        or dataclass_layout(cls, name)
+        or attrs_layout(cls, name)
+        or ordinary_layout(cls, name)
     )
 
 
@@ -196,14 +199,10 @@ def find_layout(name: str, classes: Classes) -> Layout | None:
     cls = find_class(name, importing=classes == "imported")
     if cls is None or name_of(cls) != name:  # an alias of a class, or another class: no instance is stored under this name
         return None
-    if id(cls) in _DATA_IDS or not is_known_by_identity(cls) or owner_of(cls, "__del__") is not None:
+    if id(cls) in _DATA_IDS or not is_known_by_identity(cls):
         return None
-    layout = layout_of(cls)
-    if layout is None:
-        # The class has customised its pickling since; its stored fields can still be read.
-        built = _build(cls, name, checked=False)
-        layout = None if isinstance(built, str) else built
-    return layout
+    # If the class says how it is pickled, its values are objects: comparing one with what is stored would run that code.
+    return layout_of(cls)
 
 
 def take_apart(value: Any) -> tuple[str, Any, Notes] | None:
@@ -256,11 +255,12 @@ def _own(data: Any) -> Any:
     return [_own(part) for part in data] if type(data) is list else data
 
 
-def edited(value: Any, edit: Callable[[Any], object]) -> Any:
+def edited(value: Any, edit: Callable[[Any], object], *, given: frozenset[str] | None = None) -> Any:
     """Edit the data of a typed value. Returns the value itself, changed in place, or the value that replaces it.
 
     Args:
         edit: changes the data, which is a dict or a list of its own. If it raises, the value stays as it was.
+        given: the fields that a pydantic model then says it was given; by default those before, and those that were assigned.
 
     Raises:
         NotPlainDataError: the data of this type cannot be edited.
@@ -268,7 +268,7 @@ def edited(value: Any, edit: Callable[[Any], object]) -> Any:
     if type(value) is Tagged:
         before = dict(value.fields) if type(value.fields) is dict else {}
         edit(value.fields)
-        notes = value.notes_for(before)
+        notes = _with_given(value.notes_for(before), value.fields, given)
         return value if notes == value.notes else Tagged(value.name, value.fields, notes)
     layout = layout_of(type(value))
     if layout is None:
@@ -276,8 +276,22 @@ def edited(value: Any, edit: Callable[[Any], object]) -> Any:
     data, notes = layout.take(value)
     before = dict(data) if type(data) is dict else {}
     edit(data)
-    target, _ = layout.make(data, layout.notes_for(data, notes or {}, before))
+    target, _ = layout.make(data, _with_given(layout.notes_for(data, notes or {}, before), data, given) or {})
     return value if layout.assign(value, target, lambda _held, part: part) else target
+
+
+def _with_given(notes: Notes, data: Any, given: frozenset[str] | None) -> Notes:
+    """The notes with these names as the fields given."""
+    if given is None:
+        return notes
+    if type(data) is not dict:
+        raise NotPlainDataError("it has no fields that could be given")
+    notes = notes or {}
+    extra, more = notes.get("extra", ()), notes.get("more", ())
+    noted = {**notes, "set": given.intersection(data)}
+    if noted["set"] == {name for name in data if (name in extra or name[:1] != "_") and name not in more}:
+        del noted["set"]  # a set of all fields is not noted
+    return noted or None
 
 
 for _type in (OrderedDict, Counter, defaultdict, deque):

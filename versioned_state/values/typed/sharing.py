@@ -27,11 +27,12 @@ _are_str = frozenset({str}).issuperset
 class _Place:
     """A part on the path from the value to the present part of the walk."""
 
-    __slots__ = ("at_end", "depth", "holds_identity", "in_ordinary", "outermost", "parent", "value")
+    __slots__ = ("at_end", "depth", "holds_identity", "in_ordinary", "outermost", "parent", "up", "value")
 
     def __init__(self, value: Any, parent: _Place | None, *, typed: bool, ordinary: bool) -> None:
         self.value = value
         self.parent = parent
+        self.up = parent  # or a place further up, when all between are at their end
         self.outermost: Any = value if typed else None  # the outermost typed value on the path
         if parent is not None and parent.outermost is not None:
             self.outermost = parent.outermost
@@ -107,7 +108,7 @@ class _Walk:
                 continue
             known = first.get(id(part))
             if known is not None:
-                common = _common(known, place)
+                common = _common(known)
                 if not known.at_end or known.holds_identity or (cls in _MUTABLE and common.in_ordinary):
                     self._note_shared(common, part, contains_itself=common is known)
                 continue
@@ -143,7 +144,7 @@ class _Walk:
         if other is None:
             self._leaves[id(part)] = place
         else:
-            self._note_shared(_common(other, place), part)
+            self._note_shared(_common(other), part)
 
     def _enter(self, value: Any, parent: _Place | None) -> _Place:
         layout = self._layouts[type(value)]
@@ -180,12 +181,17 @@ class _Walk:
         return iter(()) if self._scalars.issuperset(map(type, parts)) else iter(parts)
 
 
-def _common(a: _Place, b: _Place) -> _Place:
-    """The deepest part that contains both places; a place contains itself."""
-    while a is not b:
-        if a.depth >= b.depth and a.parent is not None:
-            a = a.parent
-        else:
-            assert b.parent is not None
-            b = b.parent
-    return a
+def _common(known: _Place) -> _Place:
+    """The deepest part that contains both a place and the present one: the places that are not at their end are those on the present path.
+
+    Cost: constant on average, since the way up is remembered (union-find), however long a chain is and however many refer to one part.
+    """
+    passed = []
+    place = known
+    while place.at_end:
+        passed.append(place)
+        assert place.up is not None
+        place = place.up
+    for each in passed:
+        each.up = place
+    return place

@@ -34,7 +34,7 @@ class Tagged:
         check_name(self.name)
 
     def __hash__(self) -> int:
-        return hash(self.name)
+        return hash((self.name, _hash_of(self.fields)))
 
     def notes_for(self, before: dict[str, Any]) -> Notes:
         """The notes after an edit of the fields, which were ``before``, as far as they can be known without the class."""
@@ -54,6 +54,21 @@ class Tagged:
 
     def __getattr__(self, attribute: str) -> Never:
         raise AttributeError(f"{attribute!r}: {_why_tagged(self.name)}; its fields are in .fields", name=attribute, obj=self)
+
+
+def _hash_of(data: Any) -> int:
+    """The hash of data by its content, for keys and elements of sets, which are not edited while they are there."""
+    cls = type(data)
+    if cls is dict:
+        return hash(frozenset((key, _hash_of(part)) for key, part in data.items()))
+    if cls is list or cls is tuple:
+        return hash((cls is list, *map(_hash_of, data)))
+    if cls is set or cls is bytearray:
+        return hash(frozenset(data) if cls is set else bytes(data))
+    try:
+        return hash(data)
+    except TypeError:
+        return 0
 
 
 def _refuse_change(self: Tagged, attribute: str, *_value: object) -> Never:
