@@ -70,9 +70,10 @@ class UnserializableValueError(StateError, TypeError):
 class LimitExceededError(StateError, ValueError):
     """A value or a stored object beyond a limit of the format: depth, size or count."""
 
-    def __init__(self, what: str, *, limit: int, path: str = "", remains: str = "") -> None:
+    def __init__(self, what: str, *, limit: int, path: str = "", remains: str = "", hint: str = "") -> None:
         where = f" at {path}" if path else ""
-        super().__init__(f"{what}{where} is beyond the limit of {limit}", remains=remains)
+        super().__init__(f"{what}{where} is beyond the limit of {limit}", remains=remains, hint=hint)
+        self.measured = what
         self.limit = limit
         self.path = path
 

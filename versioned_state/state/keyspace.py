@@ -16,6 +16,7 @@ from versioned_state.state.aio.caller import HandleLock
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State, locked
 from versioned_state.state.worktree.worktree import Worktree
+from versioned_state.values.cells import decoded_text
 from versioned_state.values.keys import NAMESPACE, USER, key_range, namespace_prefix, user_key
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class KeySpace(State):
         return None if root_key is None else self._key_of(root_key)
 
     def _key_of(self, root_key: bytes) -> str:
-        return root_key[len(self._low) :].decode("utf-8", "surrogatepass")
+        return decoded_text(root_key[len(self._low) :])
 
     @locked
     def _previews(self, limit: int) -> Iterator[tuple[str, str]]:
@@ -133,7 +134,7 @@ class KeySpace(State):
         first = start
         while (found := next(self._worktree.keys.between(first, end, limit=1), None)) is not None:
             name = found[len(start) :].partition(b"\0")[0]
-            names.append(name.decode("utf-8", "surrogatepass"))
+            names.append(decoded_text(name))
             first = start + name + b"\x01"  # after every key of this name
         return names
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import msgpack
 
-from versioned_state.errors import LimitExceededError
+from versioned_state.errors import CorruptObjectError, LimitExceededError
 
 MALFORMED: Final = (ValueError, TypeError, KeyError, IndexError, ArithmeticError, AttributeError, struct.error, msgpack.UnpackException)
 """The errors that readers raise for bytes that no writer writes. Their callers make a ``CorruptObjectError`` of it."""
@@ -33,6 +33,10 @@ MAX_ELEMENTS: Final = 1 << 26
 
 MAX_BLOB: Final = 1 << 32
 """Bytes of one value's texts and buffers together, for the same reason."""
+
+MAX_COLLISIONS: Final = 256
+"""Keys of one dict, or elements of one set, that have one hash. Python compares each of them with all others, and numbers and tuples of
+one hash are easily made. No two short ints have one hash; of the powers of two, every 61st."""
 
 MAX_KEY: Final = 4096
 """Bytes of a key in a map: a node may hold some forty keys."""
@@ -262,7 +266,15 @@ def split_cells(cell: bytes) -> list[bytes]:
     return cells
 
 
-# Order keys. A map sorts the keys of a dict by them: strings in the order of their characters, then all other keys.
+# Texts and keys. A map sorts the keys of a dict by them: strings in the order of their characters, then all other keys.
+
+
+def decoded_text(data: bytes | bytearray) -> str:
+    """A stored text. Raises ``CorruptObjectError`` for bytes that are not UTF-8."""
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError as error:
+        raise CorruptObjectError("(a text)", f"it is not UTF-8: {error.reason}") from error
 
 
 def order_key(key: Any, cell: bytes) -> bytes:

@@ -14,7 +14,7 @@ The keys of one kind and namespace are a range, in the order of their characters
 from __future__ import annotations
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError
-from versioned_state.values.cells import MAX_KEY
+from versioned_state.values.cells import MAX_KEY, decoded_text
 from versioned_state.values.paths.path import Key, Namespace, StatePath
 
 USER = b"k"
@@ -59,10 +59,10 @@ def path_of(root_key: bytes) -> StatePath:
     path = StatePath()
     while root_key[:1] == NAMESPACE:
         name, _, root_key = root_key[1:].partition(b"\0")
-        path = path.namespace(name.decode("utf-8", "surrogatepass"))
+        path = path.namespace(decoded_text(name))
     if root_key[:1] == ENGINE:
         path = path.namespace("engine")
-    return path.key(root_key[1:].decode("utf-8", "surrogatepass"))
+    return path.key(decoded_text(root_key[1:]))
 
 
 def is_internal(root_key: bytes) -> bool:

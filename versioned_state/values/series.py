@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from versioned_state.errors import CorruptObjectError
-from versioned_state.values.cells import Code, array, order_key, split_cells
+from versioned_state.values.cells import Code, array, decoded_text, order_key, split_cells
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.trees.chunker import MapLeafChunker
@@ -238,4 +238,4 @@ class Series:
 
 
 def _name_of(key: bytes) -> str:
-    return key[1:].decode("utf-8", "surrogatepass")
+    return decoded_text(key[1:])

@@ -19,7 +19,7 @@ from versioned_state.errors import LimitExceededError
 from versioned_state.objects.address import Address, Kind, expect
 from versioned_state.repository.views.preview import WHOLE, array_type, describe
 from versioned_state.repository.views.render import one_line
-from versioned_state.values.cells import Code, code_of, is_text, key_of_cell, payload_of, split_cells
+from versioned_state.values.cells import Code, code_of, decoded_text, is_text, key_of_cell, payload_of, split_cells
 from versioned_state.values.changes.diff import Replaced, align_unique, diff_lists
 from versioned_state.values.codec.arrays import read_array
 from versioned_state.values.decode.decoder import Decoder
@@ -146,7 +146,7 @@ def _large_text_lines(nodes: Nodes, old: bytes, new: bytes) -> Iterator[Line]:
         left -= size
         before, after = _rest_of_lines(a, gap)
         texts = [
-            (before + side.read(start, end) + after).decode("utf-8", "surrogatepass")
+            decoded_text(before + side.read(start, end) + after)
             for side, start, end in ((a, gap.old_start, gap.old_end), (b, gap.new_start, gap.new_end))
         ]
         start = b.starts[gap.new_start] - len(before)

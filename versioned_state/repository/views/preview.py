@@ -9,7 +9,7 @@ from typing import Any, Final
 from versioned_state.objects.address import Address, Kind, expect
 from versioned_state.repository.history.reach import references_of_cell
 from versioned_state.repository.views.render import WIDTH, attributes_in, attributes_repr, escape, joined, one_line, short_name, short_repr
-from versioned_state.values.cells import Code, code_of, key_of_cell, payload_of, split_cells
+from versioned_state.values.cells import Code, code_of, decoded_text, key_of_cell, payload_of, split_cells
 from versioned_state.values.containers import Head, container_of, is_record, order_keys, typed_parts
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.trees.nodes import Nodes, Shape
@@ -139,7 +139,7 @@ def describe(descr: Any, shape: Iterable[int]) -> str:
 
 
 def _is_field(order_key: bytes) -> bool:
-    return order_key[:1] == b"s" and order_key[1:].decode("utf-8", "surrogatepass").isidentifier()
+    return order_key[:1] == b"s" and decoded_text(order_key[1:]).isidentifier()
 
 
 def _is_large(cell: bytes) -> bool:

@@ -13,6 +13,7 @@ from versioned_state.objects.store import Overlaid, Reader, Staging
 from versioned_state.repository.arguments import count
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.render import WIDTH
+from versioned_state.values.cells import decoded_text
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.containers import container_of, order_keys
 from versioned_state.values.decode.decoder import Decoder
@@ -122,7 +123,7 @@ class Snapshot(Mapping[str, Any]):
                 item = next(items, None)
             if item is None:
                 return
-            yield item[0][skip:].decode("utf-8", "surrogatepass")
+            yield decoded_text(item[0][skip:])
 
     def __len__(self) -> int:
         """How many keys there are, without those of namespaces. Cost: two paths."""
@@ -149,7 +150,7 @@ class Snapshot(Mapping[str, Any]):
                 if found is None or not found[0].startswith(self._prefix + b"n"):
                     return names
                 name = found[0][len(self._prefix) + 1 :].partition(b"\0")[0]
-                names.append(name.decode("utf-8", "surrogatepass"))
+                names.append(decoded_text(name))
                 start = self._prefix + b"n" + name + b"\x01"
 
     def at(self, path: str | StatePath) -> Any:

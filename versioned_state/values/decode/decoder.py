@@ -5,17 +5,31 @@ First every object that a value needs is fetched, in one call of the store for e
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
 import msgpack
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
 from versioned_state.objects.address import Address, Kind
-from versioned_state.values.cells import MALFORMED, MAX_BLOB, MAX_DEPTH, MAX_ELEMENTS, MAX_NESTING, Code, array_header, code_of, key_of_cell
+from versioned_state.values.cells import (
+    MALFORMED,
+    MAX_BLOB,
+    MAX_COLLISIONS,
+    MAX_DEPTH,
+    MAX_ELEMENTS,
+    MAX_NESTING,
+    Code,
+    array_header,
+    code_of,
+    decoded_text,
+    key_of_cell,
+)
 from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.codec.scalars import PARTS_READERS, RAW_READERS, TooDeepError, is_plain
+from versioned_state.values.codec.scalars import PARTS_READERS, RAW_READERS, TooDeepError, check_hashes, is_plain
 from versioned_state.values.decode.objects import read_array, read_object, read_scalar
 from versioned_state.values.decode.typed_reader import PENDING, Head, TypedReader
 from versioned_state.values.encode.walks import footprint
@@ -24,6 +38,27 @@ from versioned_state.values.trees.nodes import Node, Nodes, Shape, check_child, 
 from versioned_state.values.trees.references import SHAPES, read_tree
 from versioned_state.values.trees.tree import Tree
 from versioned_state.values.typed.registry import Classes
+
+_find_surrogate: Final = re.compile(rb"\xed[\xa0-\xbf]").search
+
+_KEYS_BY_HASH: Final = frozenset(
+    {
+        Code.BIGINT,
+        Code.COMPLEX,
+        Code.TUPLE,
+        Code.FROZENSET,
+        Code.RANGE,
+        Code.DECIMAL,
+        Code.FRACTION,
+        Code.UUID,
+        Code.TYPED,
+        Code.NUMPY_SCALAR,
+    }
+)
+"""Extensions of which a writer can make any number of values with one hash: of these, MessagePack makes a dict in quadratic time."""
+
+_UNCOUNTED: Final = 8192
+"""Packed bytes up to which such values are not counted: they hold some hundred keys, and nearly all leaves are shorter."""
 
 _TREE_COST: Final = 64
 """The cost of a tree besides its elements: decoding an empty one takes as long as these many elements."""
@@ -77,8 +112,10 @@ class Decoder:
         self._fetching = False
         self._references = 0
         self._exotic = False
-        self._unpickled = False
+        self._unpickled = self._packed = False
         self._depth = 0
+        self._unicode_errors = "strict"
+        self._keys_left: int | None = None
         self._elements_left = MAX_ELEMENTS
         self._bytes_left = MAX_BLOB
 
@@ -131,7 +168,7 @@ class Decoder:
                     hash(element)
             elif code == Code.DICT_TREE:
                 for order_key in value:
-                    hash(order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else self._unpack(order_key[1:]))
+                    hash(self._key(order_key))
         except StateError:
             raise
         except RecursionError as error:
@@ -145,15 +182,29 @@ class Decoder:
 
     def decode_key(self, order_key: bytes) -> Any:
         """The key of a dict that has this order key. Raises as ``decode``."""
-        return order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else self.decode(order_key[1:])
+        if order_key[:1] != b"s":
+            return self.decode(order_key[1:])
+        return decoded_text(order_key[1:])
 
     def entry_path(self, path: StatePath, order_key: bytes) -> StatePath:
         """The path of a dict's entry, from the path of the dict."""
         return path.key(self.decode_key(order_key), None if order_key[:1] == b"s" else order_key[1:])
 
     def _run(self, cells: Sequence[bytes], read: Callable[[], Any]) -> Any:
+        try:
+            return self._attempt(cells, read)
+        except RecursionError:
+            pass
+        # The caller is deep in calls of its own, and wrote the value where it was not. A thread begins with a stack of its own.
+        with ThreadPoolExecutor(1) as thread:
+            try:
+                return thread.submit(self._attempt, cells, read).result()
+            except RecursionError as error:
+                raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH) from error
+
+    def _attempt(self, cells: Sequence[bytes], read: Callable[[], Any]) -> Any:
         self._depth = 0
-        self._unpickled = False
+        self._unpickled = self._packed = False
         try:
             if self._spend_bytes is not None:
                 self._spend_bytes(sum(map(len, cells)))
@@ -161,10 +212,8 @@ class Decoder:
             self._fetch(cells)
             self._elements_left, self._bytes_left = MAX_ELEMENTS, MAX_BLOB
             return read()
-        except StateError:
+        except (StateError, RecursionError):
             raise
-        except RecursionError as error:
-            raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH) from error
         except MALFORMED as error:
             raise CorruptObjectError("(a value)", f"it does not decode: {type(error).__name__}: {error}") from error
         finally:
@@ -257,31 +306,53 @@ class Decoder:
 
     def _unpack(self, data: bytes | bytearray | memoryview, *, is_array: bool = False) -> Any:
         """The value of a cell; with ``is_array``, the values of an array of cells."""
-        depth, heads = self._depth, self._typed.heads
+        outer = self._unicode_errors, self._keys_left
+        # Decided once for all that is packed in these bytes: if each level tried first, the time would double with each.
+        self._unicode_errors = "surrogatepass" if _may_hold_surrogates(data) else "strict"
+        self._keys_left = MAX_COLLISIONS if len(data) > _UNCOUNTED else _UNCOUNTED
+        heads, references, left = self._typed.heads, self._references, (self._elements_left, self._bytes_left)
+        depth = self._depth
         try:
-            value = self._unpack_as(data, "strict")
-        except UnicodeDecodeError:
-            # There is a lone surrogate somewhere. Allowing surrogates in all texts would make decoding half again as slow.
-            self._depth, self._typed.heads = depth, heads
-            value = self._unpack_as(data, "surrogatepass")
+            return self._unpack_within(data, is_array=is_array)
+        except _ManyKeysError:
+            self._keys_left = None
+            self._depth, self._typed.heads, self._references = depth, heads, references
+            self._elements_left, self._bytes_left = left
+            return self._unpack_within(data, is_array=is_array)
+        finally:
+            self._unicode_errors, self._keys_left = outer
+
+    def _unpack_within(self, data: bytes | bytearray | memoryview, *, is_array: bool = False) -> Any:
+        """``_unpack`` for bytes within others, or for a second attempt."""
+        heads = self._typed.heads
+        make_dict = None if self._keys_left is not None else _make_dict
+        if self._depth < _ON_STACK:
+            value = msgpack.unpackb(
+                data,
+                ext_hook=self._extension,
+                strict_map_key=False,
+                unicode_errors=self._unicode_errors,
+                object_pairs_hook=make_dict,
+            )
+        else:
+            unpacker = msgpack.Unpacker(
+                None,
+                max_buffer_size=len(data),
+                ext_hook=self._extension,
+                strict_map_key=False,
+                unicode_errors=self._unicode_errors,
+                object_pairs_hook=make_dict,
+            )
+            unpacker.feed(data)
+            value = unpacker.unpack()
+            if unpacker.tell() != len(data):
+                raise ValueError("bytes after its end")
         if is_array and (type(value) is not list or (value and type(value[0]) is Head)):
             raise ValueError("not an array of cells")
         if self._typed.heads == heads:
             return value
         self._typed.heads = heads
         return self._typed.resolved(value)
-
-    def _unpack_as(self, data: bytes | bytearray | memoryview, unicode_errors: str) -> Any:
-        if self._depth < _ON_STACK:
-            return msgpack.unpackb(data, ext_hook=self._extension, strict_map_key=False, unicode_errors=unicode_errors)
-        unpacker = msgpack.Unpacker(
-            None, max_buffer_size=len(data), ext_hook=self._extension, strict_map_key=False, unicode_errors=unicode_errors
-        )
-        unpacker.feed(data)
-        value = unpacker.unpack()
-        if unpacker.tell() != len(data):
-            raise ValueError("bytes after its end")
-        return value
 
     def _extension(self, code: int, payload: bytes) -> Any:
         self._exotic = True
@@ -293,6 +364,10 @@ class Decoder:
         self._depth += 1
         if self._depth > MAX_NESTING:
             raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
+        if self._keys_left is not None and code in _KEYS_BY_HASH:
+            self._keys_left -= 1
+            if self._keys_left < 0:
+                raise _ManyKeysError
         value = self._read_extension(code, payload)
         self._depth -= 1
         return value
@@ -302,7 +377,7 @@ class Decoder:
         if raw_reader is not None:
             return raw_reader(payload)
         before = self._references
-        parts = self._unpack(payload, is_array=True)
+        parts = self._unpack_within(payload, is_array=True)
         if code in SHAPES:
             return self._tree(Code(code), parts)
         if self._references != before:
@@ -314,7 +389,7 @@ class Decoder:
             return self._typed.head(payload, parts)
         if code == Code.OBJECT:
             self._unpickled = self._policy is not None
-            return read_object(parts, self._policy)
+            return self._opaque(read_object(parts, self._policy))
         if code == Code.NUMPY_ARRAY:
             return read_array(*parts)
         if code == Code.NUMPY_SCALAR:
@@ -341,9 +416,12 @@ class Decoder:
                 self._note(order)
             return PENDING
         if tree.shape is Shape.SEQUENCE:
-            return _FROM_LIST[code](self._list(tree))
+            elements = self._list(tree)
+            if code in (Code.SET_TREE, Code.FROZENSET_TREE):
+                check_hashes(elements)
+            return self._opaque(_FROM_LIST[code](elements))
         if tree.shape is Shape.MAP:
-            return self._dict(tree, order, self._unpack)
+            return self._opaque(self._dict(tree, order, self._unpack))
         return self._blob(code, tree, parts)
 
     def _list(self, tree: Tree) -> list[Any]:
@@ -390,14 +468,18 @@ class Decoder:
             assert node.keys is not None
             cells.update(zip(node.keys, node.items, strict=True))
         order_keys = list(cells) if order is None else self._order_keys(order)
+        keys = [self._key(order_key) for order_key in order_keys]
+        check_hashes(keys)
+        # Look up by the bytes of the order key, not by the key: a decoded key with a NaN in it does not equal itself.
         entries = {}
-        for order_key in order_keys:
-            # Look up by the bytes of the order key, not by the key: a decoded key with a NaN in it does not equal itself.
-            key = order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else self._unpack(order_key[1:])
+        for key, order_key in zip(keys, order_keys, strict=True):
             entries[key] = read(cells[order_key])
         if not len(cells) == len(entries) == tree.count:
             raise ValueError(f"{len(entries)} entries of {len(cells)} where {tree.count} were counted")
         return entries
+
+    def _key(self, order_key: bytes) -> Any:
+        return order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else self._unpack(order_key[1:])
 
     def _order_keys(self, order: Tree) -> list[bytes]:
         """The order keys of a dict in the order of its entries."""
@@ -407,6 +489,13 @@ class Decoder:
             assert node is not None
             keys += [key_of_cell(cell) for cell in node.items]
         return keys
+
+    def _opaque(self, value: Any) -> Any:
+        """A list or dict in which every typed value is made already, or that was unpickled: no walk over what is around it enters it."""
+        cls = type(value)
+        if cls is list or cls is dict:
+            self._typed.made[id(value)] = value
+        return value
 
     def _chunks(self, tree: Tree) -> list[bytes]:
         """The addresses of a blob's chunks."""
@@ -433,9 +522,29 @@ class Decoder:
             return data
         if code == Code.ARRAY_BLOB:
             return read_array(parts[2], parts[3], data)
+        if self._packed:
+            raise ValueError("a packed value within a packed one")
+        self._packed = True
         value = self._unpack(data)
+        self._packed = False
         self._check(value)
-        return value
+        return self._opaque(value)
+
+
+def _may_hold_surrogates(data: bytes | bytearray | memoryview) -> bool:
+    """Whether a text in packed bytes may have a lone surrogate. Reading such texts is slower, and reads all other texts alike."""
+    whole: Any = data.obj if isinstance(data, memoryview) else data
+    # The first search is ten times as fast as the second, and most texts do not have this byte.
+    return b"\xed" in whole and _find_surrogate(whole) is not None
+
+
+class _ManyKeysError(Exception):
+    """Packed bytes hold so many values whose hashes a writer can choose that each dict in them must be looked at before it is made."""
+
+
+def _make_dict(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    check_hashes([key for key, _ in pairs])
+    return dict(pairs)
 
 
 def check_nesting(value: Any, depth: int = 0) -> None:

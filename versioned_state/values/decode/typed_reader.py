@@ -39,11 +39,13 @@ class TypedReader:
 
     Attributes:
         heads: how many heads were read whose values are not made yet.
+        made: by id, the lists and dicts within a value whose typed values are made already.
         older: records values that were stored in an older form, for those who write them again.
     """
 
     def __init__(self, classes: Classes) -> None:
         self.heads = 0
+        self.made: dict[int, Any] = {}
         self.older: OlderForms | None = None
         self._classes: Classes = classes
         self._layouts: dict[str, Layout | object | None] = {}
@@ -52,6 +54,7 @@ class TypedReader:
 
     def clear(self) -> None:
         """Forget the layouts of this read: a class may be defined again before the next one."""
+        self.made.clear()
         self._layouts.clear()
         self._known.clear()
         self._members.clear()
@@ -79,6 +82,8 @@ class TypedReader:
         cls = type(value)
         if depth > MAX_NESTING:
             raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
+        if id(value) in self.made:  # an object may contain itself, and a large list would be walked once for each list around it
+            return value
         if cls is list:
             if value and type(value[0]) is Head:
                 head, data = value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -29,6 +29,15 @@ _BY_PICKLE: Final = -(1 << 64) - 1
 """Fingerprints from here down are of runs that pickle packed."""
 
 
+class _Found(NamedTuple):
+    """A comparison of a value with its baseline: whether it is unchanged, and the runs of a list or dict that may have changed."""
+
+    base: Baseline
+    value: Any
+    unchanged: bool
+    runs: list[Run] | None
+
+
 class Fingerprinter:
     """Makes and compares fingerprints: of JSON types by MessagePack, of other types by an ``ExactPacker``. Not for two threads at once."""
 
@@ -37,7 +46,8 @@ class Fingerprinter:
         self._exact = ExactPacker()
         self._content: ExactPacker | None = None
         self._compared: tuple[Group, bytes] | None = None  # the last unchanged group of JSON types, packed
-        self._found: tuple[Elements, Any, list[Run]] | None = None  # the last changed list within a dict, while that dict is encoded
+        self._found: dict[int, _Found] = {}  # by the id of the baseline: what was compared while a value is encoded
+        self._records: dict[int, tuple[Any, tuple[str, Any, Notes]]] = {}  # by id: the instances among them, taken apart
         self._keeps_found = False
 
     def renew_buffers(self) -> None:
@@ -214,15 +224,31 @@ class Fingerprinter:
         return runs if firsts is None or len(runs) < _MANY_GROUPS else self._find_moved(groups, elements, gap, firsts)
 
     def find_list_runs(self, value: list[Any], base: Elements) -> list[Run]:
-        """The runs of a list that may have changed. Costs nothing if a search in the dict around the list has found them just before."""
-        found, self._found = self._found, None
-        if found is not None and found[0] is base and found[1] is value:
-            return found[2]
-        return self.find_runs(base.groups, value, firsts=base.firsts)
+        """The runs of a list that may have changed. Costs nothing if a search in what is around the list has found them before."""
+        known = self.known_runs(value, base)
+        return self.find_runs(base.groups, value, firsts=base.firsts) if known is None else known
 
     def keep_found(self, *, keep: bool) -> None:
-        """Set whether the runs of a changed list are kept for ``find_list_runs``; only while no value can change."""
-        self._found, self._keeps_found = None, keep
+        """Set whether the results of comparisons are kept, so that none is made again at each level; only while no value can change."""
+        self._keeps_found = keep
+        if self._found:
+            self._found.clear()
+            self._records.clear()
+
+    def known_runs(self, value: Any, base: Elements | Entries) -> list[Run] | None:
+        """The runs that a comparison of this value with its baseline found; None if there was none."""
+        found = self._found.get(id(base))
+        return found.runs if found is not None and found.base is base and found.value is value else None
+
+    def known_record(self, value: Any) -> tuple[str, Any, Notes] | None:
+        """The name, data and notes of an instance that was compared."""
+        known = self._records.get(id(value))
+        return known[1] if known is not None and known[0] is value else None
+
+    def _note(self, value: Any, base: Baseline, *, unchanged: bool, runs: list[Run] | None = None) -> bool:
+        if self._keeps_found:
+            self._found[id(base)] = _Found(base, value, unchanged, runs)
+        return unchanged
 
     def _find_moved(self, groups: Groups, elements: list[Any], gap: Run, firsts: list[int]) -> list[Run]:
         """The runs within a gap, between groups that have moved to another place with all their elements.
@@ -289,11 +315,15 @@ class Fingerprinter:
         """
         if groups.packed_without(runs) > limit:
             return True
-        if self._found is None:
+        if not self._found:
             return False
-        base, _, found = self._found
-        children = (group.child for run in runs for group in groups.all[run.first : run.last])
-        return any(child is base for child in children) and base.groups.packed_without(found) > limit
+        children = (group.child for run in runs for group in groups.all[run.first : run.last] if group.child is not None)
+        found = (self._found.get(id(child)) for child in children)
+        return any(
+            isinstance(each.base, Elements | Entries) and each.runs and each.base.groups.packed_without(each.runs) > limit
+            for each in found
+            if each is not None
+        )
 
     # Values with a baseline of their own
 
@@ -304,13 +334,11 @@ class Fingerprinter:
             return False
         if type(base) is Pinned:
             return value is base.value
+        if (found := self._found.get(id(base))) is not None and found.base is base and found.value is value:
+            return found.unchanged
         if type(base) is Elements:
-            if not self._keeps_found:
-                return not self.find_runs(base.groups, value)
-            runs = self.find_runs(base.groups, value, firsts=base.firsts)
-            if runs:
-                self._found = base, value, runs
-            return not runs
+            runs = self.find_runs(base.groups, value, firsts=base.firsts if self._keeps_found else None)
+            return self._note(value, base, unchanged=not runs, runs=runs)
         if type(base) is Whole:
             if base.is_object:
                 return base.fingerprint is not None and self.of_object(value) == base.fingerprint
@@ -320,15 +348,25 @@ class Fingerprinter:
                 record = take_apart(value)
             except Exception:  # noqa: BLE001 - code of the value's own type; encoding it gives the error its path
                 return False
-            return record is not None and self.is_unchanged_record(record[1], record[2], base)
+            if record is None:
+                return False
+            self._records.update({id(value): (value, record)} if self._keeps_found else ())
+            return self._note(value, base, unchanged=self.is_unchanged_record(record[1], record[2], base))
         if type(base) is Entries:
-            return self.same(base.keys_fingerprint, list(value)) and not self.find_runs(base.groups, list(value.values()))
+            if not self.same(base.keys_fingerprint, list(value)):
+                return False
+            runs = self.find_runs(base.groups, list(value.values()))
+            return self._note(value, base, unchanged=not runs, runs=runs)
         assert isinstance(base, Buffer)
-        try:
-            form, view = arrays.buffer_of(value)
-        except NotDataError:  # an array that is stored in another way than before
-            return False
-        return form == base.form and len(view) == base.size and [hash_bytes(view[a:b]) for a, b in binary_spans(len(view))] == base.hashes
+        return _is_same_buffer(value, base)
+
+
+def _is_same_buffer(value: Any, base: Buffer) -> bool:
+    try:
+        form, view = arrays.buffer_of(value)
+    except NotDataError:  # an array that is stored in another way than before
+        return False
+    return form == base.form and len(view) == base.size and [hash_bytes(view[a:b]) for a, b in binary_spans(len(view))] == base.hashes
 
 
 def _is_plain(run: list[Any]) -> bool:

@@ -22,6 +22,7 @@ _ATOMS: Final = frozenset({str, int, float, bool, bytes, type(None)})
 
 def encode_dict(encoder: Encoder, value: dict[Any, Any]) -> tuple[bytes, Baseline | None]:
     """The cell and the baseline of a large dict."""
+    encoder.check_keys(value)
     keys, values = list(value), list(value.values())
     key_cells = [encoder.key(key) for key in keys]
     order_keys = [order_key(key, cell) for key, cell in zip(keys, key_cells, strict=True)]
@@ -39,6 +40,9 @@ def encode_dict(encoder: Encoder, value: dict[Any, Any]) -> tuple[bytes, Baselin
 
 def find_dict_runs(encoder: Encoder, value: dict[Any, Any], base: Entries) -> list[Run]:
     """The runs of a dict's values that may have changed, or whose keys may have; none if the dict is unchanged."""
+    known = encoder.fingerprinter.known_runs(value, base)
+    if known is not None:
+        return known
     keys, values = list(value), list(value.values())
     if encoder.fingerprinter.same(base.keys_fingerprint, keys):
         return encoder.fingerprinter.find_runs(base.groups, values)
@@ -64,6 +68,7 @@ def edit_dict(encoder: Encoder, value: dict[Any, Any], base: Entries, runs: list
         return encode_dict(encoder, value)
     order, keys_fingerprint = base.order, base.keys_fingerprint
     if not same_keys:
+        encoder.check_keys(value)
         order = _reorder(encoder, base, keys)
         keys_fingerprint = encoder.fingerprinter.of(keys)[0]
     cell = _cell(tree, order)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from versioned_state.errors import LimitExceededError
 from versioned_state.values.cells import (
@@ -30,9 +30,9 @@ from versioned_state.values.detection.fingerprinter import Fingerprinter
 from versioned_state.values.detection.groups import Run
 from versioned_state.values.encode.blobs import encode_buffer, encode_text
 from versioned_state.values.encode.dicts import edit_dict, encode_dict, find_dict_runs
-from versioned_state.values.encode.inline import InlineEncoder, NotStorableError, RestartError
+from versioned_state.values.encode.inline import InlineEncoder, NotStorableError, RestartError, T
 from versioned_state.values.encode.lists import cells_of, edit_list, encode_list, find_list_runs, sequence
-from versioned_state.values.encode.walks import CONTAINERS, exceeds, is_surely_large
+from versioned_state.values.encode.walks import CONTAINERS, SHALLOW, exceeds, is_surely_large
 from versioned_state.values.keys import path_of
 from versioned_state.values.trees.blob import write_bytes
 from versioned_state.values.trees.nodes import Nodes
@@ -57,6 +57,8 @@ class Encoder(InlineEncoder):
         super().__init__(policy)
         self.nodes = nodes
         self.fingerprinter = Fingerprinter()
+        self._large_ones: dict[int, _Large] = {}
+        self._within_whole = False  # whether a value around has a fingerprint over all of it: no part needs another
 
     def encode(
         self, value: Any, base: Baseline | None, path: str | bytes | Callable[[], str], *, limit: int = ENTRY_INLINE
@@ -76,7 +78,7 @@ class Encoder(InlineEncoder):
         """
         self.begin(value)
         fingerprinter = self.fingerprinter
-        fingerprinter.keep_found(keep=type(base) is Entries)
+        fingerprinter.keep_found(keep=base is not None)
         try:
             return self.update(value, base, limit)
         except (TooDeepError, RecursionError, NotStorableError, RestartError):
@@ -84,6 +86,9 @@ class Encoder(InlineEncoder):
         finally:
             fingerprinter.keep_found(keep=False)
             self._root = None  # do not keep the value alive
+            if self._large_ones:
+                self._large_ones.clear()
+            self.sizes.clear()
             if self._pickled:
                 self._pickled.clear()
         return self.guarded(partial(self.update, value, base, limit), value, path if callable(path) else partial(_show, path))
@@ -134,8 +139,7 @@ class Encoder(InlineEncoder):
             elif isinstance(base, Pinned | Whole) and self.fingerprinter.is_unchanged(value, base):
                 return base.cell, base
             # A value that was large is probably still large: check before packing all of it.
-            is_large = exceeds if base is not None else is_surely_large
-            if not is_large(value, ELEMENT_INLINE):
+            if not (exceeds(value, ELEMENT_INLINE) if base is not None else self.is_large(value)):
                 self.depth -= 1  # the inline encoder counts the value again
                 cell = self.inline(value)
                 self.depth += 1
@@ -147,27 +151,85 @@ class Encoder(InlineEncoder):
         finally:
             self.depth -= 1
 
+    def begin(self, value: Any) -> None:
+        super().begin(value)
+        self._within_whole = False
+
+    def guarded(self, encode: Callable[[], T], value: Any, path: Callable[[], str]) -> T:
+        try:
+            return super().guarded(encode, value, path)
+        finally:
+            self._large_ones.clear()
+
+    def meet_identity(self) -> None:
+        try:
+            super().meet_identity()
+        except RestartError:
+            self._large_ones.clear()
+            raise
+
+    def is_large(self, value: Any, data: Any = None) -> bool:
+        """Whether a part is certainly too large to be inline. ``data``: that of a typed value.
+
+        In the depth, where a walk over all that is below would be one for each level, the sizes of all parts are taken at once.
+        """
+        if id(value) in self._large_ones:
+            return True
+        if self.depth > SHALLOW:
+            if type(value) in WRITERS:
+                return type(value) in _SIZED and len(value) > ELEMENT_INLINE
+            return self.sizes.of(value).packed > ELEMENT_INLINE
+        return is_surely_large(value if data is None else data, ELEMENT_INLINE)
+
+    def _known(self, value: Any, depth: int) -> tuple[bytes, Baseline | None] | None:
+        """The cell and the baseline of a large part that another place holds too: it is encoded once, however many places it has."""
+        known = self._large_ones.get(id(value))
+        if known is None or (known.within_whole and not self._within_whole):
+            return None
+        self.measure()
+        if depth + self.sizes.of(value).height > MAX_DEPTH:
+            raise TooDeepError
+        return known.cell, known.base
+
+    def _keep(self, value: Any, encoded: tuple[bytes, Baseline | None]) -> tuple[bytes, Baseline | None]:
+        self._large_ones[id(value)] = _Large(value, *encoded, self._within_whole)
+        return encoded
+
     def _large(self, value: Any, cls: type, base: Baseline | None, runs: list[Run] | None) -> tuple[bytes, Baseline | None]:
         limit = MAX_ELEMENTS if cls in CONTAINERS else MAX_BLOB
         if (cls in CONTAINERS or cls in _SIZED) and len(value) > limit:
             raise LimitExceededError(f"a {cls.__name__} of {len(value)}", limit=limit)
-        if cls is list:
-            return edit_list(self, value, base, runs) if runs and type(base) is Elements else encode_list(self, value)
-        if cls is dict:
-            return edit_dict(self, value, base, runs) if runs and type(base) is Entries else encode_dict(self, value)
         if cls is str or cls is bytes:
             return encode_text(self.nodes, value, base if isinstance(base, Pinned) else None)
         if cls is bytearray:
             return encode_buffer(self, value, base if isinstance(base, Buffer) else None)
         if cls not in CONTAINERS:
             return self.packed(self.inline(value))
-        cells, _, _ = cells_of(self, list(value))
+        if base is None and (known := self._known(value, self.depth - 1)) is not None:
+            return known
+        encoded: tuple[bytes, Baseline | None]
+        if cls is list:
+            encoded = edit_list(self, value, base, runs) if runs and type(base) is Elements else encode_list(self, value)
+        elif cls is dict:
+            encoded = edit_dict(self, value, base, runs) if runs and type(base) is Entries else encode_dict(self, value)
+        else:
+            encoded = self._encode_as_a_whole(value, cls)
+        return encoded if base is not None else self._keep(value, encoded)
+
+    def _encode_as_a_whole(self, value: Any, cls: Any) -> tuple[bytes, Whole]:
+        if cls is not tuple:
+            self.check_keys(value)
+        outer, self._within_whole = self._within_whole, True
+        try:
+            cells, _, _ = cells_of(self, list(value))
+        finally:
+            self._within_whole = outer
         if cls is not tuple:
             cells.sort()
         return self._whole(value, tree_cell(_TREES[cls], sequence(self.nodes, cells)))
 
     def _whole(self, value: Any, cell: bytes) -> tuple[bytes, Whole]:
-        return cell, Whole(type(value), cell, self.fingerprinter.of([value])[0])
+        return cell, Whole(type(value), cell, None if self._within_whole else self.fingerprinter.of([value])[0])
 
     def packed(self, cell: bytes) -> tuple[bytes, None]:
         """The cell of a value that is too large for its parent and is always encoded as a whole."""
@@ -184,6 +246,8 @@ class Encoder(InlineEncoder):
             return self._update_object(value, base, limit)
         record = self.record(value)
         if record is not None:
+            if type(base) is Typed:
+                record = self.fingerprinter.known_record(value) or record
             return self._update_typed(value, record, base if isinstance(base, Typed) else None, limit)
         if isinstance(base, Whole) and self.fingerprinter.is_unchanged(value, base):
             return base.cell, base
@@ -204,16 +268,27 @@ class Encoder(InlineEncoder):
             if base.inner is not None:
                 cell, inner = self.update(data, base.inner, ENTRY_INLINE)
         if type(inner) is not Elements and type(inner) is not Entries:  # these baselines exist only for large data
-            if not is_surely_large(data, ELEMENT_INLINE):
+            if not self.is_large(value, data):
                 cell = self.typed_cell(value, record)
                 if fits(cell, limit):
                     return cell, None
                 if len(cell) <= ELEMENT_INLINE:
                     return self.packed(cell)
+            if base is None and (known := self._known(value, self.depth)) is not None:
+                return known
             cell, inner = self.update(data, None, ENTRY_INLINE)
-        notes_cell = None if notes is None else self.update(notes, None, ENTRY_INLINE)[0]
+        notes_cell = None
+        if notes is not None:
+            outer, self._within_whole = self._within_whole, True
+            try:
+                notes_cell = self.update(notes, None, ENTRY_INLINE)[0]
+            finally:
+                self._within_whole = outer
         cell = typed_cell(pack_text(name), notes_cell, cell)
-        return cell, Typed(type(value), cell, inner, *self.fingerprinter.of_record(data if inner is None else None, notes))
+        if self._within_whole:
+            return self._keep(value, (cell, Typed(type(value), cell, inner, None, None)))
+        baseline = Typed(type(value), cell, inner, *self.fingerprinter.of_record(data if inner is None else None, notes))
+        return self._keep(value, (cell, baseline))
 
     def _update_object(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:
         """``update`` for a part that is stored as an object because something in it is shared."""
@@ -230,6 +305,15 @@ class Encoder(InlineEncoder):
         cells = [(writable, tree_cell(Code.BYTES_BLOB, write_bytes(self.nodes, data))) for writable, data in pieces]
         cell = self.object_cell(pickled, cells)
         return cell, Whole(type(value), cell, self.fingerprinter.of_object(value), is_object=True)
+
+
+class _Large(NamedTuple):
+    """A large part that was encoded, with its cell and its baseline; the part too, so that its id is not reused."""
+
+    value: Any
+    cell: bytes
+    base: Baseline | None
+    within_whole: bool
 
 
 def _show(path: str | bytes) -> str:

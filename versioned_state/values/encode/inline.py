@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, TypeVar
 
 import msgpack
@@ -12,6 +14,7 @@ from blake3 import blake3
 from versioned_state.errors import LimitExceededError, PickleRefusedError, UnserializableValueError
 from versioned_state.values.cells import (
     MAX_DEPTH,
+    MAX_ELEMENTS,
     PACKER_BYTES,
     Code,
     array,
@@ -25,8 +28,8 @@ from versioned_state.values.cells import (
 )
 from versioned_state.values.codec import arrays, pickles
 from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.codec.scalars import WRITERS, NotDataError, TooDeepError, is_plain
-from versioned_state.values.encode.walks import CONTAINERS, find_inside
+from versioned_state.values.codec.scalars import MANY, WRITERS, NotDataError, TooDeepError, check_hashes, is_plain
+from versioned_state.values.encode.walks import CONTAINERS, Sizes, find_inside
 from versioned_state.values.typed.layout import NotPlainDataError
 from versioned_state.values.typed.older import OlderForms
 from versioned_state.values.typed.registry import layout_of, take_apart
@@ -37,6 +40,8 @@ T = TypeVar("T")
 
 _SMALL: Final = frozenset({bool, int, float, type(None)})
 _PLAIN: Final = _SMALL | {str}
+_only_plain = _PLAIN.issuperset
+_only_str = frozenset({str}).issuperset
 
 
 class NotStorableError(Exception):
@@ -71,6 +76,8 @@ class InlineEncoder:
         self.as_objects: dict[int, Any] = {}  # by id, the parts that are stored as objects because something in them is shared
         self._root: Any = None  # the value that is being encoded
         self._looked = False  # whether the parts to store as objects were searched for
+        self._room = MANY  # parts that may be packed one by one before the value is measured
+        self.sizes = Sizes()
         self.is_plain: Callable[..., bool] = is_plain
         self._pickled: dict[int, tuple[Any, pickles.Pickled]] = {}
 
@@ -91,6 +98,7 @@ class InlineEncoder:
             return self._attempt(encode, value, path)
         finally:
             self._root = None  # the value may be let go of
+            self.sizes.clear()
             if self._pickled:
                 self._pickled.clear()
 
@@ -108,6 +116,9 @@ class InlineEncoder:
             except NotStorableError as error:
                 self.depth = 0
                 where = path() + (find_inside(value, error.value) or "")
+                if isinstance(error.cause, LimitExceededError):
+                    cause = error.cause
+                    raise LimitExceededError(cause.measured, limit=cause.limit, path=where, hint=cause.hint) from None
                 if isinstance(error.cause, PickleRefusedError):
                     self.policy.check_write(where, pickles.type_name_of(error.value))
                 raise UnserializableValueError(where, pickles.type_name_of(error.value), str(error.cause)) from error.cause
@@ -117,6 +128,7 @@ class InlineEncoder:
         self.depth = 0
         self._root = value
         self._looked = False
+        self._room = MANY
         if self.as_objects:
             self.as_objects.clear()
             self.is_plain = is_plain
@@ -141,32 +153,39 @@ class InlineEncoder:
 
     def inline(self, value: Any) -> bytes:
         """``encode_inline`` for a part of the value that ``guarded`` was called for."""
-        if self.is_plain(value, self.depth):
+        if self.is_plain(value, self.depth, MANY):
             try:
                 packed: bytes = self.pack(value)
             except (OverflowError, UnicodeEncodeError):
                 pass  # an int beyond 64 bits, or a lone surrogate, somewhere inside: pack part by part
             else:
                 return packed
+        return self._part(value)
+
+    def _part(self, value: Any) -> bytes:
+        """The inline cell of a value that is not plain as a whole: each part of it is looked at, and packed, once."""
+        cell = self._leaf(value)
+        if cell is not None:
+            return cell
         cls = type(value)
-        writer = WRITERS.get(cls)
-        if writer is not None:
-            try:
-                return writer(value)
-            except NotDataError:
-                return self._object(value)
         if id(value) in self.as_objects:
             return self._object(value)
         if cls not in CONTAINERS:
-            return self._other(value)
+            record = self.record(value)
+            return self.numpy(value) or self._object(value) if record is None else self.typed_cell(value, record)
         self.depth += 1
         if self.depth > MAX_DEPTH:
             raise TooDeepError
+        self._room -= 1 + len(value)
+        if self._room < 0:
+            self.measure()
+        if cls is not list and cls is not tuple:
+            self.check_keys(value)
         try:
-            inline = self.inline
             if cls is dict:
                 return map_header(len(value)) + b"".join(self._entries(value))
-            cells = [inline(part) for part in value]
+            part = self._part
+            cells = [part(each) for each in value]
         finally:
             self.depth -= 1
         if cls is list:
@@ -175,32 +194,80 @@ class InlineEncoder:
             return extension(Code.TUPLE, array(cells))
         return extension(Code.SET if cls is set else Code.FROZENSET, array(sorted(cells)))
 
+    def _leaf(self, value: Any) -> bytes | None:
+        """The inline cell of a value without parts, or of a list or dict of scalars, which is packed at once; None for any other value."""
+        cls = type(value)
+        parts = value if cls is list else value.values() if cls is dict and _only_str(map(type, value)) else None
+        if cls in _PLAIN or (parts is not None and _only_plain(map(type, parts)) and not self.as_objects):
+            if self.depth >= MAX_DEPTH and parts is not None:
+                raise TooDeepError
+            try:
+                cell: bytes = self.pack(value)
+            except (OverflowError, UnicodeEncodeError):
+                pass
+            else:
+                return cell
+        writer = WRITERS.get(cls)
+        if writer is None:
+            return None
+        try:
+            return writer(value)
+        except NotDataError:
+            return self._object(value)
+
     def _entries(self, value: dict[Any, Any]) -> list[bytes]:
         """The inline cells of keys and values, in turn."""
-        pack, inline, cells = self.pack, self.inline, []
+        pack, inline, cells = self.pack, self._part, []
+        entries = iter(value.items())
+        key = part = None
         try:
-            for key, part in value.items():
+            for key, part in entries:
                 # Most are scalars, in the records of typed values too.
                 cells.append(pack(key) if type(key) is str else self.key(key))
                 cells.append(pack(part) if type(part) in _PLAIN else inline(part))
         except (OverflowError, UnicodeEncodeError):
-            return [cell for key, part in value.items() for cell in (self.key(key), inline(part))]
+            # A lone surrogate, or an int beyond 64 bits. What is packed already stays: a part may hold such a value at each level.
+            del cells[len(cells) & ~1 :]
+            for each, held in chain([(key, part)], entries):
+                cells += (self.key(each), inline(held))
         return cells
-
-    def _other(self, value: Any) -> bytes:
-        record = self.record(value)
-        if record is not None:
-            return self.typed_cell(value, record)
-        return self.numpy(value) or self._object(value)
 
     def typed_cell(self, value: Any, record: tuple[str, Any, Notes]) -> bytes:
         """The inline cell of a typed value; ``record`` is its name, data and notes."""
         if self.older is not None and (cell := self.older.cell_of(value)) is not None:
             return cell
         name, data, notes = record
-        if notes is None:
-            return head_of(name) + self.inline(data)
-        return typed_cell(pack_text(name), self.inline(notes), self.inline(data))
+        # Data that is a container is counted as one. A chain of other typed values must have an end too.
+        chained = type(data) not in CONTAINERS
+        self.depth += chained
+        if self.depth > MAX_DEPTH:
+            raise TooDeepError
+        cell = self._part(data)
+        if notes is not None:
+            cell = typed_cell(pack_text(name), self._part(notes), cell)
+        self.depth -= chained
+        return head_of(name) + cell if notes is None else cell
+
+    def check_keys(self, value: Any) -> None:
+        """Refuse a dict or set that no reader could make in reasonable time."""
+        try:
+            check_hashes(value)
+        except LimitExceededError as error:
+            raise NotStorableError(value, error) from None
+
+    def measure(self) -> None:
+        """Refuse a value that no reader would read, since parts are counted, and read, at each of their places."""
+        if self._room > MANY:  # it was measured
+            return
+        self._room = sys.maxsize
+        parts = self.sizes.of(self._root).parts
+        if parts > MAX_ELEMENTS:
+            error = LimitExceededError(
+                f"a value of {parts:.2g} parts, each shared one counted wherever it is",
+                limit=MAX_ELEMENTS,
+                hint="sharing is not kept in data: store each shared part once, and refer to it by a key",
+            )
+            raise NotStorableError(self._root, error)
 
     def key(self, key: Any) -> bytes:
         """The inline cell of a dict's key."""
@@ -217,6 +284,8 @@ class InlineEncoder:
             return take_apart(value)
         except NotPlainDataError:
             return None
+        except RecursionError:
+            raise
         except Exception as error:
             raise NotStorableError(value, error) from error
 
@@ -266,7 +335,7 @@ class InlineEncoder:
 def plain_cell(value: Any) -> bytes | None:
     """The inline cell of a value of JSON types, at a fraction of the cost of an encoder; None for any other value."""
     try:
-        packed: bytes | None = pack(value) if is_plain(value) else None
+        packed: bytes | None = pack(value) if is_plain(value, 0, MANY) else None
     except (TooDeepError, RecursionError, OverflowError, UnicodeEncodeError):
         return None
     return packed
@@ -283,6 +352,6 @@ def head_of(name: str) -> bytes:
     return typed_cell(pack_text(name), None, b"")
 
 
-def _is_plain_scalar(value: Any, _depth: int = 0) -> bool:
+def _is_plain_scalar(value: Any, _depth: int = 0, _room: int = 0) -> bool:
     """Replaces ``is_plain``, which would never return for a value that contains itself."""
     return type(value) in _SMALL

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from versioned_state.values.cells import ELEMENT_INLINE, Code
 from versioned_state.values.detection.baselines import Baseline, Elements
 from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Group, Groups, Run, is_plain_fingerprint
+from versioned_state.values.encode.walks import CONTAINERS, SHALLOW
 from versioned_state.values.trees.edit import Edit, splice, splice_cells
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import tree_cell
@@ -57,12 +58,16 @@ def cells_of(encoder: Encoder, values: list[Any]) -> Cells:
     children: dict[int, Baseline] = {}
     plain = True
     pack, is_plain, depth = encoder.pack, encoder.is_plain, encoder.depth
+    is_deep = depth > SHALLOW
     for index, value in enumerate(values):
         try:
-            # Most elements are small JSON values. Packing a large one here is wasted, but costs no more than a copy.
-            if is_plain(value, depth) and len(cell := pack(value)) <= ELEMENT_INLINE:
-                cells.append(cell)
-                continue
+            # Most elements are small JSON values. Packing a large one here is wasted, but costs no more than a copy; within lists within
+            # lists it would be a copy for each of them.
+            if not (is_deep and type(value) in CONTAINERS and encoder.is_large(value)) and is_plain(value, depth, ELEMENT_INLINE):
+                cell = pack(value)
+                if len(cell) <= ELEMENT_INLINE:
+                    cells.append(cell)
+                    continue
         except (OverflowError, UnicodeEncodeError):
             pass
         cell, child = encoder.update(value, None, ELEMENT_INLINE)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 from versioned_state.values.cells import MAX_DEPTH
 from versioned_state.values.codec.arrays import is_array
@@ -16,12 +17,16 @@ _ATOMS: Final = _SCALARS | _SIZED
 _GLANCE: Final = 256
 """Parts up to which packing a value that proves too large costs less than looking at it first."""
 
+SHALLOW: Final = 3
+"""Containers within containers up to which looking at, or packing, all that is below a part anew at each level costs little."""
+
 _CONTAINER_BYTES: Final = 56
 _ELEMENT_BYTES: Final = 8
 """Bytes that CPython takes for a list, and for each of its elements besides its value. A dict takes more."""
 
 _only_sized = _SIZED.issuperset
 _only_scalars = _SCALARS.issuperset
+_only_atoms = _ATOMS.issuperset
 _only_counted = (_SIZED | CONTAINERS).issuperset
 
 
@@ -57,6 +62,77 @@ def footprint(value: Any) -> int:
     return total
 
 
+class Size(NamedTuple):
+    """The size of a value: its parts, each shared one counted at each of its places; the containers within each other; its least bytes."""
+
+    parts: int
+    height: int
+    packed: int
+
+
+class Sizes:
+    """The sizes of the parts of one value, by identity, while none of them changes. Each is looked at once, however many places it has."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, Size] = {}
+        self._kept: list[Any] = []  # keeps the data of typed values alive, so that no id is reused
+
+    def clear(self) -> None:
+        self._known.clear()
+        self._kept.clear()
+
+    def of(self, value: Any) -> Size:
+        """The size of a container or a typed value. Cost: its parts that were not looked at before."""
+        known = self._known.get(id(value))
+        if known is None:
+            self._look(value)
+            known = self._known[id(value)]
+        return known
+
+    def _look(self, value: Any) -> None:
+        known = self._known
+        stack = [self._enter(value)]
+        while stack:
+            part, size, inside, rest = stack[-1]
+            new = next((each for each in rest if id(each) not in known), None)
+            if new is not None:
+                stack.append(self._enter(new))
+                continue
+            stack.pop()
+            below = [known[id(each)] for each in inside]
+            known[id(part)] = Size(
+                size.parts + sum(each.parts for each in below),
+                1 + max((each.height for each in below), default=0),
+                size.packed + sum(each.packed for each in below),
+            )
+
+    def _enter(self, part: Any) -> tuple[Any, Size, list[Any], Iterator[Any]]:
+        """A part, its own size, and its parts that have parts."""
+        data, packed = part, 1
+        if type(part) not in CONTAINERS:
+            record = _record(part)
+            data = None if record is None else record[1]
+            packed = 3 if record is None else 5 + len(record[0])
+        all_of: Any = (*data, *data.values()) if type(data) is dict else data if type(data) in CONTAINERS else (data,)
+        inside = [] if _only_atoms(map(type, all_of)) else [each for each in all_of if type(each) not in _ATOMS]
+        packed += sum(map(_least_of_atom, all_of))
+        self._known[id(part)] = size = Size(1 + len(all_of) - len(inside), 1, packed)  # for now: a value may contain itself
+        self._kept.append((part, data))
+        return part, size, inside, iter(inside)
+
+
+def _least_of_atom(value: Any) -> int:
+    """The bytes of a value without parts, or somewhat fewer; none for a value with parts."""
+    cls = type(value)
+    if cls is str:
+        return 1 + (len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass")))
+    if cls is int:
+        return 1 if -32 <= value < 128 else 1 + (value.bit_length() >> 3)
+    if cls is float:
+        return 9
+    return 1 if cls in _SCALARS else 2 + len(value) if cls in _SIZED else 0
+
+
 def is_surely_large(value: Any, limit: int) -> bool:
     """A quick version of ``exceeds`` for values that are probably small: it does not walk a short list of records."""
     cls = type(value)
@@ -80,16 +156,17 @@ def _left(value: Any, budget: int, depth: int) -> int:
     parts = value.values() if cls is dict else value
     if _only_sized(map(type, parts)):
         return budget - sum(map(len, parts))
+    inside = []
     for part in parts:
-        if budget < 0:
-            break
         cls = type(part)
         if cls in _SIZED:
             budget -= len(part)
-        elif cls in CONTAINERS:
-            budget = _left(part, budget + 1, depth + 1)
         elif cls not in _SCALARS:
-            budget = _left_of_other(part, budget, depth + 1)
+            inside.append(part)
+    for part in inside:  # after the texts beside them, which may suffice
+        if budget < 0:
+            break
+        budget = _left(part, budget + 1, depth + 1) if type(part) in CONTAINERS else _left_of_other(part, budget, depth + 1)
     return budget
 
 

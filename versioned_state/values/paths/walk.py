@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -14,6 +14,7 @@ from versioned_state.values.cells import (
     MAX_NESTING,
     Code,
     code_of,
+    decoded_text,
     is_array,
     is_map,
     is_reference,
@@ -80,14 +81,23 @@ class Walk:
         Raises:
             CorruptObjectError, LimitExceededError: a cell that no writer writes.
         """
+        # The walks that are open, each within the one before it. They do not delegate to each other: each part would pass through all.
+        walks: list[Iterator[Any]] = [self._parts(Part(path, cell, is_key, not is_key, is_data), 0)]
         try:
-            yield from self._parts(Part(path, cell, is_key, not is_key, is_data), 0)
+            while walks:
+                for found in walks[-1]:
+                    if type(found) is not Part:
+                        walks.append(found)
+                        break
+                    yield found
+                else:
+                    walks.pop()
         except StateError:
             raise
         except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
             raise CorruptObjectError(f"({path})", f"it does not decode: {type(error).__name__}: {error}") from error
 
-    def _parts(self, part: Part, depth: int) -> Iterator[Part]:
+    def _parts(self, part: Part, depth: int) -> Iterator[Part | Iterator[Any]]:
         cell = unpacked(self._nodes, part.cell)
         part = part._replace(cell=cell)
         if self._wanted is not None and not is_reference(cell) and not self._wanted(cell):
@@ -97,47 +107,49 @@ class Walk:
         if depth > MAX_NESTING:
             raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
         if is_array(cell) or is_map(cell):
-            yield from self._inlined(part, cell, depth + 1)
+            yield self._inlined(part, cell, depth + 1)
             return
         code = code_of(cell)
         if code is None:
             return
         if code in _INLINE:
-            yield from self._elements(part, split_cells(payload_of(cell)), depth + 1, named=code in _LISTS)
+            yield self._elements(part, split_cells(payload_of(cell)), depth + 1, named=code in _LISTS)
         elif code == Code.TYPED:
-            yield from self._typed(part, depth + 1)
+            yield self._typed(part, depth + 1)
         elif (tree := tree_of(cell, *_TREES)) is not None:
-            yield from self._tree(part, tree, depth + 1, named=code in _LISTS)
+            yield self._tree(part, tree, depth + 1, named=code in _LISTS)
         elif (tree := tree_of(cell, Code.DICT_TREE)) is not None:
             for key, value in iter_items(self._nodes, tree):
-                yield from self._entry(part, key_cell(key), value, depth + 1)
+                yield self._entry(part, key_cell(key), value, depth + 1)
         elif code == Code.PACKED:
             raise CorruptObjectError(f"({part.path})", "a packed value within a packed one")
 
-    def _typed(self, part: Part, depth: int) -> Iterator[Part]:
+    def _typed(self, part: Part, depth: int) -> Iterator[Part | Iterator[Any]]:
         parts = typed_parts(self._nodes, part.cell)
         assert parts is not None
         head, data = parts
-        yield from self._parts(part._replace(cell=data, is_data=True), depth)
+        yield self._parts(part._replace(cell=data, is_data=True), depth)
         attributes = attributes_of(self._nodes, head)
         if attributes is not None:
-            yield from self._parts(part._replace(cell=attributes, named=False), depth)
+            yield self._parts(part._replace(cell=attributes, named=False), depth)
 
-    def _inlined(self, part: Part, cell: bytes, depth: int) -> Iterator[Part]:
+    def _inlined(self, part: Part, cell: bytes, depth: int) -> Iterator[Part | Iterator[Any]]:
         cells = split_cells(cell)
         if is_array(cell):
-            yield from self._elements(part, cells, depth, named=True)
+            yield self._elements(part, cells, depth, named=True)
             return
         for key, value in zip(cells[::2], cells[1::2], strict=True):
-            yield from self._entry(part, key, value, depth)
+            yield self._entry(part, key, value, depth)
 
-    def _tree(self, part: Part, tree: Tree, depth: int, *, named: bool) -> Iterator[Part]:
+    def _tree(self, part: Part, tree: Tree, depth: int, *, named: bool) -> Iterator[Part | Iterator[Any]]:
         if tree.count > MAX_ELEMENTS:
             raise LimitExceededError(f"a stored value of {tree.count:,} elements", limit=MAX_ELEMENTS, path=str(part.path))
         level = self._nodes.get(tree.shape, tree.top).level
-        yield from self._node(part, tree.top, level, tree.count, 0, depth, named=named)
+        yield self._node(part, tree.top, level, tree.count, 0, depth, named=named)
 
-    def _node(self, part: Part, top: Node | bytes, level: int, count: int, first: int, depth: int, *, named: bool) -> Iterator[Part]:
+    def _node(
+        self, part: Part, top: Node | bytes, level: int, count: int, first: int, depth: int, *, named: bool
+    ) -> Iterator[Part | Iterator[Any]]:
         """The elements under a node whose first offset is ``first``."""
         if top in self._barren:
             return
@@ -146,27 +158,27 @@ class Walk:
         if node.level != level or node.count != count:
             raise CorruptObjectError(f"({part.path})", "a node has another level or count than its parent says")
         if node.counts is None:
-            yield from self._elements(part, node.items, depth, named=named, first=first)
+            yield self._elements(part, node.items, depth, named=named, first=first)
         else:
             if level == 1:
                 self._nodes.fetch(Shape.SEQUENCE, *(child for child in node.items if child not in self._barren))
             for child, size in zip(node.items, node.counts, strict=True):
-                yield from self._node(part, child, level - 1, size, first, depth, named=named)
+                yield self._node(part, child, level - 1, size, first, depth, named=named)
                 first += size
         if self.hits == before and isinstance(top, bytes):
             if len(self._barren) >= _BARREN:
                 self._barren.clear()
             self._barren.add(top)
 
-    def _elements(self, part: Part, cells: list[bytes], depth: int, *, named: bool, first: int = 0) -> Iterator[Part]:
+    def _elements(self, part: Part, cells: list[bytes], depth: int, *, named: bool, first: int = 0) -> Iterator[Part | Iterator[Any]]:
         named = named and part.named
         for index, cell in enumerate(cells, first):
-            yield from self._parts(Part(part.path.index(index) if named else part.path, cell, part.is_key, named), depth)
+            yield self._parts(Part(part.path.index(index) if named else part.path, cell, part.is_key, named), depth)
 
-    def _entry(self, part: Part, key: bytes, value: bytes, depth: int) -> Iterator[Part]:
+    def _entry(self, part: Part, key: bytes, value: bytes, depth: int) -> Iterator[Part | Iterator[Any]]:
         path = self._decoder.entry_path(part.path, key_of_cell(key)) if part.named else part.path
-        yield from self._parts(Part(path, key, is_key=True, named=False), depth)
-        yield from self._parts(Part(path, value, part.is_key, part.named), depth)
+        yield self._parts(Part(path, key, is_key=True, named=False), depth)
+        yield self._parts(Part(path, value, part.is_key, part.named), depth)
 
 
 # Texts
@@ -187,9 +199,9 @@ def iter_lines(nodes: Nodes, cell: bytes) -> Iterator[str]:
         head, newline, tail = chunk.rpartition(b"\n")
         if newline:
             rest += head
-            yield from rest.decode("utf-8", "surrogatepass").split("\n")
+            yield from decoded_text(rest).split("\n")
             rest.clear()
             is_one_line = False
         rest += tail
     if rest or is_one_line:
-        yield rest.decode("utf-8", "surrogatepass")
+        yield decoded_text(rest)

@@ -1,0 +1,32 @@
+"""What is committed can be read: values of every kind, in each other, with cycles and shared parts, as deep as they are accepted."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.instance_graphs import graph
+from versioned_state import Memory, Repository, Versioned
+from versioned_state.errors import LimitExceededError, UnserializableValueError
+
+SHARE = 10
+
+
+@pytest.mark.parametrize("part", range(SHARE))
+def test_every_graph_that_is_committed_is_readable_and_clean(part: int, long_run: bool):  # noqa: FBT001 - a fixture
+    for seed in range(part, 2000 if long_run else 60, SHARE):
+        store = Memory()
+        state = Versioned(store)
+        state["graph"] = graph(seed)
+        try:
+            state.commit()
+        except (LimitExceededError, UnserializableValueError):  # too deep
+            continue
+        assert not state.status(), seed
+        repository = Repository(store)
+        read = Versioned(repository)
+        assert type(read["graph"]) is type(state["graph"]), seed
+        repository.snapshot("main")["graph"]
+        assert repository.fsck().ok, seed
+        again = Versioned()
+        again["graph"] = read["graph"]
+        again.commit()
