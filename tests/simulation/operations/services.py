@@ -418,7 +418,7 @@ async def request_read(client: Client, rng: Dice, operation: Operation) -> None:
     session = rng.place(SESSIONS)
     name = rng.choice(("get_session", "list_rounds", "export_state", "list_sessions"))
     operation.detail = f"{name} {session}"
-    call = Call(client.services, USER, session, {})
+    call = Call(client.services, USER, session, client.server.off_loop)
     try:
         await OPERATION_OF[name].run(call)
     except RefusalError:
