@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ from tests.simulation.scheduler import Process
 from tests.simulation.store import Connection, Content, Faults
 from versioned_state import Repository, Versioned
 from versioned_state.errors import MergeConflictError, MissingObjectError, StateError, UnknownRevisionError
-from versioned_state.objects.envelope import unseal
+from versioned_state.objects.envelope import unseal, unseal_segment
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
@@ -272,7 +273,7 @@ def _secrets(world: World) -> None:
     model = world.model
     if not model.purged or not model.secrets:
         return
-    payload = b"\n".join(bytes(unseal(value)) for value in world.content.objects.values())
+    payload = b"\n".join(_raw(value) for value in world.content.objects.values())
     for word, (branch, _) in model.secrets.items():
         if word.encode() not in payload:
             continue
@@ -287,6 +288,15 @@ def _secrets(world: World) -> None:
                 and not world.faults.happened
             ):
                 model.fail(f"{word} of {branch} is in the store, though {branch} was purged at steps {operation.start} to {operation.end}")
+
+
+def _raw(stored: bytes) -> bytes:
+    """The content of an object, or of a segment of one, as it was before compression."""
+    with suppress(ValueError):
+        return bytes(unseal(stored))
+    with suppress(ValueError):
+        return unseal_segment(stored)
+    return stored
 
 
 def _handles(world: World) -> None:

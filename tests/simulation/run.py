@@ -97,7 +97,8 @@ class Plan:
 _TOPICS: tuple[tuple[tuple[str, int, str, int], ...], ...] = (
     # Each actor: its kind, its process, the operations that it may have, and how many it has at most.
     (("service", 0, "save undo_session collect", 8), ("service", 1, "save retain", 3)),
-    (("service", 0, "save undo_session collect export", 12),),
+    (("service", 0, "save undo_session collect", 12),),
+    (("service", 0, "save save undo_session collect", 12),),
     (("service", 0, "save save retain several", 6), ("service", 1, "save save several", 8)),
     (("agent", 0, "edit refresh commit commit other_handle", 12), ("agent", 1, "commit undo reset", 4), ("maintenance", 2, "gc prune", 3)),
     (("agent", 0, "read fork tag fork_handle", 6), ("agent", 0, "commit edit", 10), ("maintenance", 1, "purge_branch", 1)),
