@@ -7,7 +7,7 @@ import json
 import random
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.simulation import environment, invariants
@@ -55,6 +55,7 @@ class Plan:
     hot: int
     heat: float
     schedule: int = 0
+    slow: int = -1  # the process whose requests are under way for long; -1: all
     dropped: frozenset[tuple[str, int]] = frozenset()
 
     def to_json(self) -> str:
@@ -70,7 +71,21 @@ class Plan:
         ]
         fields = {
             name: getattr(self, name)
-            for name in ("seed", "switch", "faults", "rate", "most", "cached", "together", "skew", "delay", "hot", "heat", "schedule")
+            for name in (
+                "seed",
+                "switch",
+                "faults",
+                "rate",
+                "most",
+                "cached",
+                "together",
+                "skew",
+                "delay",
+                "hot",
+                "heat",
+                "schedule",
+                "slow",
+            )
         }
         return json.dumps(fields | {"actors": actors})
 
@@ -129,6 +144,12 @@ def _topic(seed: int, rng: random.Random) -> Plan:
 
 
 def plan_of(seed: int) -> Plan:
+    """The plan of a seed."""
+    plan = _plan_of(seed)
+    return replace(plan, slow=(0, -1, 0, 1)[seed % 4])
+
+
+def _plan_of(seed: int) -> Plan:
     """The plan of a seed. Each enables some kinds of operation and of fault, and not the others (swarm testing)."""
     rng = random.Random(f"{seed} plan")
     if rng.random() < 0.4:
@@ -226,8 +247,9 @@ class World:
             process.is_interrupted = all(each.kind not in ("service", "server") for each in self.plan.actors if each.site == number)
             connection = Connection(self.content, self.scheduler, process, self.faults, together=self.plan.together)
             store: KVStore = connection
+            delay = self.plan.delay if self.plan.slow in (-1, number) else 0.0
             connection.delay, connection.pauses = (
-                self.plan.delay,
+                delay,
                 random.Random(f"{self.plan.seed} {self.plan.schedule} delays {number} {len(self.old)}"),
             )
             if self.plan.cached[number]:
@@ -408,7 +430,6 @@ def run_seed(seed: int) -> Result:
 
 def shrink(plan: Plan, tries: int = 3, fails: Callable[[Result], bool] = lambda result: bool(result.failures)) -> Plan:
     """A plan with fewer operations and faults that fails too: operations are dropped as long as some schedule still fails."""
-    from dataclasses import replace
 
     def attempt(smaller: Plan) -> Plan | None:
         for schedule in (plan.schedule, *range(1, tries + 1)):
