@@ -18,6 +18,9 @@ import pytest
 
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import MergeConflictError, MissingObjectError, StateError
+from versioned_state.objects.envelope import IN_SEGMENTS, seal
+from versioned_state.objects.keys import OBJECTS, address_in
+from versioned_state.objects.store import ObjectStore
 from versioned_state.services.agent_state.state_service import VersionedStateService
 from versioned_state.storage import Wrapper
 
@@ -279,3 +282,58 @@ def test_a_savepoint_keeps_the_number_at_which_its_objects_were_known():
     assert worktree.stage().staging.since == 5
     worktree.restore(savepoint)
     assert worktree.stage().staging.since == 3
+
+
+def store_of_an_older_release() -> Memory:
+    """A store that has a list as an older release stored it: whole, so that the segments of a newer release are garbage there."""
+    store = Memory()
+    with Versioned(Repository(store), branch="old") as state:
+        state["kept"] = elements(400)
+        state.commit()
+    for key in list(store.keys(OBJECTS)):
+        if store.get(key)[:1] in IN_SEGMENTS:
+            raw = bytes(ObjectStore(store).read(address_in(key)))
+            store.apply({}, {}, [key])
+            store.apply({}, {}, objects={key: seal(raw)})
+    Repository(store).gc(expire=NOW)
+    return store
+
+
+@pytest.mark.parametrize("way", ["loaded", "sequence", "another handle", "together"])
+def test_a_cached_leaf_names_no_segment_that_was_swept(way: str):
+    store = store_of_an_older_release()
+    ours = Repository(store)
+    state, other = Versioned(ours), Versioned(ours, branch="other")
+    state["kept"] = elements(400)
+    state.commit()  # the leaf is there already; its segments come beside it
+    if way == "sequence":
+        state.release("kept")
+    assert Repository(store).gc(expire=NOW).freed
+    state["n"] = other["n"] = 1
+    if way == "together":
+        ours.commit_together([state, other], "both")
+    else:
+        state.commit()
+    if way == "another handle":
+        state = Versioned(ours)
+    (state.sequence("kept") if way == "sequence" else state["kept"]).append({"mine": 1})
+    state.commit()
+    fresh = Repository(store)
+    assert Versioned(fresh)["kept"] == [*elements(400), {"mine": 1}]
+    assert fresh.fsck().ok
+
+
+def test_a_saved_leaf_names_no_segment_that_was_swept():
+    async def run() -> None:
+        store = store_of_an_older_release()
+        async with VersionedStateService(Repository(store)) as service:
+            await service.save_state("u", {"kept": elements(400), "n": 1}, "s")
+            assert Repository(store).gc(expire=NOW).freed
+            await service.save_state("u", {"kept": elements(400), "n": 2}, "s")
+            saved = await service.save_state("u", {"kept": [*elements(400), {"mine": 1}], "n": 2}, "s")
+        fresh = Repository(store)
+        async with VersionedStateService(fresh) as service:
+            assert (await service.export_state("u", "s", saved))["kept"] == [*elements(400), {"mine": 1}]
+        assert fresh.fsck().ok
+
+    asyncio.run(run())

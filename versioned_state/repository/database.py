@@ -151,6 +151,11 @@ class Database:
         self.commits.forget()
         self.nodes.clear()
 
+    def _forget_swept(self, sweeps: int) -> None:
+        """Empty the caches, because gc's number of ``sweeps`` is another one: a cached node may name segments that were deleted."""
+        self.forget()
+        self._cached_since = sweeps
+
     # Refs
 
     def ref(self, kind: RefKind, name: str) -> Ref:
@@ -159,8 +164,7 @@ class Database:
             raise InvalidArgumentError(f"a ref is a branch or a tag, and its name a string: not {kind!r}, {name!r:.80}")
         sweeps = self.fence.sweeps  # before the ref is read: all objects that the ref leads to existed after these sweeps
         if sweeps != self._cached_since:
-            self.forget()
-            self._cached_since = sweeps
+            self._forget_swept(sweeps)
         ref = read_ref(self.store, kind, name)
         if ref.head is not None:
             self.fence.saw(ref.head, sweeps)
@@ -278,6 +282,8 @@ class Database:
             part=part,
         )
         if moved is not None:
+            if moved.sweeps != self._cached_since:
+                self._forget_swept(moved.sweeps)
             self.fence.saw(commit.address, moved.sweeps)
             self.commits.remember(commit)
         return moved
@@ -307,6 +313,8 @@ class Database:
         )
         if sweeps is None:
             return None
+        if sweeps != self._cached_since:
+            self._forget_swept(sweeps)
         for each in publications:
             self.fence.saw(each.commit.address, sweeps)
             self.commits.remember(each.commit)
@@ -331,6 +339,8 @@ class Database:
         sent = self.fence.apply_each([batch for _, batch in batches])
         for each, (after, _), sweeps in zip(publications, batches, sent, strict=True):
             if type(sweeps) is int:
+                if sweeps != self._cached_since:
+                    self._forget_swept(sweeps)
                 self.fence.saw(each.commit.address, sweeps)
                 self.commits.remember(each.commit)
                 outcomes.append(after if sweeps == after.sweeps else replace(after, sweeps=sweeps))

@@ -316,9 +316,12 @@ class SessionHandle(Versioned):
 
     def _saved(self, save: Save, commit: Commit) -> int:
         """Note that the branch has the commit of a save; the number of the round."""
-        self._since = min(self._since, self._handle.ref.sweeps)  # first: an interrupt may come between the two lines
+        sweeps = self._handle.ref.sweeps
+        if sweeps != self._since:
+            self._nodes.trim(0)  # the cached nodes may name segments that were known to be stored at the old number only
+        self._since = min(self._since, sweeps)  # first: an interrupt may come between the two lines
         self._cells, self._content_of, self._rounds = save.encoded.cells, commit, (commit, save.rounds)
-        self._since = self._handle.ref.sweeps
+        self._since = sweeps
         self._nodes.bind(Staging(self._objects))  # what was staged is in the store
         assert save.rounds.current is not None
         return save.rounds.current
