@@ -151,6 +151,20 @@ def test_two_attempts_at_once_delete_once():
     assert "b" not in other.branches
 
 
+def test_the_plan_of_a_deletion_that_is_never_repeated_expires():
+    later = 0
+    database = OnceDatabase(Memory(), clock=lambda: time.time_ns() // 1000 + later)
+    repository, found = Repository.over(database), ["%messages/u/s", "%messages/u/t"]
+    with under(Request("cut-off", "")):
+        assert database.planned("%messages/u", lambda: found) == found
+    later = 3600 * 1_000_000  # the longest age of a repeated request
+    assert repository.expire() == []
+    with under(Request("cut-off", "", 3600.0)):
+        assert database.planned("%messages/u", list) == found
+    later = 25 * 3600 * 1_000_000
+    assert repository.expire() == ["%messages/u"]
+
+
 # Refusals, and when a client comes again
 
 

@@ -194,15 +194,17 @@ class Database:
         return read_entry(address, self.objects.read(address))
 
     def planned(self, branch: str, find: Callable[[], list[str]]) -> list[str]:
-        """What a call of many steps works on: what ``find`` gives; in a database that knows repeated calls, what it gave the first time.
+        """The branches that a call of many steps works on: those that ``find`` returns; for a repeated call, those that are left of them.
+
+        Only a database that recognises repeated calls keeps the plan; this one does not.
 
         Args:
-            branch: of the user whose call it is, for the plan. No session has it.
+            branch: the branch for the plan. It belongs to the user of the call, and to no session.
         """
         return find()
 
     def end_plan(self, branch: str) -> None:
-        """Note that the call of a plan was done."""
+        """Drop the plan of a call that has ended."""
 
     def log_entry(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> bytes:
         """The raw bytes of the log entry for pointing a ref to a commit (None: to nothing) now."""

@@ -43,6 +43,9 @@ from versioned_state.values.trees.tree import Tree
 _PLAN: Final = "plan"
 """The key of a state that is the plan of a request."""
 
+_PLAN_S: Final = 24 * 3600
+"""How long the plan of a request stays that is never repeated: longer than any client repeats one. ``expire`` deletes its branch then."""
+
 META: Final = "request"
 """The name under which a commit's meta has the id of its request."""
 
@@ -189,7 +192,7 @@ class OnceDatabase(Database):
         if request is None:
             return find()
         while True:
-            state = Versioned(Repository.over(self), branch=branch)
+            state = Versioned(Repository.over(self), branch=branch, ttl_seconds=_PLAN_S)
             try:
                 earlier, is_done = self._find_plan(request, state._handle.ref)
                 if earlier is not None:
