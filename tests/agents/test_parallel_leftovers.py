@@ -20,6 +20,7 @@ from tests.support.processes import start
 from versioned_state import Disk, Memory, Repository, Versioned, current_state, parallel, task
 from versioned_state.errors import StateError
 from versioned_state.repository.maintenance.owner import Owner
+from versioned_state.storage import Counting
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:coroutine:RuntimeWarning"),  # what an interrupt left
@@ -183,3 +184,32 @@ def test_what_a_killed_process_leaves_is_deleted_by_the_next_call_and_nothing_el
     mine.end()
     in_threads(state)
     assert set(state.repository.branches) == {"main", *others} - {f"parallel/{mine.id.hex()}/0"}
+
+
+def test_deleted_forks_cost_the_next_calls_little_and_hide_none_that_was_left():
+    store = Counting(Memory())
+    state = made(store)
+
+    def fork() -> str:
+        owner = Owner()
+        owner.end()
+        return f"parallel/{owner.id.hex()}/0"
+
+    def cost_after(count: int) -> int:
+        for _ in range(count):
+            name = fork()
+            forks.create(name)
+            forks.delete(name, force=True)
+        before = store.counts.bytes_read
+        in_threads(state)
+        return store.counts.bytes_read - before
+
+    forks = state.repository.branches
+    assert 1.2 * cost_after(300) > cost_after(500)
+    left = fork()
+    forks.create(left)
+    for _ in range(80):
+        if left not in forks:
+            break
+        in_threads(state)
+    assert left not in forks

@@ -6,7 +6,7 @@
             ├── fork 1: a call ──┤
             └───────────────────>└── landed in one move, or not at all
 
-However it ends, no fork stays. What a killed process leaves, the next call of ``parallel`` on that machine deletes, or ``expire``.
+However it ends, no fork stays. What a killed process leaves, a later call of ``parallel`` on that machine deletes, or ``expire``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from os import urandom
 from typing import Any, Final, Literal, get_args
 
 from versioned_state.agents.call import Call, current_call
@@ -30,10 +31,11 @@ from versioned_state.errors import (
     StateError,
     UnknownRevisionError,
 )
+from versioned_state.objects.keys import ref_key
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.merging.policies import Policy
-from versioned_state.repository.refs.ref import iter_refs
+from versioned_state.repository.refs.ref import read_refs
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import operations
 from versioned_state.state.branch.commit_options import check_policies
@@ -51,6 +53,9 @@ _FORKS: Final = "parallel"
 
 _FORK_S: Final = 7 * 24 * 3600
 """How long the branches of the forks stay if their process is killed, and no other one on its machine calls ``parallel`` on the store."""
+
+_LOOKED_AT: Final = 256
+"""Names of forks that a call looks at for those of killed processes. Deleted ones are listed until gc, so there may be any number."""
 
 _MOST_WORKERS: Final = 32
 
@@ -230,12 +235,20 @@ class _Work:
         return [self._fork(str(index)) for index in range(len(self._calls))]
 
     def _sweep(self) -> None:
-        """Delete the forks of calls of ``parallel`` that ended without doing so: their process was killed, or the store was gone."""
+        """Delete the forks of calls of ``parallel`` that ended without doing so: their process was killed, or the store was gone.
+
+        Looks at the names from a random one on, so that a few calls find a fork among any number of deleted ones.
+        """
         repository = self._state.repository
-        for ref in iter_refs(repository.store, "branch", f"{_FORKS}/"):
-            owner = ref.name.split("/")[1]
-            with suppress(ValueError, UnknownRevisionError):  # a name of another kind; another process was first
-                if life_of(bytes.fromhex(owner)) is Life.ENDED:
+        store, start = repository.store, ref_key("branch", "")
+        prefix = f"{start}{_FORKS}/"
+        keys = store.page(prefix, after=prefix + urandom(8).hex(), limit=_LOOKED_AT)
+        keys += store.page(prefix, limit=_LOOKED_AT - len(keys)) if len(keys) < _LOOKED_AT else []
+        names = {name: name.split("/")[1] for name in (key[len(start) :] for key in keys)}
+        ended = {owner for owner in names.values() if _has_ended(owner)}
+        for ref in read_refs(store, [("branch", name) for name, owner in names.items() if owner in ended]) if ended else ():
+            if ref.head is not None:
+                with suppress(UnknownRevisionError):  # another process was first
                     repository.branches.delete(ref.name, force=True)
 
     def _end(self) -> None:
@@ -320,6 +333,14 @@ class _Work:
             [*map(repr, call.args), *(f"{name}={value!r}" for name, value in call.keywords.items())] if isinstance(call, partial) else []
         )
         return f"{task.__name__}({', '.join(shown):.80})"
+
+
+def _has_ended(owner: str) -> bool:
+    """Whether the owner in the name of a fork has ended. False for any other name."""
+    try:
+        return life_of(bytes.fromhex(owner)) is Life.ENDED
+    except ValueError:
+        return False
 
 
 def _overlap(a: str, b: str) -> bool:
