@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -300,6 +301,7 @@ def test_of_the_names_that_a_search_does_not_find_no_record_is_read():
     repository.tags.delete("b-other")
 
 
-def test_a_pattern_is_a_string():
+@pytest.mark.parametrize("like", [(1,), 1, None, b"x"])
+def test_a_pattern_is_a_string(like: Any):
     with pytest.raises(InvalidArgumentError, match="like must be a pattern"):
-        Repository(Memory()).branches.iter_info(like=(1,))  # type: ignore[arg-type]
+        Repository(Memory()).branches.iter_info(like=like)

@@ -85,7 +85,8 @@ class Listing:
     logs: bool = False
 
     def __post_init__(self) -> None:
-        patterns = (self.like,) if isinstance(self.like, str) else tuple(self.like)
+        like: Any = self.like
+        patterns = tuple(like) if isinstance(like, Iterable) and not isinstance(like, str) else (like,)
         for pattern in patterns:
             if type(pattern) is not str:
                 raise InvalidArgumentError(f"like must be a pattern or several, not {type(pattern).__name__}")

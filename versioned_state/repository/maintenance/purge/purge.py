@@ -236,7 +236,7 @@ class _Purge:
     def _reclaim(self) -> Reclaimed | None:
         """Erase the branches at their own cost. None if this cannot be done."""
         store = self._database.store
-        self.left = "the branches are gone, and some of their objects may still be in the store"
+        self.left = "some of the branches, or of their objects, may still be in the store"
         start = time.monotonic()
         reclaimed = reclaim(self._database, self._patterns, self.journal)
         if reclaimed is None:
