@@ -165,6 +165,27 @@ def test_the_plan_of_a_deletion_that_is_never_repeated_expires():
     assert repository.expire() == ["%messages/u"]
 
 
+def test_a_deletion_whose_plan_somebody_else_has_dropped_is_not_taken_for_done():
+    database = OnceDatabase(Memory())
+    repository, found = Repository.over(database), ["%messages/u/s", "%messages/u/t"]
+    with Versioned(repository) as state:
+        state["n"] = 1
+        state.commit()
+    for name in found:
+        repository.branches.create(name)
+    with under(Request("cut-off", "")):
+        assert database.planned("%messages/u", lambda: found) == found
+        repository.branches.delete("%messages/u/s", force=True)
+    repository.branches.delete("%messages/u", force=True)
+    with under(Request("cut-off", "", 1.0)):
+        assert database.planned("%messages/u", list) == ["%messages/u/t"]
+        repository.branches.delete("%messages/u/t", force=True)
+        database.end_plan("%messages/u")
+    repository.branches.create("%messages/u/t")
+    with under(Request("cut-off", "", 2.0)):
+        assert database.planned("%messages/u", list) == []
+
+
 # Refusals, and when a client comes again
 
 

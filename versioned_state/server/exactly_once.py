@@ -46,6 +46,9 @@ _PLAN: Final = "plan"
 _PLAN_S: Final = 24 * 3600
 """How long the plan of a request stays that is never repeated: longer than any client repeats one. ``expire`` deletes its branch then."""
 
+_BY_REQUEST: Final = f"{DELETE} by request "
+"""The beginning of the reflog's words for a deletion by a request."""
+
 META: Final = "request"
 """The name under which a commit's meta has the id of its request."""
 
@@ -218,8 +221,11 @@ class OnceDatabase(Database):
             Repository.over(self).branches.remove(branch, check)
 
     def _find_plan(self, request: Request, ref: Ref) -> tuple[Commit | None, bool]:
-        """The plan of an earlier attempt, and whether that has ended: its branch is gone then. Cost: the plans since the first attempt."""
-        heads = [] if ref.head is None else [ref.head]
+        """The plan of an earlier attempt, and whether that has ended. Cost: the plans since the first attempt.
+
+        Then a request has deleted its branch: this one, or another one of the user, which planned and did all that was left of it.
+        """
+        heads = [] if ref.head is None else [(ref.head, False)]
         log = ref.log
         with suppress(MissingObjectError):  # collected, so it is older than any attempt
             while log is not None:
@@ -227,13 +233,13 @@ class OnceDatabase(Database):
                 if entry.time < request.since:
                     break
                 if entry.new is None and entry.old is not None:
-                    heads.append(entry.old)
+                    heads.append((entry.old, entry.action.startswith(_BY_REQUEST)))
                 log = entry.previous
-        for head in heads:
+        for head, is_done in heads:
             with suppress(MissingObjectError):  # erased meanwhile
                 found = self._find(request, self.commits.read(head))
                 if found is not None:
-                    return found, head != ref.head
+                    return found, is_done
         return None, False
 
     def _was_deleted(self, branch: str, since: int) -> bool:
@@ -330,7 +336,7 @@ class OnceDatabase(Database):
 
 def _deletion(request: Request) -> str:
     """The reflog's words for a deletion by a request."""
-    return f"{DELETE} by request {request.id}"
+    return f"{_BY_REQUEST}{request.id}"
 
 
 def _marks_of(commit: Commit) -> dict[str, str]:
