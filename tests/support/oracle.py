@@ -235,7 +235,11 @@ class Oracle:
         except _UNASKABLE as error:
             self.counts[f"live values that are not compared: {type(error).__name__}"] += 1
             return
-        if not (cell and self._is_memo(b"live" + cell)) and exact(stored) != exact(live):
+        if (cell and self._is_memo(b"live" + cell)) or exact(stored) == exact(live):
+            return
+        if "Tagged(name=" in repr(stored):  # its class may not be read here; the stored form is that of the live value
+            self.counts["live values that are not compared: Tagged"] += 1
+        else:
             self.found.append(f"commit {commit.id}: {path_of(key)} is read as {stored!r:.300}, and is {live!r:.300}")
 
     def _is_memo(self, content: bytes) -> bool:

@@ -15,6 +15,8 @@ from tests.support import gadgets
 from versioned_state import Memory, Repository, Tagged, Versioned
 from versioned_state.errors import StateError
 
+pytestmark = pytest.mark.no_oracle("classes whose code must not run, and data that nobody but an attacker writes")
+
 NAMES = [
     *(
         f"tests.support.gadgets:{name}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
 import msgpack
@@ -196,6 +195,8 @@ class Decoder:
         except RecursionError:
             pass
         # The caller is deep in calls of its own, and wrote the value where it was not. A thread begins with a stack of its own.
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(1) as thread:
             try:
                 return thread.submit(self._attempt, cells, read).result()
