@@ -354,7 +354,8 @@ class Database:
     def _relied_on(self, ref: Ref, commit: Commit, staging: Staging) -> tuple[tuple[Address, ...], int]:
         """The stored parents of a staged commit, and the number of ``sweeps`` at which all objects that it relies on existed."""
         # Lowered for good: if the branch has moved, its next record is read later, and says nothing of what was staged before.
-        since = staging.since = ref.sweeps if staging.since is None else min(ref.sweeps, staging.since)
+        since = ref.sweeps if staging.since is None or ref.sweeps < staging.since else staging.since
+        staging.since = since
         parents = commit.parent_addresses
         if parents != (ref.head,):  # not a plain commit on the head
             parents = _stored_parents(commit, staging)[1]

@@ -39,16 +39,22 @@ class _Found(NamedTuple):
 
 
 class Fingerprinter:
-    """Makes and compares fingerprints: of JSON types by MessagePack, of other types by an ``ExactPacker``. Not for two threads at once."""
+    """Makes and compares fingerprints: of JSON types by MessagePack, of other types by an ``ExactPacker``. Not for two threads at once.
+
+    Attributes:
+        keeps_found: whether the results of comparisons are kept, and used again, so that none is made anew at each level. Only while one
+            value is encoded, and none can change.
+        found: these results. ``forget_found`` empties it.
+    """
 
     def __init__(self) -> None:
         self.renew_buffers()
         self._exact = ExactPacker()
         self._content: ExactPacker | None = None
         self._compared: tuple[Group, bytes] | None = None  # the last unchanged group of JSON types, packed
-        self._found: dict[int, _Found] = {}  # by the id of the baseline: what was compared while a value is encoded
+        self.found: dict[int, _Found] = {}  # by the id of the baseline
         self._records: dict[int, tuple[Any, tuple[str, Any, Notes]]] = {}  # by id: the instances among them, taken apart
-        self._keeps_found = False
+        self.keeps_found = False
 
     def renew_buffers(self) -> None:
         """Release the packer's buffer, which is as large as the largest run that it has packed."""
@@ -225,29 +231,31 @@ class Fingerprinter:
 
     def find_list_runs(self, value: list[Any], base: Elements) -> list[Run]:
         """The runs of a list that may have changed. Costs nothing if a search in what is around the list has found them before."""
-        known = self.known_runs(value, base)
+        known = self.known_runs(value, base) if self.found else None
         return self.find_runs(base.groups, value, firsts=base.firsts) if known is None else known
 
-    def keep_found(self, *, keep: bool) -> None:
-        """Set whether the results of comparisons are kept, so that none is made again at each level; only while no value can change."""
-        self._keeps_found = keep
-        if self._found:
-            self._found.clear()
-            self._records.clear()
+    def forget_found(self) -> None:
+        """Forget the results of comparisons."""
+        self._records.clear()
+        self.found.clear()
 
     def known_runs(self, value: Any, base: Elements | Entries) -> list[Run] | None:
         """The runs that a comparison of this value with its baseline found; None if there was none."""
-        found = self._found.get(id(base))
+        found = self.found.get(id(base)) if self.keeps_found else None
         return found.runs if found is not None and found.base is base and found.value is value else None
 
     def known_record(self, value: Any) -> tuple[str, Any, Notes] | None:
         """The name, data and notes of an instance that was compared."""
-        known = self._records.get(id(value))
+        known = self._records.get(id(value)) if self.keeps_found else None
         return known[1] if known is not None and known[0] is value else None
 
-    def _note(self, value: Any, base: Baseline, *, unchanged: bool, runs: list[Run] | None = None) -> bool:
-        if self._keeps_found:
-            self._found[id(base)] = _Found(base, value, unchanged, runs)
+    def _note(
+        self, value: Any, base: Baseline, *, unchanged: bool, runs: list[Run] | None = None, record: tuple[str, Any, Notes] | None = None
+    ) -> bool:
+        if self.keeps_found:
+            self.found[id(base)] = _Found(base, value, unchanged, runs)
+            if record is not None:
+                self._records[id(value)] = value, record
         return unchanged
 
     def _find_moved(self, groups: Groups, elements: list[Any], gap: Run, firsts: list[int]) -> list[Run]:
@@ -315,10 +323,10 @@ class Fingerprinter:
         """
         if groups.packed_without(runs) > limit:
             return True
-        if not self._found:
+        if not self.found or not self.keeps_found:
             return False
         children = (group.child for run in runs for group in groups.all[run.first : run.last] if group.child is not None)
-        found = (self._found.get(id(child)) for child in children)
+        found = (self.found.get(id(child)) for child in children)
         return any(
             isinstance(each.base, Elements | Entries) and each.runs and each.base.groups.packed_without(each.runs) > limit
             for each in found
@@ -334,10 +342,10 @@ class Fingerprinter:
             return False
         if type(base) is Pinned:
             return value is base.value
-        if (found := self._found.get(id(base))) is not None and found.base is base and found.value is value:
+        if self.keeps_found and (found := self.found.get(id(base))) is not None and found.base is base and found.value is value:
             return found.unchanged
         if type(base) is Elements:
-            runs = self.find_runs(base.groups, value, firsts=base.firsts if self._keeps_found else None)
+            runs = self.find_runs(base.groups, value, firsts=base.firsts if self.keeps_found else None)
             return self._note(value, base, unchanged=not runs, runs=runs)
         if type(base) is Whole:
             if base.is_object:
@@ -350,8 +358,7 @@ class Fingerprinter:
                 return False
             if record is None:
                 return False
-            self._records.update({id(value): (value, record)} if self._keeps_found else ())
-            return self._note(value, base, unchanged=self.is_unchanged_record(record[1], record[2], base))
+            return self._note(value, base, unchanged=self.is_unchanged_record(record[1], record[2], base), record=record)
         if type(base) is Entries:
             if not self.same(base.keys_fingerprint, list(value)):
                 return False

@@ -40,7 +40,7 @@ def encode_dict(encoder: Encoder, value: dict[Any, Any]) -> tuple[bytes, Baselin
 
 def find_dict_runs(encoder: Encoder, value: dict[Any, Any], base: Entries) -> list[Run]:
     """The runs of a dict's values that may have changed, or whose keys may have; none if the dict is unchanged."""
-    known = encoder.fingerprinter.known_runs(value, base)
+    known = encoder.fingerprinter.known_runs(value, base) if encoder.fingerprinter.found else None
     if known is not None:
         return known
     keys, values = list(value), list(value.values())

@@ -30,7 +30,7 @@ from versioned_state.values.detection.fingerprinter import Fingerprinter
 from versioned_state.values.detection.groups import Run
 from versioned_state.values.encode.blobs import encode_buffer, encode_text
 from versioned_state.values.encode.dicts import edit_dict, encode_dict, find_dict_runs
-from versioned_state.values.encode.inline import InlineEncoder, NotStorableError, RestartError, T
+from versioned_state.values.encode.inline import InlineEncoder, NotStorableError, RestartError
 from versioned_state.values.encode.lists import cells_of, edit_list, encode_list, find_list_runs, sequence
 from versioned_state.values.encode.walks import CONTAINERS, SHALLOW, exceeds, is_surely_large
 from versioned_state.values.keys import path_of
@@ -78,19 +78,17 @@ class Encoder(InlineEncoder):
         """
         self.begin(value)
         fingerprinter = self.fingerprinter
-        fingerprinter.keep_found(keep=base is not None)
         try:
+            fingerprinter.keeps_found = base is not None
             return self.update(value, base, limit)
         except (TooDeepError, RecursionError, NotStorableError, RestartError):
             pass  # encode again: to find the path, or to store a part as an object because it shares something
         finally:
-            fingerprinter.keep_found(keep=False)
+            fingerprinter.keeps_found = False  # first, so that no Ctrl-C comes in between: what is kept is true of this moment only
+            self._within_whole = False
+            if fingerprinter.found or self._large_ones or self.sizes.known or self._pickled:
+                self.forget()
             self._root = None  # do not keep the value alive
-            if self._large_ones:
-                self._large_ones.clear()
-            self.sizes.clear()
-            if self._pickled:
-                self._pickled.clear()
         return self.guarded(partial(self.update, value, base, limit), value, path if callable(path) else partial(_show, path))
 
     def encode_small(self, value: Any) -> bytes | None:
@@ -139,7 +137,8 @@ class Encoder(InlineEncoder):
             elif isinstance(base, Pinned | Whole) and self.fingerprinter.is_unchanged(value, base):
                 return base.cell, base
             # A value that was large is probably still large: check before packing all of it.
-            if not (exceeds(value, ELEMENT_INLINE) if base is not None else self.is_large(value)):
+            walk = exceeds if base is not None else is_surely_large
+            if not (self.is_large(value) if base is None and (self.depth > SHALLOW or self._large_ones) else walk(value, ELEMENT_INLINE)):
                 self.depth -= 1  # the inline encoder counts the value again
                 cell = self.inline(value)
                 self.depth += 1
@@ -151,22 +150,19 @@ class Encoder(InlineEncoder):
         finally:
             self.depth -= 1
 
-    def begin(self, value: Any) -> None:
-        super().begin(value)
+    def forget(self) -> None:
         self._within_whole = False
-
-    def guarded(self, encode: Callable[[], T], value: Any, path: Callable[[], str]) -> T:
-        try:
-            return super().guarded(encode, value, path)
-        finally:
+        if self._large_ones:
             self._large_ones.clear()
+        if self.fingerprinter.found:
+            self.fingerprinter.forget_found()
+        super().forget()
 
-    def meet_identity(self) -> None:
-        try:
-            super().meet_identity()
-        except RestartError:
-            self._large_ones.clear()
-            raise
+    def _add_objects(self, found: dict[int, Any]) -> bool:
+        if not super()._add_objects(found):
+            return False
+        self._large_ones.clear()  # they may hold parts that are objects from now on
+        return True
 
     def is_large(self, value: Any, data: Any = None) -> bool:
         """Whether a part is certainly too large to be inline. ``data``: that of a typed value.

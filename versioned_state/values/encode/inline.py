@@ -97,10 +97,7 @@ class InlineEncoder:
         try:
             return self._attempt(encode, value, path)
         finally:
-            self._root = None  # the value may be let go of
-            self.sizes.clear()
-            if self._pickled:
-                self._pickled.clear()
+            self.forget()
 
     def _attempt(self, encode: Callable[[], T], value: Any, path: Callable[[], str]) -> T:
         self.begin(value)
@@ -125,6 +122,8 @@ class InlineEncoder:
 
     def begin(self, value: Any) -> None:
         """Start to encode a value."""
+        if self._root is not None:
+            self.forget()  # Ctrl-C came while the last value was forgotten
         self.depth = 0
         self._root = value
         self._looked = False
@@ -132,6 +131,14 @@ class InlineEncoder:
         if self.as_objects:
             self.as_objects.clear()
             self.is_plain = is_plain
+
+    def forget(self) -> None:
+        """Forget the value that was encoded, and what is known of its parts by their ids: they may change, or be let go of."""
+        if self.sizes.known:
+            self.sizes.clear()
+        if self._pickled:
+            self._pickled.clear()
+        self._root = None  # last, for ``begin``
 
     def _find_objects(self) -> bool:
         """Find the parts of the value that must be stored as objects. Returns whether new ones were found."""

@@ -74,23 +74,23 @@ class Sizes:
     """The sizes of the parts of one value, by identity, while none of them changes. Each is looked at once, however many places it has."""
 
     def __init__(self) -> None:
-        self._known: dict[int, Size] = {}
+        self.known: dict[int, Size] = {}
         self._kept: list[Any] = []  # keeps the data of typed values alive, so that no id is reused
 
     def clear(self) -> None:
-        self._known.clear()
+        self.known.clear()
         self._kept.clear()
 
     def of(self, value: Any) -> Size:
         """The size of a container or a typed value. Cost: its parts that were not looked at before."""
-        known = self._known.get(id(value))
+        known = self.known.get(id(value))
         if known is None:
             self._look(value)
-            known = self._known[id(value)]
+            known = self.known[id(value)]
         return known
 
     def _look(self, value: Any) -> None:
-        known = self._known
+        known = self.known
         stack = [self._enter(value)]
         while stack:
             part, size, inside, rest = stack[-1]
@@ -116,7 +116,7 @@ class Sizes:
         all_of: Any = (*data, *data.values()) if type(data) is dict else data if type(data) in CONTAINERS else (data,)
         inside = [] if _only_atoms(map(type, all_of)) else [each for each in all_of if type(each) not in _ATOMS]
         packed += sum(map(_least_of_atom, all_of))
-        self._known[id(part)] = size = Size(1 + len(all_of) - len(inside), 1, packed)  # for now: a value may contain itself
+        self.known[id(part)] = size = Size(1 + len(all_of) - len(inside), 1, packed)  # for now: a value may contain itself
         self._kept.append((part, data))
         return part, size, inside, iter(inside)
 
@@ -156,17 +156,21 @@ def _left(value: Any, budget: int, depth: int) -> int:
     parts = value.values() if cls is dict else value
     if _only_sized(map(type, parts)):
         return budget - sum(map(len, parts))
-    inside = []
+    is_flat = True
     for part in parts:
         cls = type(part)
         if cls in _SIZED:
             budget -= len(part)
         elif cls not in _SCALARS:
-            inside.append(part)
-    for part in inside:  # after the texts beside them, which may suffice
+            is_flat = False
+    for part in () if is_flat else parts:  # the containers after the texts beside them, which may suffice
+        cls = type(part)
         if budget < 0:
             break
-        budget = _left(part, budget + 1, depth + 1) if type(part) in CONTAINERS else _left_of_other(part, budget, depth + 1)
+        if cls in CONTAINERS:
+            budget = _left(part, budget + 1, depth + 1)
+        elif cls not in _ATOMS:
+            budget = _left_of_other(part, budget, depth + 1)
     return budget
 
 

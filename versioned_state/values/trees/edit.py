@@ -275,23 +275,21 @@ def _with_top(nodes: Nodes, shape: Shape, count: int, top: Node) -> Tree:
 
 
 def fits_inline(shape: Shape, top: Node) -> bool:
-    """Whether a top node is small enough to be inlined."""
-    return len(top.raw or write_node(shape, top)) <= INLINE_TOP or _is_small(top)
-
-
-def _is_small(leaf: Node) -> bool:
-    """Whether a leaf is small enough to be inlined as the root of a state. The engine's own cells, which are bounded, do not count.
+    """Whether a top node is small enough to be inlined. In the root of a state the engine's own cells, which are bounded, do not count.
 
     Otherwise a few events would make each call of a task write the root as an object of its own.
     """
-    if leaf.level or not leaf.keys:
+    size = len(top.raw or write_node(shape, top))
+    if size <= INLINE_TOP:
+        return True
+    if top.level or not top.keys:
         return False
     own = 0
-    for key, cell in zip(leaf.keys, leaf.items, strict=True):
+    for key, cell in zip(top.keys, top.items, strict=True):
         if key[:1] != ENGINE:  # these come first
             break
         own += len(cell)
-    return own > 0 and len(write_node(Shape.MAP, leaf)) - own <= INLINE_TOP
+    return own > 0 and size - own <= INLINE_TOP
 
 
 @dataclass(slots=True)
