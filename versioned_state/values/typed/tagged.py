@@ -6,6 +6,7 @@ from dataclasses import FrozenInstanceError, dataclass, field
 from typing import Any, Final, Never
 
 from versioned_state.errors import InvalidArgumentError
+from versioned_state.values.codec.arrays import is_array
 
 Notes = dict[str, Any] | None
 """What a type keeps beside its fields: which were given, which are extra. None for most instances."""
@@ -65,6 +66,8 @@ def _hash_of(data: Any) -> int:
         return hash((cls is list, *map(_hash_of, data)))
     if cls is set or cls is bytearray:
         return hash(frozenset(data) if cls is set else bytes(data))
+    if is_array(data):
+        return hash(data.tobytes())  # of one hash, they would be compared, which arrays do element by element
     try:
         return hash(data)
     except TypeError:
