@@ -205,7 +205,7 @@ class Bodies:
         """Give the bodies that are on their way, and those that come, a second to arrive."""
         self._is_ending = True
         until = asyncio.get_running_loop().time() + _LAST_BODIES_S
-        for each in self._timeouts:
+        for each in [each for each in self._timeouts if not each.expired()]:  # one whose time is over cannot be given another
             each.reschedule(min(until, each.when() or until))
 
     async def read(self, receive: Receive, user: str, declared: int, most: int) -> Body:
