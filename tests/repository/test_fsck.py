@@ -459,6 +459,7 @@ def test_a_gc_at_work_is_no_fault():
     assert check(store).ok
 
 
+@pytest.mark.no_oracle("a tree made by hand")
 def test_a_key_that_belongs_under_the_next_node():
     """Every object is sound, and every node in order: only the range that a leaf has in its parent is not kept."""
     repository = Repository(Memory())

@@ -127,6 +127,7 @@ def test_a_deep_value_in_a_leaf_is_refused_when_a_handle_reads_it_where_others_c
         state["a"]
 
 
+@pytest.mark.no_oracle("a tree made by hand")
 def test_a_deep_value_in_a_leaf_is_never_committed_again():
     """Where nobody else can write, a handle saves the walk when it reads."""
     store = craft(planted_deep_leaf)

@@ -366,6 +366,7 @@ def test_round_trips_are_those_of_a_store_without_encryption() -> None:
     assert counting.reset().round_trips == 2
 
 
+@pytest.mark.no_oracle("it counts what the store beneath is asked")
 def test_a_commit_is_one_round_trip() -> None:
     counting = Counting(Memory())
     state = Versioned(Encrypted(counting, KEY))

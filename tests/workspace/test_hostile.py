@@ -99,6 +99,7 @@ def _with(state: Versioned, files: FileTree) -> str:
     return other.branch
 
 
+@pytest.mark.no_oracle("data that nobody but an attacker writes")
 @pytest.mark.parametrize(
     "value",
     [
