@@ -216,6 +216,24 @@ async def test_retain_by_age_and_a_latest_round_that_was_not_written_last() -> N
             await service.retain("u", keep_last=0)
 
 
+@pytest.mark.parametrize("saves", range(3))
+@in_event_loop
+async def test_a_listed_round_can_be_read_though_its_branch_was_pruned_by_hand(saves: int) -> None:
+    async with InMemoryStateService() as service:
+        for number in range(1, 6):
+            await service.save_state("u", {"n": number})
+        assert await service.retain("u", keep_last=2) == 3
+        with Versioned(service.repository, branch=service.branch("u")) as state:
+            state.undo()  # the commit before has all rounds, of which history has two
+        assert await service.list_rounds("u") == [4, 5]
+        for number in range(saves):
+            assert await service.save_state("u", {"n": 6 + number}) == 6 + number
+        service.repository.prune(keep_last=2, expire=timedelta(0), gc=True)
+        rounds = await service.list_rounds("u")
+        assert rounds == [4 + saves, 5 + saves]
+        assert [await service.export_state("u", None, number) for number in rounds] == [{"n": number} for number in rounds]
+
+
 @pytest.mark.parametrize("saves", range(5))
 @in_event_loop
 async def test_retain_cuts_no_round_that_it_keeps_though_another_server_saves_more(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:

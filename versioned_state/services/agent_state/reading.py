@@ -28,6 +28,16 @@ def rounds_at(database: Database, head: Commit) -> Rounds:
     return rounds_of(_nodes(database), head.tree)
 
 
+def readable_rounds(database: Database, head: Commit) -> list[int]:
+    """The rounds of a session whose state can be read: those that ``prune`` cut off are left out. Cost: O(log n) reads if it cut any."""
+    rounds = rounds_at(database, head)
+    if not rounds or not database.commits.shallow:
+        return list(rounds)
+    heights = {number: head.height if number == rounds.current else rounds.height(number) or 0 for number in rounds}
+    least = graph.descend(head, min(heights.values()), database.commits.read).height
+    return [number for number, height in heights.items() if height >= least]
+
+
 def has_rounds(database: Database, head: Commit) -> bool:
     """Whether a session has a round at a head. Without one it is not listed."""
     return bool(rounds_at(database, head))

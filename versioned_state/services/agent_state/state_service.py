@@ -22,7 +22,7 @@ from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.repository import Repository
 from versioned_state.services import users
 from versioned_state.services.agent_state import saving
-from versioned_state.services.agent_state.reading import commit_of, content_of, rounds_at
+from versioned_state.services.agent_state.reading import commit_of, content_of, readable_rounds, rounds_at
 from versioned_state.services.agent_state.rounds import NO_ROUNDS, check_number
 from versioned_state.services.agent_state.session_saves import AskedSave, Limits, SessionSaves, encoded
 from versioned_state.services.agent_state.writer import Session, SessionHandle
@@ -212,9 +212,9 @@ class VersionedStateService(StoreService, StateService):
         return await self._run(prefix, listed)
 
     async def list_rounds(self, user_id: str, session_id: str | None = None) -> list[int]:
-        """The rounds of a session, in order; none if there is no such session."""
+        """The rounds of a session, in order; none if there is no such session. Rounds that ``prune`` cut off history are left out."""
         branch, _ = self._session_of(user_id, session_id)
-        return await self._read(branch, lambda repository, head: list(rounds_at(repository.database, head)), [])
+        return await self._read(branch, lambda repository, head: readable_rounds(repository.database, head), [])
 
     async def delete_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> None:
         """Delete a round of a session, or by default the session, whose rounds then begin at 1 again. What is not there is no error.
