@@ -234,6 +234,19 @@ async def test_a_listed_round_can_be_read_though_its_branch_was_pruned_by_hand(s
         assert [await service.export_state("u", None, number) for number in rounds] == [{"n": number} for number in rounds]
 
 
+@in_event_loop
+async def test_a_round_that_is_deleted_does_not_become_an_earlier_one_that_was_pruned_by_hand() -> None:
+    async with InMemoryStateService() as service:
+        for number in (1, 2, 3):
+            await service.save_state("u", {"n": number})
+        service.repository.prune(keep_last=1, expire=timedelta(0), gc=True)
+        await service.delete_state("u", None, 3)
+        assert await service.list_rounds("u") == []
+        assert await service.export_state("u") is None
+        assert await service.save_state("u", {"n": 4}) == 1
+        assert await service.export_state("u") == {"n": 4}
+
+
 @pytest.mark.parametrize("saves", range(5))
 @in_event_loop
 async def test_retain_cuts_no_round_that_it_keeps_though_another_server_saves_more(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:

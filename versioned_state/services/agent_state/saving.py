@@ -115,11 +115,18 @@ def _time_of(state: Versioned, head: Commit, number: int) -> int:
 
 
 def _without(state: Versioned, head: Commit, rounds: Rounds, numbers: list[int]) -> Rounds:
-    """The rounds without some, for a commit on the head. If that is one of them, the handle gets the content of the highest one left."""
+    """The rounds without some, for a commit on the head. If that is one of them, the handle gets the content of the highest one left.
+
+    Rounds that ``prune`` cut off, of which nothing is left, go as well then.
+    """
     left = rounds.settled(head.height).without(*numbers)
     if rounds.current in numbers:
-        latest = left.latest
-        commit = None if latest is None else commit_of(state.repository.database, head, latest)
+        commit = None
+        while (latest := left.latest) is not None:
+            commit = commit_of(state.repository.database, head, latest)
+            if commit is not None:
+                break
+            left = left.without(latest)
         _assign(state, {} if commit is None else content_of(state.repository, commit))
         left = left if latest is None else left.at(latest, head.height + 1)
     return left
