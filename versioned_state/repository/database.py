@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from versioned_state.errors import (
     FormatError,
@@ -46,6 +46,8 @@ from versioned_state.values.trees.tree import Tree
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.signing import Signer
+
+T = TypeVar("T")
 
 _NEAR_HEADS: Final = 8
 
@@ -184,6 +186,16 @@ class Database:
                 if ref.head == before.head:
                     raise
         return ref, None
+
+    def unless_swept(self, call: Callable[[], T]) -> T:
+        """The result of a call. If it misses an object, and gc or purge has deleted some since it began, it is made again."""
+        while True:
+            sweeps = self.fence.sweeps
+            try:
+                return call()
+            except MissingObjectError:
+                if not self.fence.enabled or self.fence.refresh().sweeps == sweeps:
+                    raise
 
     def reflog(self, ref: Ref) -> Reflog:
         """The past of a ref."""

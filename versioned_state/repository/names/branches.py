@@ -106,12 +106,13 @@ class Branches(Refs):
             if not force and not _is_kept(self._database, ref, head):
                 raise UnmergedBranchError(name, head.id)
 
-        if dry_run:
+        def look() -> Commit:
             ref = self._live(name)
             head = self._database.commits.read(self._head(ref))
             check(ref, head)
             return head
-        return self.remove(name, check)
+
+        return self._database.unless_swept(look) if dry_run else self.remove(name, check)
 
     def remove(self, name: str, check: Callable[[Ref, Commit], None], *, action: str = DELETE) -> Commit:
         """Delete a branch with its lock, unless ``check`` raises; the commit that it pointed to. Raises ``UnknownRevisionError``."""

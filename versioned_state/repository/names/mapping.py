@@ -11,7 +11,6 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import (
-    MissingObjectError,
     RefExistsError,
     StorageError,
     UnknownOutcomeError,
@@ -130,6 +129,12 @@ class Refs(Mapping[str, Commit]):
         self, name: str, at: str | Commit, *, action: str, author: str | None = None, ttl: int | None = None, origin: str | None = None
     ) -> tuple[Ref, Commit]:
         check_name(self._kind, name)
+        # The commit of a revision may be erased before the ref points to it; then the revision means another one, or none.
+        return self._database.unless_swept(lambda: self._create_at(name, at, action, author, ttl, origin))
+
+    def _create_at(
+        self, name: str, at: str | Commit, action: str, author: str | None, ttl: int | None, origin: str | None
+    ) -> tuple[Ref, Commit]:
         doubt = self._in_doubt.get(name)
         if doubt is not None and doubt.commit is not None and doubt.at == at:
             # The revision may mean another commit by now, if it was this ref or another writer moved that.
@@ -149,18 +154,16 @@ class Refs(Mapping[str, Commit]):
 
     def _delete(self, name: str, check: Callable[[Ref, Commit], None] = lambda _ref, _head: None, *, action: str = DELETE) -> Commit:
         """Delete a ref unless ``check`` raises; the commit that it pointed to. Raises ``UnknownRevisionError``."""
+        return self._database.unless_swept(lambda: self._delete_live(name, check, action))
+
+    def _delete_live(self, name: str, check: Callable[[Ref, Commit], None], action: str) -> Commit:
         while True:
             ref = self._database.ref(self._kind, name)
             doubt = self._in_doubt.get(name)
             if doubt is not None and self._done_before(ref, None, action):
                 return self._database.commits.read(self._head(doubt.ref))
             self._check_live(ref)
-            try:
-                head = self._database.commits.read(self._head(ref))
-            except MissingObjectError:
-                if self._database.ref(self._kind, name) == ref:
-                    raise
-                continue  # it was erased meanwhile
+            head = self._database.commits.read(self._head(ref))
             check(ref, head)
             if self._move(ref, None, action=action) is not None:
                 return head

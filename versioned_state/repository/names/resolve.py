@@ -48,6 +48,11 @@ def resolve(database: Database, rev: str | Commit, *, head: Commit | None = None
         raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(given).__name__}", hint=hint)
     if not rev.isascii() and has_surrogate(rev):
         raise UnknownRevisionError(rev.encode("unicode_escape").decode(), reason="it has characters that no name has")
+    # Between the read of a ref and that of its commit, others may take the ref back and collect the commit.
+    return database.unless_swept(lambda: _resolve(database, rev, head, branch))
+
+
+def _resolve(database: Database, rev: str, head: Commit | None, branch: str | None) -> Commit:
     whole = _by_full_id(database, rev)
     if whole is not None:
         return whole

@@ -330,9 +330,13 @@ def undo(handle: BranchHandle, steps: int) -> Commit:
     actual = handle.commit_of(handle.read_ref())
     if actual != handle.head:  # this handle has not seen the last moves
         raise BranchMovedError(handle.branch, expected=handle.head.id, actual=actual.id, hint="refresh() first")
-    undone, positions = _undone(handle)
-    target = undone + steps
-    found = next(islice(positions, target, None), None) if target >= 0 else None
+
+    def find() -> tuple[int, Position | None]:
+        undone, positions = _undone(handle)
+        target = undone + steps
+        return target, next(islice(positions, target, None), None) if target >= 0 else None
+
+    target, found = handle.repository.database.unless_swept(find)
     if found is None or found.commit is None:
         error = UnknownRevisionError(f"{handle.branch}@{{{max(target, 0)}}}")
         verb = "undo" if steps > 0 else "redo"
