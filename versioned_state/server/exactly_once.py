@@ -27,6 +27,7 @@ from typing import Any, Final
 
 from versioned_state.errors import BranchMovedError, IdempotencyConflictError, MissingObjectError, UnknownRevisionError
 from versioned_state.objects.address import Address
+from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.database import Database
 from versioned_state.repository.history import graph
@@ -284,6 +285,20 @@ class OnceDatabase(Database):
 
     def _check(self, requests: Sequence[Request], head: Commit) -> None:
         """Raise ``RepeatedError`` if one of the latest commits of a branch is that of another attempt."""
+        while True:
+            shallow = self.commits.shallow
+            try:
+                self._check_history(requests, head)
+            except MissingObjectError:
+                if self.commits.shallow is not shallow:
+                    continue  # others pruned the history and collected it while it was read
+                if object_key(head.address) in self.store:
+                    raise
+                # No branch has this head any more, so the commit will be made again on another one.
+            return
+
+    def _check_history(self, requests: Sequence[Request], head: Commit) -> None:
+        """As ``_check``. Raises ``MissingObjectError`` if others delete the history."""
         recent = self._recent_of(head, min(request.since for request in requests))
         for request in requests:
             known = recent.commits.get(request.id)
