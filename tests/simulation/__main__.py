@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=0, help="the first of them")
     parser.add_argument("--processes", type=int, default=1, help="in so many processes")
     parser.add_argument("--regressions", action="store_true", help="run the plans of regressions.jsonl")
+    parser.add_argument("--plans", type=Path, help="run the plans in a file")
     parser.add_argument(
         "--shrink",
         action="store_true",
@@ -46,8 +47,8 @@ def main(arguments: list[str] | None = None) -> int:
     from tests.simulation import run
 
     plans = [run.plan_of(seed) for seed in options.seeds]
-    if options.regressions:
-        plans += [run.Plan.from_json(line) for line in REGRESSIONS.read_text().splitlines()]
+    for file in [*([REGRESSIONS] if options.regressions else []), *([options.plans] if options.plans else [])]:
+        plans += [run.Plan.from_json(line) for line in file.read_text().splitlines()]
     return max([0, *(_show(plan, options) for plan in plans)])
 
 

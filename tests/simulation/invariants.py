@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections import Counter
 from contextlib import suppress
@@ -10,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation import environment
-from tests.simulation.model import EVERY
+from tests.simulation.model import EVERY, Operation
 from tests.simulation.scheduler import Process
 from tests.simulation.store import Connection, Content, Faults
 from versioned_state import Repository, Versioned
@@ -123,7 +124,13 @@ def _check(world: World) -> None:
         return
     fresh = Repository(world.connection())
     _whole(world, fresh, "after gc")
+    _unfinished_purges(world, fresh)
+    if model.failures:
+        return
+    gone = {request.branch for request, _ in model.repaid}
     for name, log in before.items():
+        if name in gone:
+            continue
         try:
             now = fresh.snapshot(name).get("log")
         except UnknownRevisionError:
@@ -221,8 +228,7 @@ async def _ask_services(world: World, repository: Repository) -> None:  # noqa: 
                 model.fail(f"round {number} of {session} is listed in {rounds}, and cannot be read: {type(error).__name__}: {error}")
                 continue
             if found[number] is None:
-                if not model.undoing.get("history *"):  # by hand, without the service
-                    model.fail(f"round {number} of {session} is listed in {rounds}, and cannot be read")
+                model.fail(f"round {number} of {session} is listed in {rounds}, and cannot be read")
                 continue
             possible = [*map(_first, (1, 2, 3)), *model.rounds.get((session, number), ()), *model.rounds.get((session, -1), ())]
             if model.undoing.get("keys") or model.undoing.get(EVERY):  # a key was purged from all states
@@ -288,6 +294,30 @@ def _secrets(world: World) -> None:
                 and not world.faults.happened
             ):
                 model.fail(f"{word} of {branch} is in the store, though {branch} was purged at steps {operation.start} to {operation.end}")
+
+
+def _unfinished_purges(world: World, repository: Repository) -> None:
+    """A purge that was cut off is finished by the next one, which reports all of it."""
+    model = world.model
+    for request in list(model.owed):
+        began = world.scheduler.steps + 1
+        for each, operation in model.purges:
+            if each == request and math.isinf(operation.end):
+                operation.end = operation.start  # it is dead
+        try:
+            report = request.run(repository)
+        except StateError as error:
+            model.fail(f"{request} had not finished, and repeated after the run it raised {type(error).__name__}: {error}")
+            continue
+        model.pay(request, None, report, began)
+        if request.branch is not None:
+            operation = Operation("check", "purge", request.branch, began, began)
+            model.repaid.append((request, operation))
+            if not any(handle.branch == request.branch for site in world.sites.values() for handle in site.handles.values()):
+                model.purged.append((request.branch, operation, False))
+    _secrets(world)
+    if model.repaid:
+        _whole(world, Repository(world.connection()), "after the purges that had not finished")
 
 
 def _raw(stored: bytes) -> bytes:

@@ -5,7 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from versioned_state import Repository
+    from versioned_state.repository.maintenance.purge.purge import PurgeReport
 
 EVERY = "*"
 
@@ -38,6 +42,24 @@ class Token:
     acked: bool = False
 
 
+@dataclass(frozen=True)
+class Purge:
+    """The arguments of a purge, by which a repeated one is recognised."""
+
+    branch: str | None = None
+    path: str | None = None
+
+    def run(self, repository: Repository, *, thorough: bool = False) -> PurgeReport:
+        if self.path is not None:
+            return repository.purge(self.path)
+        assert self.branch is not None
+        return repository.purge(branches=self.branch, thorough=thorough)
+
+
+_ERASED = ("commits", "holding", "refs", "branches", "effects", "paths")
+"""The fields of a report that have what was erased."""
+
+
 @dataclass
 class Model:
     """Attributes:
@@ -45,6 +67,7 @@ class Model:
     counted: whether a token may be in a branch once only; no operation of this run copies changes.
     contents: by the id of a commit, values that its state must have.
     erased: words that must not be in the bytes of the store.
+    owed: of a purge that has not finished, since when, and what it has erased: the field of the report and the name.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -60,6 +83,9 @@ class Model:
     effects: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     secrets: dict[str, tuple[str, str]] = field(default_factory=dict)
+    purges: list[tuple[Purge, Operation]] = field(default_factory=list)
+    owed: dict[Purge, tuple[int, list[tuple[str, str]]]] = field(default_factory=dict)
+    repaid: list[tuple[Purge, Operation]] = field(default_factory=list)
     purged: list[tuple[str, Operation, bool]] = field(default_factory=list)
     writes: dict[str, list[Operation]] = field(default_factory=dict)
     forked: list[tuple[str, Operation]] = field(default_factory=list)
@@ -79,6 +105,29 @@ class Model:
     def copy(self, operation: Operation, *places: str) -> None:
         for place in places:
             self.copying.setdefault(place, []).append(operation)
+
+    def owe(self, request: Purge, operation: Operation, report: PurgeReport | None, now: int) -> None:
+        """A purge has begun to erase, and failed: the next one must finish it and report all of it."""
+        _, erased = self.owed.get(request, (0, []))
+        if report is not None:
+            erased = [*erased, *((name, each) for name in _ERASED for each in getattr(report, name))]
+        elif request.branch is not None:
+            erased = [*erased, ("branches", request.branch)]
+        self.owed[request] = now, erased
+
+    def pay(self, request: Purge, operation: Operation | None, report: PurgeReport, began: int) -> None:
+        """A purge has finished: what an earlier one left is in its report, unless others did the same purge meanwhile."""
+        owed = self.owed.get(request)
+        if owed is None:
+            return
+        since, erased = owed
+        missing = [f"{name} {each}" for name, each in erased if each not in getattr(report, name)]
+        if not missing:
+            del self.owed[request]
+        elif since <= began:
+            del self.owed[request]
+            if not any(each == request and other is not operation and other.end >= since for each, other in self.purges):
+                self.fail(f"{request} had not finished at step {since}; the repeated one from step {began} does not report {missing[:5]}")
 
     def may_be_undone(self, place: str, start: float, but: Operation | None = None) -> bool:
         """Whether an operation that ended after this step may have removed what was written to a place."""

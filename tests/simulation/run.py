@@ -13,7 +13,7 @@ from typing import Any
 from tests.simulation import environment, invariants
 from tests.simulation.model import Model, Operation
 from tests.simulation.operations import AGENT, MAINTENANCE, SERVER, SERVICE, Dice, Refused
-from tests.simulation.scheduler import KilledError, Process, Scheduler, StuckError
+from tests.simulation.scheduler import Hold, KilledError, Process, Scheduler, StuckError
 from tests.simulation.store import WRITE_FAULTS, Connection, Content, Fault, Faults
 from versioned_state import Cache, KVStore, Repository, Versioned
 from versioned_state.errors import (
@@ -23,6 +23,8 @@ from versioned_state.errors import (
     MissingObjectError,
     StateError,
     StorageError,
+    StoreBusyError,
+    UnfinishedPurgeError,
 )
 
 KINDS = {"agent": AGENT, "maintenance": MAINTENANCE, "service": SERVICE, "server": SERVER}
@@ -56,6 +58,7 @@ class Plan:
     heat: float
     schedule: int = 0
     slow: int = -1  # the process whose requests are under way for long; -1: all
+    holds: tuple[Hold, ...] = ()
     dropped: frozenset[tuple[str, int]] = frozenset()
 
     def to_json(self) -> str:
@@ -87,7 +90,8 @@ class Plan:
                 "slow",
             )
         }
-        return json.dumps(fields | {"actors": actors})
+        holds = [[hold.fiber, hold.operation, hold.reply, hold.until] for hold in self.holds]
+        return json.dumps(fields | {"holds": holds, "actors": actors})
 
     @classmethod
     def from_json(cls, line: str) -> Plan:
@@ -96,12 +100,18 @@ class Plan:
         fields.pop("cause", None)
         actors = tuple(ActorPlan(name, kind, site, tuple(operations)) for name, kind, site, operations in fields.pop("actors"))
         dropped = frozenset((actor.name, n) for actor in actors for n, name in enumerate(actor.operations) if not name)
-        return cls(actors=actors, dropped=dropped, faults=tuple(fields.pop("faults")), cached=tuple(fields.pop("cached")), **fields)
+        holds = tuple(Hold(fiber, operation, reply, tuple(until)) for fiber, operation, reply, until in fields.pop("holds", ()))
+        return cls(
+            actors=actors, holds=holds, dropped=dropped, faults=tuple(fields.pop("faults")), cached=tuple(fields.pop("cached")), **fields
+        )
 
     def describe(self) -> str:
         lines = [
             f"seed {self.seed}: switch {self.switch}, faults {list(self.faults)} rate {self.rate} at most {self.most}, delay {self.delay},",
             f"  hot {self.hot} {self.heat}, cached {list(self.cached)}, together {self.together}, skew {self.skew}",
+        ]
+        lines += [
+            f"  {hold.fiber}: reply {hold.reply} of operation {hold.operation} waits for {' '.join(hold.until)}" for hold in self.holds
         ]
         for actor in self.actors:
             names = [name for number, name in enumerate(actor.operations) if (actor.name, number) not in self.dropped]
@@ -116,6 +126,7 @@ _TOPICS: tuple[tuple[tuple[str, int, str, int], ...], ...] = (
     (("service", 0, "save save undo_session collect", 12),),
     (("service", 0, "save save retain several", 6), ("service", 1, "save save several", 8)),
     (("agent", 0, "edit refresh commit commit other_handle", 12), ("agent", 1, "commit undo reset", 4), ("maintenance", 2, "gc prune", 3)),
+    (("agent", 0, "fork fork_handle", 2), ("agent", 0, "commit other_handle", 4), ("maintenance", 1, "purge_branch purge_thoroughly", 1)),
     (("agent", 0, "read fork tag fork_handle", 6), ("agent", 0, "commit edit", 10), ("maintenance", 1, "purge_branch", 1)),
     (
         ("agent", 0, "read fork tag", 5),
@@ -146,7 +157,24 @@ def _topic(seed: int, rng: random.Random) -> Plan:
 def plan_of(seed: int) -> Plan:
     """The plan of a seed."""
     plan = _plan_of(seed)
-    return replace(plan, slow=(0, -1, 0, 1)[seed % 4])
+    return replace(plan, slow=(0, -1, 0, 1)[seed % 4], holds=_holds(plan, random.Random(f"{seed} holds")))
+
+
+def _holds(plan: Plan, rng: random.Random) -> tuple[Hold, ...]:
+    """Long delays of one reply: all others end first; of two: the others end before the second, and this one before the first."""
+    lengths = {
+        f"site{actor.site}" if actor.kind in ("service", "server") else actor.name: 1
+        if actor.kind in ("service", "server")
+        else len(actor.operations)
+        for actor in plan.actors
+    }
+    fibers = list(lengths)
+    rng.shuffle(fibers)
+    count = min(rng.choice((0, 0, 1, 2)), len(fibers) - 1)
+    return tuple(
+        Hold(fiber, rng.randrange(lengths[fiber]), rng.randrange(rng.choice((4, 12, 60))), tuple(fibers[at + 1 :]))
+        for at, fiber in enumerate(fibers[:count])
+    )
 
 
 def _plan_of(seed: int) -> Plan:
@@ -216,7 +244,7 @@ class World:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         seed = plan.seed if not plan.schedule else f"{plan.seed} {plan.schedule}"
-        self.scheduler = Scheduler(random.Random(f"{seed} schedule"), plan.switch)
+        self.scheduler = Scheduler(random.Random(f"{seed} schedule"), plan.switch, plan.holds)
         self.content = Content()
         self.faults = Faults(random.Random(f"{seed} faults"), plan.faults, plan.rate, plan.most)
         self.model = Model()
@@ -324,6 +352,7 @@ class Runner:
 
     def perform(self, number: int) -> None:
         name = self.actor.operations[number]
+        self.world.scheduler.begin(self.actor.name, number)
         rng = self.world.dice(f"{self.actor.name} {number}")
         operation = self.begin(name)
         try:
@@ -361,13 +390,15 @@ class Runner:
             for each in error.exceptions:
                 self.failed(operation, each)
             return
-        if isinstance(error, MissingObjectError) and self.actor.kind == "agent" and self.model.undoing and self.world.is_whole():
-            # The state of a handle, or a ref that was just read, was taken back and collected meanwhile: the error says to refresh.
+        if isinstance(error, MissingObjectError) and self._is_stale() and self.world.is_whole():
+            # The state of a handle was taken back and collected meanwhile: the error says to refresh.
             operation.end = self.world.scheduler.steps
             return
         if isinstance(error, (MissingObjectError, CorruptObjectError, CorruptRefError)) or not isinstance(error, (StateError, Refused)):
             text = "".join(traceback.format_exception(error)[-14:])
             self.model.fail(f"{operation.name} {operation.detail} of {self.actor.name} raised {shown}\n{text}")
+            return
+        if isinstance(error, UnfinishedPurgeError) and isinstance(error.__cause__, StoreBusyError):
             return
         if not isinstance(error, StorageError):
             operation.end = self.world.scheduler.steps  # it changed nothing, as its message says
@@ -375,6 +406,13 @@ class Runner:
             return
         elif "BusyError" not in type(error).__name__:
             self.model.fail(f"{operation.name} of {self.actor.name} raised {shown}, and no request failed")
+
+    def _is_stale(self) -> bool:
+        """Whether a handle of this actor is at an old commit of its branch."""
+        handles = [handle for (actor, _), handle in self.site.handles.items() if actor == self.actor.name]
+        with self.world.scheduler.paused():
+            database = Repository(self.world.connection()).database
+            return any(database.ref("branch", handle.branch).head != handle._handle.ref.head for handle in handles)
 
     # For operations
 
@@ -440,6 +478,8 @@ def shrink(plan: Plan, tries: int = 3, fails: Callable[[Result], bool] = lambda 
         return None
 
     best = plan
+    for hold in plan.holds:
+        best = attempt(replace(best, holds=tuple(each for each in best.holds if each != hold))) or best
     for change in ({"faults": ()}, {"cached": tuple(False for _ in plan.cached)}, {"skew": False}, {"together": False}):
         best = attempt(replace(best, **change)) or best
     going = True

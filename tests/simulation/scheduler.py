@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import Context
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -20,6 +21,7 @@ import greenlet
 
 START_US = 1_700_000_000_000_000
 _MOST_STEPS = 40_000
+_LONGEST_HOLD_S = 20.0
 
 
 class KilledError(BaseException):
@@ -41,6 +43,23 @@ class Process:
         self.requests = 0
 
 
+@dataclass(frozen=True)
+class Hold:
+    """The reply to a request is under way until others have ended.
+
+    Attributes:
+        fiber: whose request: an actor, or ``site0`` for what runs the services of process 0.
+        operation: the number of its operation; 0 for a site.
+        reply: the number of the reply within that operation.
+        until: the fibers that end before it arrives, unless that takes too long.
+    """
+
+    fiber: str
+    operation: int
+    reply: int
+    until: tuple[str, ...]
+
+
 class Fiber:
     """A thread of a process."""
 
@@ -51,6 +70,12 @@ class Fiber:
         self.is_ready = True
         self.until: int | None = None  # the time at which a waiting fiber goes on in any case
         self.priority = 0.0
+        self.held_by: list[Fiber] = []  # while a reply to it is held
+
+    @property
+    def root(self) -> str:
+        """The name without that of a thread."""
+        return self.name.partition(".")[0]
 
 
 class Scheduler:
@@ -60,11 +85,14 @@ class Scheduler:
         rng: decides who is next.
         switch: the probability of a switch at a point. None: the fiber of the highest priority runs, and priorities change at few steps
             (Burckhardt et al., *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*, 2010).
+        holds: replies that are held for long, so that whole operations of others fit in.
     """
 
-    def __init__(self, rng: random.Random, switch: float | None) -> None:
+    def __init__(self, rng: random.Random, switch: float | None, holds: Sequence[Hold] = ()) -> None:
         self.rng = rng
         self.switch = switch
+        self.holds = list(holds)
+        self._replies: dict[str, tuple[int, int]] = {}  # of each actor: the number of its operation, and of the replies in it
         self.fibers: list[Fiber] = []
         self.current: Fiber | None = None
         self.now = START_US
@@ -112,6 +140,11 @@ class Scheduler:
             if self.error is None and not fiber.process.is_dead:
                 self.error = error
         self.fibers.remove(fiber)
+        for other in self.fibers:
+            if fiber in other.held_by:
+                other.held_by.remove(fiber)
+                if not other.held_by:
+                    self.wake(other)
 
     def abandon(self) -> None:
         """End the fibers that are left after ``StuckError``."""
@@ -145,6 +178,25 @@ class Scheduler:
             self._give(self._choose(None))
         if me.process.is_dead:
             raise KilledError
+
+    def begin(self, fiber: str, operation: int) -> None:
+        """Note that an actor begins an operation."""
+        self._replies[fiber] = operation, 0
+
+    def replied(self) -> None:
+        """Hold a reply, if the plan says so."""
+        me = self.current
+        if not self.holds or me is None or self.quiet:
+            return
+        operation, count = self._replies.get(me.root, (0, 0))
+        self._replies[me.root] = operation, count + 1
+        for hold in self.holds:
+            if (hold.fiber, hold.operation, hold.reply) == (me.root, operation, count):
+                me.held_by = [fiber for fiber in self.fibers if fiber.root in hold.until]
+                if me.held_by:
+                    self.note(f"    its reply is under way until {' and '.join(hold.until)} have ended")
+                    self.block(_LONGEST_HOLD_S)
+                    me.held_by = []
 
     @contextmanager
     def paused(self) -> Iterator[None]:

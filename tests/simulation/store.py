@@ -111,6 +111,7 @@ class Connection(KVStore):
     def _after(self, what: str) -> None:
         self.scheduler.point(what)
         self._pause()
+        self.scheduler.replied()
 
     def _read(self, what: str) -> None:
         self._before(what)

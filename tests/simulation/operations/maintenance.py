@@ -6,11 +6,12 @@ import math
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.model import EVERY, Operation
+from tests.simulation.model import EVERY, Operation, Purge
 from tests.simulation.operations.agents import BRANCHES, KEYS
 from tests.simulation.operations.kinds import Dice, Kind, Refused, table
 from versioned_state import Repository
-from versioned_state.errors import StateError, StorageError
+from versioned_state.errors import StorageError, StoreBusyError, UnfinishedPurgeError
+from versioned_state.objects.keys import PURGES
 
 if TYPE_CHECKING:
     from tests.simulation.run import Runner
@@ -54,46 +55,68 @@ def prune(runner: Runner, rng: Dice, operation: Operation) -> None:
     operation.detail += f" removed {report.removed}"
 
 
-def _purge(runner: Runner, operation: Operation, branch: str, **options: Any) -> None:
-    world = runner.world
-    runner.model.undo(operation, [branch])
-    before, happened = world.has_branch(branch), world.faults.happened
+def _purge(runner: Runner, operation: Operation, rng: Dice, request: Purge, *, thorough: bool = False) -> None:
+    """Purge. One that could not finish is repeated, here or after the run."""
+    model, world = runner.model, runner.world
+    branch = request.branch
+    model.undo(operation, ["keys"] if branch is None else [branch])
+    model.purges.append((request, operation))
+    existed = branch is not None and world.has_branch(branch)
+    finished = False
     try:
-        report = runner.repository.purge(branches=branch, **options)
-    except (StateError, ValueError) as error:
-        others = [each for each in (*runner.model.undoing.get(branch, ()), *runner.model.undoing.get(EVERY, ())) if each is not operation]
-        if (
-            before
-            and not world.has_branch(branch)
-            and world.faults.happened == happened
-            and not any(each.end >= operation.start for each in others)
-        ):
-            runner.model.fail(f"purge of {branch} erased it and raised {type(error).__name__}: {error}; its report is lost")
+        for _ in range(rng.choice((1, 1, 3))):
+            began = world.scheduler.steps
+            try:
+                report = request.run(runner.repository, thorough=thorough)
+            except UnfinishedPurgeError as error:
+                operation.end = math.inf
+                model.owe(request, operation, error.report, world.scheduler.steps)
+                if not isinstance(error.__cause__, StoreBusyError):
+                    raise
+                unfinished = error
+            else:
+                finished = True
+                model.pay(request, operation, report, began)
+                break
+        else:
+            raise unfinished
+    except BaseException as error:
         if isinstance(error, StorageError):
             operation.end = math.inf
+        if not finished and existed and not isinstance(error, UnfinishedPurgeError) and not _exists_or_others(runner, operation, request):
+            if not world.faults.happened:
+                model.fail(f"purge of {branch} erased it and raised {type(error).__name__}: {error}; its report is lost")
+            elif any(key.startswith(PURGES) for key in world.content.mutable):
+                model.owe(request, operation, None, world.scheduler.steps)
         raise
     operation.detail += f" erased {list(report.branches)}"
-    if branch in report.branches:
-        runner.model.purged.append((branch, operation, bool(options.get("thorough"))))
+    if branch is not None and branch in report.branches:
+        model.purged.append((branch, operation, thorough))
+
+
+def _exists_or_others(runner: Runner, operation: Operation, request: Purge) -> bool:
+    """Whether the branch of a purge is there, or others may have deleted it."""
+    assert request.branch is not None
+    others = [*runner.model.undoing.get(request.branch, ()), *runner.model.undoing.get(EVERY, ())]
+    return runner.world.has_branch(request.branch) or any(each is not operation and each.end >= operation.start for each in others)
 
 
 def purge_branch(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = rng.place(BRANCHES)
     operation.detail = branch
-    _purge(runner, operation, branch)
+    _purge(runner, operation, rng, Purge(branch=branch))
 
 
 def purge_thoroughly(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = rng.place(BRANCHES)
     operation.detail = branch
-    _purge(runner, operation, branch, thorough=True)
+    _purge(runner, operation, rng, Purge(branch=branch), thorough=True)
 
 
 def purge_path(runner: Runner, rng: Dice, operation: Operation) -> None:
     path = rng.choice((*KEYS, "secret"))
     operation.detail = path
-    runner.model.undo(operation, ["keys"])
-    runner.repository.purge(path)
+    _purge(runner, operation, rng, Purge(path=path))
 
 
 def expire(runner: Runner, rng: Dice, operation: Operation) -> None:
