@@ -58,14 +58,14 @@ def _base() -> Content:
 
 async def _begin_sessions(repository: Repository) -> None:
     """Sessions of three rounds and of one."""
-    from tests.simulation.operations.services import SESSIONS, USER
+    from tests.simulation.operations.services import BEGUN, USER
 
     states = VersionedStateService(repository)
     history = VersionedSessionHistoryService(repository, create_missing=True)
     await states.start()
     await history.start()
-    for session, rounds in zip(SESSIONS, (3, 1), strict=True):
-        for number in range(1, rounds + 1):
+    for session, rounds in BEGUN.items():
+        for number in rounds:
             await states.save_state(USER, _first(number), session)
         await history.create_session(USER, session)
 
@@ -209,7 +209,7 @@ def _services(world: World, repository: Repository) -> None:
 
 
 async def _ask_services(world: World, repository: Repository) -> None:  # noqa: C901 - one promise after another
-    from tests.simulation.operations.services import SESSIONS, USER
+    from tests.simulation.operations.services import BEGUN, SESSIONS, USER
 
     model = world.model
     states = VersionedStateService(repository)
@@ -244,6 +244,13 @@ async def _ask_services(world: World, repository: Repository) -> None:  # noqa: 
             elif len(model.rounds[session, number]) == 1 and number not in (1, 2, 3) and found.get(number) != state:
                 model.fail(f"round {number} of {session} was {state!r:.100}, and is {found.get(number)!r:.100}")
             numbers[number] = state
+        keep = min(model.kept.get(place, [0]))
+        others = [*model.undoing.get(place, ()), *model.undoing.get(EVERY, ()), *model.undoing.get("history *", ())]
+        if keep and not world.faults.happened and all(each.name == "retain" for each in others):
+            ever = {*BEGUN[session], *rounds, *(number for where, number, *_ in model.acked_rounds if where == place)}
+            lost = [number for number in sorted(ever)[-keep:] if number not in rounds]
+            if lost:
+                model.fail(f"the last {keep} rounds of {session} are always kept, and {lost} are not in {rounds}")
         stored = await history.get_session(USER, session)
         texts = [] if stored is None else [_text(message) for message in stored.messages]
         _count(world, f"history {session}", texts)

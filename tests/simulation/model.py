@@ -67,6 +67,7 @@ class Model:
     counted: whether a token may be in a branch once only; no operation of this run copies changes.
     contents: by the id of a commit, values that its state must have.
     erased: words that must not be in the bytes of the store.
+    kept: by the place, how many rounds each ``retain`` kept.
     owed: of a purge that has not finished, since when, and what it has erased: the field of the report and the name.
     """
 
@@ -80,6 +81,7 @@ class Model:
     together: list[tuple[str, list[str]]] = field(default_factory=list)
     rounds: dict[tuple[str, int], list[Any]] = field(default_factory=dict)
     acked_rounds: list[tuple[str, int, Any, int]] = field(default_factory=list)
+    kept: dict[str, list[int]] = field(default_factory=dict)
     effects: dict[str, int] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     secrets: dict[str, tuple[str, str]] = field(default_factory=dict)

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 USER = "u"
 SESSIONS = ("s0", "s1")
+BEGUN = {"s0": (1, 2, 3), "s1": (1,)}
+"""The rounds that sessions have before the run."""
 OPERATION_OF = {each.name: each for each in OPERATIONS}
 QUICK = timedelta(0)
 
@@ -180,6 +182,7 @@ async def retain(client: Client, rng: Dice, operation: Operation) -> None:
     keep = rng.choice((1, 2, 3))
     operation.detail = f"{session} {keep}"
     client.model.undo(operation, [f"state {session}"])
+    client.model.kept.setdefault(f"state {session}", []).append(keep)
     gone = await client.services.state.retain(USER, session, keep_last=keep, gc=rng.random() < 0.6)
     operation.detail += f" {gone} are gone"
 
