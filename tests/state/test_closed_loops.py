@@ -117,7 +117,7 @@ def test_a_handle_whose_event_loop_was_closed_within_a_block_goes_on(block: Call
         assert committed == state.head
         assert state["mine"] == turns
         assert not state.status()
-        assert len(ours) <= 1
+        assert len(ours) <= (2 if block is nested else 1)  # each block warns for itself, if calls come in between
         assert not (ours and done)
         warned = warned or bool(ours)
         assert dict(Versioned(state.repository)) == dict(state)

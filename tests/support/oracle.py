@@ -69,10 +69,10 @@ SEAMS: Final = {
     "RewritePass.publish": "purge, which writes commits anew",
 }
 
-SMALL: Final = 4_000
+SMALL: Final = 1_000
 """The weight of a state up to which it counts as small: about a millisecond of work."""
 
-FIRST: Final = 3
+FIRST: Final = 2
 """Commits of a test that are always checked, if they are small; later ones, and large ones, by the share."""
 
 _MEMO: Final = 20_000
@@ -164,7 +164,7 @@ class Oracle:
         nodes = Nodes(objects, cache=NodeCache())
         cells = dict(iter_items(nodes, commit.tree))
         if is_new:
-            if not self._wanted and sum(map(_weight_of, cells.values())) > SMALL:
+            if not self._wanted and sum(_weight_of(key, cell) for key, cell in cells.items()) > SMALL:
                 self.aside["not in the sample"] += 1
                 return False
             self.checked += 1
@@ -276,8 +276,11 @@ def beneath(store: KVStore) -> KVStore:
     return store
 
 
-def _weight_of(cell: bytes) -> int:
+def _weight_of(key: bytes, cell: bytes) -> int:
     """About how long the check of a value takes, in units of a small element."""
+    if is_internal(key):
+        with suppress(CorruptObjectError):
+            return sum(part.tree.count for part in parts_of(cell))
     tree = tree_of(cell) if (code := code_of(cell)) is not None and code >= Code.LIST_TREE else None
     if tree is None:
         return 1 + len(cell) // 50

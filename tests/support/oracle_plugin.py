@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.oracle import Oracle, installed
 
-EVERYDAY = 0.05
+EVERYDAY = 0.03
 """The share of the sampled commits in the everyday run."""
 
 
