@@ -235,6 +235,17 @@ async def test_a_listed_round_can_be_read_though_its_branch_was_pruned_by_hand(s
 
 
 @in_event_loop
+async def test_the_latest_round_is_the_highest_that_can_be_read_though_the_branch_was_pruned_by_hand() -> None:
+    async with InMemoryStateService() as service:
+        for number in (1, 3, 2):
+            await service.save_state("u", {"n": number}, round_id=number)
+        service.repository.prune(keep_last=1, expire=timedelta(0), gc=True)
+        assert await service.list_rounds("u") == [2]
+        assert await service.export_state("u") == {"n": 2}
+        assert await service.save_state("u", {"n": 4}) == 4  # the number of a round is not given again
+
+
+@in_event_loop
 async def test_a_round_that_is_deleted_does_not_become_an_earlier_one_that_was_pruned_by_hand() -> None:
     async with InMemoryStateService() as service:
         for number in (1, 2, 3):

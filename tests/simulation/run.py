@@ -160,6 +160,10 @@ def plan_of(seed: int) -> Plan:
     return replace(plan, slow=(0, -1, 0, 1)[seed % 4], holds=_holds(plan, random.Random(f"{seed} holds")))
 
 
+_LENGTHS = {"maintenance": (12, 60, 200), "other": (4, 12, 60)}
+"""How many replies an operation gets: few, some, many."""
+
+
 def _holds(plan: Plan, rng: random.Random) -> tuple[Hold, ...]:
     """Long delays of one reply: all others end first; of two: the others end before the second, and this one before the first."""
     lengths = {
@@ -172,7 +176,12 @@ def _holds(plan: Plan, rng: random.Random) -> tuple[Hold, ...]:
     rng.shuffle(fibers)
     count = min(rng.choice((0, 0, 1, 2)), len(fibers) - 1)
     return tuple(
-        Hold(fiber, rng.randrange(lengths[fiber]), rng.randrange(rng.choice((4, 12, 60))), tuple(fibers[at + 1 :]))
+        Hold(
+            fiber,
+            rng.randrange(lengths[fiber]),
+            rng.randrange(rng.choice(_LENGTHS["maintenance" if fiber.startswith("maintenance") else "other"])),
+            tuple(fibers[at + 1 :]),
+        )
         for at, fiber in enumerate(fibers[:count])
     )
 

@@ -51,12 +51,14 @@ def count_sessions(repository: Repository, prefix: str, *, but: str) -> int:
 
 
 def commit_of(database: Database, head: Commit, number: int | None) -> Commit | None:
-    """The last commit of a round, by default of the highest one; None if it is not there. Cost: O(log n) reads.
+    """The last commit of a round, by default of the highest one that ``prune`` has left; None if it is not there. Cost: O(log n) reads.
 
     If a squash or a rebase has moved the commits, it reads history from the head down to the round.
     """
     rounds = rounds_at(database, head)
-    number = rounds.latest if number is None else number
+    if number is None:
+        latest = rounds.latest
+        number = latest if latest == rounds.current else max(readable_rounds(database, head), default=None)
     if number is None:
         return None
     height = rounds.height(number)
