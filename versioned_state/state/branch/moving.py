@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from versioned_state.errors import BranchMovedError, MissingObjectError, StateError, UnknownOutcomeError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import NOTHING, Ref
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.in_doubt import HandlePosition, MoveInDoubt
 from versioned_state.state.worktree.entries import Staged
+
+T = TypeVar("T")
 
 
 def raise_if_moved(handle: BranchHandle, error: MissingObjectError) -> None:
@@ -38,6 +43,20 @@ def switch(handle: BranchHandle, branch: str, *, create: bool) -> None:
             raise
     handle.move_to(HandlePosition(branch, ref, head))
     handle.ttl = None  # it belonged to the other branch
+
+
+def again_if_swept(handle: BranchHandle, call: Callable[[], T]) -> T:
+    """The result of a call that moves the branch. It is made again if gc or purge deleted its target before the branch moved."""
+    database, ref = handle.repository.database, handle.ref
+    while True:
+        sweeps = database.fence.sweeps
+        try:
+            return call()
+        except MissingObjectError as error:
+            if handle.ref is ref:
+                raise_if_moved(handle, error)
+            if handle.ref is not ref or database.fence.refresh().sweeps == sweeps:
+                raise
 
 
 def move_branch(

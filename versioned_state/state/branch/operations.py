@@ -33,7 +33,7 @@ from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, check_meta
 from versioned_state.state.branch.in_doubt import GIVEN_UP
 from versioned_state.state.branch.merging import merge_roots, replacing_root
-from versioned_state.state.branch.moving import move_branch
+from versioned_state.state.branch.moving import again_if_swept, move_branch
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summarize
 from versioned_state.state.worktree.entries import UNSTORABLE, NewEntries, Staged
@@ -330,13 +330,13 @@ def undo(handle: BranchHandle, steps: int) -> Commit:
     actual = handle.commit_of(handle.read_ref())
     if actual != handle.head:  # this handle has not seen the last moves
         raise BranchMovedError(handle.branch, expected=handle.head.id, actual=actual.id, hint="refresh() first")
+    return again_if_swept(handle, lambda: _undo(handle, steps))
 
-    def find() -> tuple[int, Position | None]:
-        undone, positions = _undone(handle)
-        target = undone + steps
-        return target, next(islice(positions, target, None), None) if target >= 0 else None
 
-    target, found = handle.repository.database.unless_swept(find)
+def _undo(handle: BranchHandle, steps: int) -> Commit:
+    undone, positions = _undone(handle)
+    target = undone + steps
+    found = next(islice(positions, target, None), None) if target >= 0 else None
     if found is None or found.commit is None:
         error = UnknownRevisionError(f"{handle.branch}@{{{max(target, 0)}}}")
         verb = "undo" if steps > 0 else "redo"

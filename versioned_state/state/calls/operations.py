@@ -47,7 +47,7 @@ class BranchOperations(BranchHistory):
             UnknownRevisionError: there is no such commit. Nothing was changed.
             BranchMovedError: another handle moved the branch since this one last saw it. Nothing was changed.
         """
-        return self._move_to(self._resolve(rev), "reset")
+        return moving.again_if_swept(self._handle, lambda: self._move_to(self._resolve(rev), "reset"))
 
     def _move_to(self, target: Commit, action: str) -> Commit:
         self._transactions.refuse(action)
@@ -185,4 +185,4 @@ class BranchOperations(BranchHistory):
         ``undo()`` takes it back. Raises as ``reset``.
         """
         back = min(count("steps", steps), max(self.head.height - 1, 0))
-        return self._move_to(self._resolve(f"HEAD~{back}"), "rollback")
+        return moving.again_if_swept(self._handle, lambda: self._move_to(self._resolve(f"HEAD~{back}"), "rollback"))
