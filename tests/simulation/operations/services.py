@@ -355,10 +355,10 @@ async def _request(
             return ("unknown" if attempts[1] else "refused"), error
         finally:
             share.free()
+        attempts[1] = True  # also if the process dies before it goes on, and the client repeats it
         if frozen and operation.end == math.inf:
             operation.end = scheduler.steps
         if rng.random() < 0.3:
-            attempts[1] = True
             scheduler.note(f"*** {name} {key} was done, and its answer is lost")
             await asyncio.sleep(rng.choice((0.001, 0.02, 0.2, 1.0)))
             continue
