@@ -188,14 +188,17 @@ class Database:
         return ref, None
 
     def unless_swept(self, call: Callable[[], T]) -> T:
-        """The result of a call. If it misses an object, and gc or purge has deleted some since it began, it is made again."""
+        """The result of a call. If it misses an object that gc or purge has deleted, it is made again, without what was cached before."""
+        swept = None
         while True:
-            sweeps = self.fence.sweeps
             try:
                 return call()
             except MissingObjectError:
-                if not self.fence.enabled or self.fence.refresh().sweeps == sweeps:
+                before, swept = swept, self.fence.refresh().sweeps if self.fence.enabled else None
+                if swept == before:
                     raise
+                self.forget()
+                self.commits.refresh_shallow()
 
     def reflog(self, ref: Ref) -> Reflog:
         """The past of a ref."""

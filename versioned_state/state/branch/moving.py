@@ -47,16 +47,22 @@ def switch(handle: BranchHandle, branch: str, *, create: bool) -> None:
 
 def again_if_swept(handle: BranchHandle, call: Callable[[], T]) -> T:
     """The result of a call that moves the branch. It is made again if gc or purge deleted its target before the branch moved."""
-    database, ref = handle.repository.database, handle.ref
-    while True:
-        sweeps = database.fence.sweeps
+    ref = handle.ref
+    failure: MissingObjectError | None = None
+
+    def attempt() -> T:
+        nonlocal failure
+        if failure is not None and handle.ref is not ref:
+            raise failure  # the branch has moved, so this must not be done once more
         try:
             return call()
         except MissingObjectError as error:
+            failure = error
             if handle.ref is ref:
                 raise_if_moved(handle, error)
-            if handle.ref is not ref or database.fence.refresh().sweeps == sweeps:
-                raise
+            raise
+
+    return handle.repository.database.unless_swept(attempt)
 
 
 def move_branch(
