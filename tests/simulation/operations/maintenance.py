@@ -86,7 +86,7 @@ def _purge(runner: Runner, operation: Operation, rng: Dice, request: Purge, *, t
         if not finished and existed and not isinstance(error, UnfinishedPurgeError) and not _exists_or_others(runner, operation, request):
             if not world.faults.happened:
                 model.fail(f"purge of {branch} erased it and raised {type(error).__name__}: {error}; its report is lost")
-            elif any(key.startswith(PURGES) for key in world.content.mutable):
+            elif any(key.startswith(PURGES) for key in world.content.mutable) and not world.scheduler.late:
                 model.owe(request, operation, None, world.scheduler.steps)
         raise
     operation.detail += f" erased {list(report.branches)}"
