@@ -25,6 +25,7 @@ from typing import Any, Self, TypeVar
 import versioned_state
 from tests.simulation.scheduler import FiberLock, KilledError, Scheduler
 from versioned_state import off_loop
+from versioned_state.repository.maintenance import owner
 
 T = TypeVar("T")
 
@@ -159,7 +160,7 @@ _RANDOM = SimpleNamespace(
 )
 _SECRETS = SimpleNamespace(
     **{name: getattr(secrets, name) for name in dir(secrets) if not name.startswith("_")}
-    | {"token_bytes": _bytes, "token_hex": _hex, "randbits": _World.rng.getrandbits}
+    | {"token_bytes": _bytes, "token_hex": _hex, "randbits": _World.rng.getrandbits, "randbelow": _World.rng.randrange}
 )
 
 _REPLACED: list[tuple[Any, Any]] = [
@@ -176,6 +177,7 @@ _REPLACED: list[tuple[Any, Any]] = [
     (uuid.uuid4, _uuid4),
     (ThreadPoolExecutor, FiberExecutor),
     (threading.get_ident, _ident),
+    (owner._here, lambda _: (bytes(8), 1, 1)),  # this process and its start: they are part of ids, and so of names and of addresses
 ]
 
 

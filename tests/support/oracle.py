@@ -72,6 +72,9 @@ SEAMS: Final = {
 SMALL: Final = 1_000
 """The weight of a state up to which it counts as small: about a millisecond of work."""
 
+LARGE: Final = 10_000
+"""The weight from which a state is drawn less often than the others."""
+
 FIRST: Final = 2
 """Commits of a test that are always checked, if they are small; later ones, and large ones, by the share."""
 
@@ -155,7 +158,8 @@ class Oracle:
         """Check a commit, if it is in the sample. Returns whether it is. One that was checked already is compared with the handle only."""
         if is_new:
             self._seen += 1
-            self._wanted = self._rng.random() < self.share
+            drawn = self._rng.random()
+            self._wanted = drawn < self.share
             if not self._wanted and self._seen > FIRST:
                 self.aside["not in the sample"] += 1
                 return False
@@ -164,7 +168,9 @@ class Oracle:
         nodes = Nodes(objects, cache=NodeCache())
         cells = dict(iter_items(nodes, commit.tree))
         if is_new:
-            if not self._wanted and sum(_weight_of(key, cell) for key, cell in cells.items()) > SMALL:
+            weight = sum(_weight_of(key, cell) for key, cell in cells.items())
+            # A large commit is drawn the less often the more it weighs, so that no run is slow by chance.
+            if weight > SMALL and drawn >= self.share * (1 if self.share == 1 else min(1, LARGE / weight)):
                 self.aside["not in the sample"] += 1
                 return False
             self.checked += 1
