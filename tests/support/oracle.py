@@ -72,6 +72,9 @@ SEAMS: Final = {
 SMALL: Final = 1_000
 """The weight of a state up to which it counts as small: about a millisecond of work."""
 
+TESTS: Final = 0.25
+"""The share of the tests whose commits are looked at, unless all are checked."""
+
 LARGE: Final = 10_000
 """The weight from which a state is drawn less often than the others."""
 
@@ -107,6 +110,8 @@ class Oracle:
     def _begin(self, test: str, reason: str | None) -> None:
         self.found: list[str] = []
         self._rng = random.Random(f"{self.seed} {test}")
+        if reason is None and self.share < 1 and self._rng.random() >= TESTS:
+            reason = "the test is not in the sample"
         self._reason = reason
         self._seen = 0
         self._wanted = True
