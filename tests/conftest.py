@@ -114,7 +114,7 @@ def _conversations() -> list[list[data.Message]]:
 
 @pytest.fixture
 def real_conversations(_conversations: list[list[data.Message]]) -> list[list[data.Message]]:
-    """40 conversations with an agent, each a list of chat messages, 1,222 in all; a copy, to change at will."""
+    """A fresh copy of 40 conversations with an agent, each a list of chat messages: 1,222 messages in all."""
     return copy.deepcopy(_conversations)
 
 

@@ -26,9 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     """The command line; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("seeds", nargs="*", type=int, help="seeds to run by themselves")
-    parser.add_argument("--count", type=int, default=0, help="run so many seeds")
+    parser.add_argument("--count", type=int, default=0, help="the number of seeds to run")
     parser.add_argument("--start", type=int, default=0, help="the first of them")
-    parser.add_argument("--processes", type=int, default=1, help="in so many processes")
+    parser.add_argument("--processes", type=int, default=1, help="the number of processes that run them")
     parser.add_argument("--regressions", action="store_true", help="run the plans of regressions.jsonl")
     parser.add_argument("--plans", type=Path, help="run the plans in a file")
     parser.add_argument(

@@ -327,7 +327,7 @@ class Repository:
 
         Args:
             internal: include the engine's own keys.
-            limit: at most so many, the first by their paths, at the cost of these; ``Diff.more`` says whether there are others.
+            limit: the most changes to find, the first by their paths, at the cost of these. ``Diff.more`` is true if there are others.
         """
         from versioned_state.repository.views.diff import Diff
 

@@ -116,7 +116,7 @@ def prune(
 
     Raises:
         InvalidArgumentError: none of ``keep_last``, ``older_than``, ``down_to`` was given, or one is too small. Nothing was changed.
-        UnknownRevisionError: there is no commit ``down_to``. Nothing was changed.
+        UnknownRevisionError: ``down_to`` does not name a commit. Nothing was changed.
         StoreBusyError: others kept pruning at the same time. Nothing was changed.
     """
     if keep_last is None and older_than is None and down_to is None:

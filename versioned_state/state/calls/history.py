@@ -106,7 +106,7 @@ class BranchHistory(KeySpace):
 
         Args:
             internal: include the engine's own keys.
-            limit: at most so many, the first by their paths, at the cost of these; ``Diff.more`` says whether there are others.
+            limit: the most changes to find, the first by their paths, at the cost of these. ``Diff.more`` is true if there are others.
         """
         if b is not None:
             return self.repository.diff(self._resolve(a), self._resolve(b), internal=internal, limit=limit)
