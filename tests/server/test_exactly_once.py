@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from threading import Event
 from typing import Any
 
@@ -239,3 +240,27 @@ async def test_a_deletion_of_all_sessions_that_failed_midway_is_finished_by_the_
             assert await sessions_of(one) == kept | {"newest"}
             assert all(name.count("/") == 2 for name in repository.branches)
     raise AssertionError("it always failed")
+
+
+@in_event_loop
+async def test_a_repeated_save_whose_commit_was_pruned_is_answered_by_the_instance_that_knows_it_and_refused_by_another() -> None:
+    store = Memory()
+
+    async def save(http: httpx.AsyncClient, value: int, key: str, **headers: str) -> httpx.Response:
+        headers["Idempotency-Key"] = key
+        return await http.post("/v1/state", params=SESSION, json={"value": value}, headers=headers)
+
+    async with instance(store) as (one, repository, _), instance(store) as (other, *_):
+        first = await save(one, 1, "first")
+        assert (await save(one, 2, "second")).status_code == 200
+        repository.prune(keep_last=1)
+        repository.gc(expire=timedelta(0))
+        again = await save(one, 1, "first", **AGAIN)
+        assert (again.status_code, again.json()) == (first.status_code, first.json())
+        assert (await save(one, 3, "first", **AGAIN)).status_code == 422
+        unknown = await save(other, 1, "first", **AGAIN)
+        assert unknown.status_code == 422
+        assert "have been pruned" in unknown.text
+        assert (await save(other, 2, "second", **AGAIN)).status_code == 200
+        rounds = (await one.get("/v1/state/rounds", params=SESSION)).json()
+        assert len(rounds) == 1  # the second one, saved once; prune took the first

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.simulation import environment, invariants
 from tests.simulation.model import Model, Operation
-from tests.simulation.operations import AGENT, MAINTENANCE, SERVER, SERVICE, Dice, Refused
+from tests.simulation.operations import AGENT, MAINTENANCE, SERVER, SERVICE, Dice, Refused, Unknown
 from tests.simulation.scheduler import Hold, KilledError, Process, Scheduler, StuckError
 from tests.simulation.store import WRITE_FAULTS, Connection, Content, Fault, Faults
 from versioned_state import Cache, KVStore, Repository, Versioned
@@ -391,7 +391,7 @@ class Runner:
         shown = f"{type(error).__name__}: {str(error)[:200]}"
         operation.outcome = shown
         self.world.scheduler.note(f"*** {operation.name} {operation.detail}: {shown}")
-        if isinstance(error, KilledError) or (isinstance(error, KeyboardInterrupt) and "injected" in str(error)):
+        if isinstance(error, (KilledError, Unknown)) or (isinstance(error, KeyboardInterrupt) and "injected" in str(error)):
             return
         if self.site.process.is_dead:
             return

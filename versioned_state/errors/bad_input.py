@@ -192,7 +192,10 @@ class AccessDeniedError(StateError):
 
 
 class IdempotencyConflictError(StateError):
-    """A task's ``key=`` under which a call with other arguments has committed; an ``Idempotency-Key`` that another request has used."""
+    """A task's ``key=`` under which a call with other arguments has committed, or an ``Idempotency-Key`` that another request has used.
+
+    Also an ``Idempotency-Key`` that is repeated after ``prune`` has deleted the history that would tell whether the request was done.
+    """
 
 
 class EventLoopError(StateError, RuntimeError):

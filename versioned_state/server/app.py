@@ -276,8 +276,8 @@ async def _run(operation: Operation, call: Call, request: exactly_once.Request |
     try:
         return await operation.run(call)
     except exactly_once.RepeatedError as error:
-        error.request.check_same(error.commit)
-        return await operation.repeated(call, error.commit)
+        error.request.check_same(error.done.fingerprint)
+        return await operation.repeated(call, error.done)
 
 
 def _ignore(task: asyncio.Task[Any]) -> None:

@@ -11,6 +11,9 @@ The deletion of a branch makes no commit. The entry of the reflog has the id, an
 repeated deletion does not delete a branch that was created after the first deletion.
 
 A commit has the fingerprint of its request too, so that another request with the same id is refused, and not taken for a repeated one.
+
+``prune`` may delete the commit of a request that is repeated later. An instance that has seen the commit knows the answer without it. To
+another one, the pruned history cannot tell whether the request was done, and it refuses to do it.
 """
 
 from __future__ import annotations
@@ -25,7 +28,12 @@ from threading import Lock
 from time import time_ns
 from typing import Any, Final
 
-from versioned_state.errors import BranchMovedError, IdempotencyConflictError, MissingObjectError, UnknownRevisionError
+from versioned_state.errors import (
+    BranchMovedError,
+    IdempotencyConflictError,
+    MissingObjectError,
+    UnknownRevisionError,
+)
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import Staging
@@ -63,7 +71,7 @@ _BRANCHES: Final = 4096
 """Branches whose latest requests are kept in memory."""
 
 _REQUESTS: Final = 1 << 16
-"""The number of requests of all branches together, which take about 20 MB. Those of a branch that was dropped are read again."""
+"""The number of requests of all branches together, which take about 26 MB. Those of a branch that was dropped are read again."""
 
 
 @dataclass(slots=True)
@@ -93,10 +101,27 @@ class Request:
         """The form in which a commit's meta has the request."""
         return f"{self.id}.{self.fingerprint}"
 
-    def check_same(self, commit: Commit) -> None:
-        """Raise ``IdempotencyConflictError`` if the commit with this id is that of a request with other parameters or another body."""
-        if _marks_of(commit).get(self.id) not in (None, "", self.fingerprint):
+    def check_same(self, fingerprint: str) -> None:
+        """Raise ``IdempotencyConflictError`` if the request that has this id in a commit had other parameters or another body."""
+        if fingerprint not in ("", self.fingerprint):
             raise conflict()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What the commit of a request says of it. It is kept without the commit, which ``prune`` and ``gc`` may delete.
+
+    Attributes:
+        address: the address of the commit.
+        time: the time of the commit, in microseconds since 1970.
+        fingerprint: the fingerprint of the request; empty if the commit has none.
+        round: the number of the round that the commit saved; None if it saved none.
+    """
+
+    address: Address
+    time: int
+    fingerprint: str
+    round: int | None
 
 
 REQUEST: Final[ContextVar[Request | None]] = ContextVar("versioned_state_request", default=None)
@@ -113,35 +138,34 @@ def conflict() -> IdempotencyConflictError:
 
 
 class RepeatedError(ApartError):
-    """A write was done by an earlier attempt: ``commit`` is its commit. Nothing was changed.
+    """A write was done by an earlier attempt, as ``done`` says. Nothing was changed.
 
     If it was to be done together with others, each of them is then done by itself, so ``request`` is that of the caller who sees this.
     """
 
-    def __init__(self, request: Request, commit: Commit) -> None:
-        super().__init__(commit.id)
-        self.request, self.commit = request, commit
+    def __init__(self, request: Request, done: Done) -> None:
+        super().__init__(done.address.hex())
+        self.request, self.done = request, done
 
 
 @dataclass(slots=True)
 class _Recent:
-    """The requests of all commits of a branch since a time: by id, the time and the address of the commit."""
+    """The requests of all commits of a branch since a time, by id."""
 
     since: int
-    commits: dict[str, tuple[int, Address]] = field(default_factory=dict)
+    done: dict[str, Done] = field(default_factory=dict)
 
     def add(self, commits: Iterable[Commit]) -> None:
         """Add newer commits, oldest first, and drop those that are older than any first attempt."""
         for commit in commits:
-            for id in _marks_of(commit):
-                self.commits[id] = commit.time, commit.address
+            self.done |= _done_by(commit)
         oldest = time_ns() // 1000 - 2 * _MARGIN_S * 1_000_000
-        while self.commits:
-            id, (time, _) = next(iter(self.commits.items()))
-            if time >= oldest:
+        while self.done:
+            id, done = next(iter(self.done.items()))
+            if done.time >= oldest:
                 break
-            del self.commits[id]
-            self.since = max(self.since, time + 1)
+            del self.done[id]
+            self.since = max(self.since, done.time + 1)
 
 
 class OnceDatabase(Database):
@@ -200,7 +224,7 @@ class OnceDatabase(Database):
             try:
                 earlier, is_done = self._find_plan(request, state._handle.ref)
                 if earlier is not None:
-                    request.check_same(earlier)
+                    request.check_same(_done_by(earlier)[request.id].fingerprint)
                     names = [] if is_done else list(state.repository.snapshot(earlier)[_PLAN])
                     return [name for name in names if not self._was_deleted(name, earlier.time)]
                 state[_PLAN] = names = find()
@@ -215,7 +239,7 @@ class OnceDatabase(Database):
         request = REQUEST.get()
 
         def check(_: Ref, head: Commit) -> None:
-            if request is None or request.id not in _marks_of(head):
+            if request is None or request.id not in _done_by(head):
                 raise UnknownRevisionError(branch, reason="it has the plan of another request by now")
 
         with suppress(UnknownRevisionError):
@@ -267,7 +291,7 @@ class OnceDatabase(Database):
         with suppress(MissingObjectError):  # erased meanwhile
             found = None if ref.head is None else self._find(request, self.commits.read(ref.head))
             if found is not None:
-                request.check_same(found)
+                request.check_same(_done_by(found)[request.id].fingerprint)
                 return True
         return False
 
@@ -301,13 +325,12 @@ class OnceDatabase(Database):
         """As ``_check``. Raises ``MissingObjectError`` if others delete the history."""
         recent = self._recent_of(head, min(request.since for request in requests))
         for request in requests:
-            known = recent.commits.get(request.id)
-            if known is not None:
-                found: Commit | None = self.commits.read(known[1])
-            else:
-                found = self._find(request, head) if request.age is not None and request.since < recent.since else None
-            if found is not None and found.address not in request.made:
-                raise RepeatedError(request, found)
+            done = recent.done.get(request.id)
+            if done is None and request.age is not None and request.since < recent.since:
+                found = self._find(request, head)
+                done = None if found is None else _done_by(found)[request.id]
+            if done is not None and done.address not in request.made:
+                raise RepeatedError(request, done)
 
     def _recent_of(self, head: Commit, since: int) -> _Recent:
         """The requests of the commits up to ``head``. Cost: the commits since the last call; else those since a time."""
@@ -321,14 +344,14 @@ class OnceDatabase(Database):
             if commit.time < since:
                 break
             new.append(commit)
-        if len(new) == _FIRST_STEPS:
+        if len(new) == _FIRST_STEPS or (new and self._is_cut(new[-1])):
             since = new[-1].time
         recent = _Recent(since) if known is None else known
         recent.add(reversed(new))
         with self._lock:
             self._pop(head.address)  # another thread's
             self._recent[head.address] = recent
-            self._count += len(recent.commits)
+            self._count += len(recent.done)
             while len(self._recent) > _BRANCHES or (self._count > _REQUESTS and len(self._recent) > 1):
                 self._pop(next(iter(self._recent)))
         return recent
@@ -336,17 +359,29 @@ class OnceDatabase(Database):
     def _pop(self, head: Address) -> _Recent | None:
         found = self._recent.pop(head, None)
         if found is not None:
-            self._count -= len(found.commits)
+            self._count -= len(found.done)
         return found
 
     def _find(self, request: Request, head: Commit) -> Commit | None:
-        """The commit of an attempt that may have been made long ago."""
+        """The commit of an attempt that may have been made long ago. Raises ``IdempotencyConflictError`` if its time has been pruned."""
+        commit = head
         for commit in graph.first_parents(head, self.commits.read):
             if commit.time < request.since:
-                break
-            if request.id in _marks_of(commit):
+                return None
+            if request.id in _done_by(commit):
                 return commit
+        if self._is_cut(commit):
+            raise IdempotencyConflictError(
+                "whether the request was done before cannot be told: the commits of that time have been pruned",
+                remains="this attempt changed nothing",
+                hint="read what is stored; if the write is not there, send it with a new Idempotency-Key",
+            )
         return None
+
+    def _is_cut(self, commit: Commit) -> bool:
+        """Whether ``prune`` ended history here. The commit may have been read before that."""
+        commit = self.commits.read(commit.address)
+        return commit.shallow and not commit.parent_addresses
 
 
 def _deletion(request: Request) -> str:
@@ -354,11 +389,14 @@ def _deletion(request: Request) -> str:
     return f"{_BY_REQUEST}{request.id}"
 
 
-def _marks_of(commit: Commit) -> dict[str, str]:
-    """The fingerprints of a commit's requests by their ids; an empty one if the commit has none."""
-    found = commit.meta.get(META) if commit.meta else None
+def _done_by(commit: Commit) -> dict[str, Done]:
+    """What a commit says of its requests, by their ids."""
+    meta = commit.meta or {}
+    found = meta.get(META)
     marks = [found] if type(found) is str else [mark for mark in found if type(mark) is str] if type(found) is list else []
-    return {id: fingerprint for id, _, fingerprint in (mark.partition(".") for mark in marks)}
+    number = meta.get("round")
+    pairs = [(id, fingerprint) for id, _, fingerprint in (mark.partition(".") for mark in marks)]
+    return {id: Done(commit.address, commit.time, fingerprint, number) for id, fingerprint in pairs}
 
 
 def _requests() -> list[Request]:

@@ -12,9 +12,8 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 from uuid import UUID
 
-from versioned_state.repository.history.commit import Commit
 from versioned_state.server.answers import NOTHING, absent, is_large, malformed
-from versioned_state.server.exactly_once import REQUEST, OnceDatabase
+from versioned_state.server.exactly_once import REQUEST, Done, OnceDatabase
 from versioned_state.server.limits import MAX_BODY_OF_A_READ, Limits
 from versioned_state.server.off_loop import OffLoop
 from versioned_state.server.requests import SESSION, USER, Parameter, count, integer, number, text
@@ -99,7 +98,7 @@ async def _nowhere(_: Call) -> bool:
     return True
 
 
-async def _nothing(_: Call, __: Commit) -> Any:
+async def _nothing(_: Call, __: Done) -> Any:
     return NOTHING
 
 
@@ -128,7 +127,7 @@ class Operation:
     exists: Callable[[Call], Awaitable[bool]] = _nowhere
     body: Schema | None = None
     result: Schema | None = None
-    repeated: Callable[[Call, Commit], Awaitable[Any]] = _nothing
+    repeated: Callable[[Call, Done], Awaitable[Any]] = _nothing
     document: Callable[[Any], Any] = _as_it_is
     reads: bool = False
     """Whether a POST only reads."""
@@ -193,8 +192,8 @@ async def _save(call: Call) -> Any:
     return {"round_id": number}
 
 
-async def _saved(_: Call, commit: Commit) -> Any:
-    return {"round_id": commit.meta["round"]}
+async def _saved(_: Call, done: Done) -> Any:
+    return {"round_id": done.round}
 
 
 async def _export(call: Call) -> Any:
@@ -269,7 +268,7 @@ async def _append(call: Call) -> Any:
     return NOTHING
 
 
-async def _created_again(call: Call, _: Commit) -> Any:
+async def _created_again(call: Call, _: Done) -> Any:
     return await _open_session(call)
 
 

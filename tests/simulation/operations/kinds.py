@@ -30,6 +30,10 @@ class Refused(Exception):  # noqa: N818 - it is no error
     """An operation had nothing to work on."""
 
 
+class Unknown(Exception):  # noqa: N818 - it is no error
+    """The client gave up, and the operation may still be done at any later time."""
+
+
 @dataclass(frozen=True)
 class Kind:
     """Attributes:

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from tests.simulation import environment
 from tests.simulation.model import Operation, Token
 from tests.simulation.operations.agents import SHARED
-from tests.simulation.operations.kinds import Dice, Kind, Refused, table
+from tests.simulation.operations.kinds import Dice, Kind, Refused, Unknown, table
 from tests.simulation.scheduler import KilledError
 from versioned_state import Repository, Versioned
 from versioned_state.errors import SessionNotFoundError, StateError, StorageError
@@ -445,7 +445,7 @@ async def request_deletion_of_all(client: Client, rng: Dice, operation: Operatio
 
 def _settle(client: Client, operation: Operation, outcome: str) -> None:
     if outcome == "unknown" and operation.end == math.inf:
-        raise Refused("nobody knows")
+        raise Unknown
     if operation.end == math.inf:
         operation.end = client.world.scheduler.steps
 

@@ -282,12 +282,19 @@ def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
         UnknownRevisionError: history was pruned and no longer has a common ancestor. The empty root commit cannot be the base of a merge:
             values that one side deleted long ago would come back as additions of the other side.
     """
-    base = find_merge_base(a, b, read)
-    if base is None:
+    return next(merge_bases(a, b, read))
+
+
+def merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
+    """``iter_merge_bases``, at least one. Raises as ``merge_base``. Prune may run at any time, so each base is asked for once."""
+    bases = iter_merge_bases(a, b, read)
+    first = next(bases, None)
+    if first is None:
         raise UnknownRevisionError(
             f"the merge base of {a.short} and {b.short}", reason="older history was pruned, with their common ancestors"
         )
-    return base
+    yield first
+    yield from bases
 
 
 def find_merge_base(a: Commit, b: Commit, read: Read) -> Commit | None:

@@ -137,16 +137,13 @@ def prune(
         # An earlier gc may have deleted what it took for expired, whatever ``expire`` is now.
         entries_since=max(now - expire // timedelta(microseconds=1), database.fence.record.expired),
     )
-    for _ in range(_ATTEMPTS):
+
+    def look() -> tuple[Shallow, Plan]:
         shallow = database.commits.refresh_shallow()
-        sweeps = database.fence.refresh().sweeps
-        try:
-            plan = plan_of_own(database, retention, dry_run=dry_run) or plan_of_all(database, retention, dry_run=dry_run)
-        except MissingObjectError:
-            # Gc may have deleted the commits of a log entry that has expired since it was read.
-            if database.fence.refresh().sweeps == sweeps:
-                raise
-            continue
+        return shallow, plan_of_own(database, retention, dry_run=dry_run) or plan_of_all(database, retention, dry_run=dry_run)
+
+    for _ in range(_ATTEMPTS):
+        shallow, plan = database.unless_swept(look)
         if dry_run:
             return plan.report
         if not plan.made or database.commits.add_cuts(shallow, plan.made):

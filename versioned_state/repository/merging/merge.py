@@ -363,7 +363,7 @@ class _Decider:
         return is_array(cell) or code_of(cell) == Code.LIST_TREE
 
 
-def merge_bases(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
+def virtual_base(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
     """One base out of several, for two lines of history that were merged into each other: git's recursive merge.
 
     If the bases conflict at a path, the value of ``base`` stands there, so that the sides conflict too.

@@ -237,7 +237,8 @@ def merge(
     for attempt in range(_ATTEMPTS):
         staged = handle.clean("merge()")
         ref, ours = handle.read_head()  # perhaps not our head, which moves only after the merge
-        base = handle.repository.merge_base(ours, theirs)
+        bases = graph.merge_bases(ours, theirs, handle.repository.database.commits.read)
+        base = next(bases)
         if base == theirs:
             return handle.follow(ref, ours)
         if base == ours and fast_forward:
@@ -247,7 +248,8 @@ def merge(
             continue
         first = in_time and (theirs.time, theirs.id) < (ours.time, ours.id)
         roots = handle.root_of(ours), handle.root_of(theirs)
-        tree = merge_roots(handle, staged, _base_tree(handle, staged, ours, theirs), *roots, resolving, theirs_first=first, on_top=False)
+        base_tree = _base_tree(handle, staged, [base, *bases])
+        tree = merge_roots(handle, staged, base_tree, *roots, resolving, theirs_first=first, on_top=False)
         parents = handle.migrated(ours, staged), handle.migrated(theirs, staged)
         message = description.message or f"merge {theirs.short} into {handle.branch}"
         commit = _write(handle, staged, _settled(handle, staged, roots[0], tree)[-1], parents, description, message)
@@ -256,19 +258,17 @@ def merge(
     raise handle.moved_error(resolving)
 
 
-def _base_tree(handle: BranchHandle, staged: Staged, ours: Commit, theirs: Commit) -> Tree:
+def _base_tree(handle: BranchHandle, staged: Staged, bases: list[Commit]) -> Tree:
     """The base for merging two commits: their best common ancestor, or several of them merged over an ancestor of all."""
-    read = handle.repository.database.commits.read
-    from versioned_state.repository.merging.merge import merge_bases
-
-    bases = list(graph.iter_merge_bases(ours, theirs, read))
-    if len(bases) < 2:
-        return handle.root_of(bases[0])
     base = bases[0]
+    if len(bases) == 1:
+        return handle.root_of(base)
+    from versioned_state.repository.merging.merge import virtual_base
+
     for other in bases[1:]:
-        base = graph.merge_base(base, other, read)
+        base = graph.merge_base(base, other, handle.repository.database.commits.read)
     nodes = Nodes(staged.staging, staging=staged.staging)
-    return merge_bases(nodes, handle.root_of(base), list(map(handle.root_of, bases)))
+    return virtual_base(nodes, handle.root_of(base), list(map(handle.root_of, bases)))
 
 
 def pick(handle: BranchHandle, commits: list[Commit], description: Description, resolving: Resolving, *, backwards: bool) -> Commit:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from versioned_state.errors import MissingObjectError
 from versioned_state.repository.arguments import count
@@ -17,6 +18,9 @@ from versioned_state.state.state import locked
 if TYPE_CHECKING:
     from versioned_state.repository.merging.policies import Policy
     from versioned_state.state.branch.transactions import Transactions
+
+
+T = TypeVar("T")
 
 
 class BranchOperations(BranchHistory):
@@ -35,6 +39,10 @@ class BranchOperations(BranchHistory):
             raise
         self._handle.tell_hooks()
         return commit
+
+    def _taking(self, find: Callable[[], T], run: Callable[[T, Resolving], Commit], policies: Mapping[str, Policy] | None) -> Commit:
+        """As ``_resolvable``, for a call on other commits, which ``find`` resolves: again if purge replaced them meanwhile."""
+        return moving.again_if_swept(self._handle, lambda: self._resolvable(partial(run, find()), policies))
 
     @locked
     def reset(self, rev: str | Commit) -> Commit:
@@ -88,12 +96,14 @@ class BranchOperations(BranchHistory):
         """
         self._transactions.refuse("merge")
         self._handle.resolve_doubt()
-        theirs, description = self._resolve(rev), operations.Description(message, author, meta)
+        description = operations.Description(message, author, meta)
         if not message and isinstance(rev, str):
             description = operations.Description(f"merge {rev} into {self.branch}", author, meta)
-        return self._resolvable(
-            lambda resolving: operations.merge(self._handle, theirs, description, resolving, fast_forward=fast_forward), policies
-        )
+
+        def merge(theirs: Commit, resolving: Resolving) -> Commit:
+            return operations.merge(self._handle, theirs, description, resolving, fast_forward=fast_forward)
+
+        return self._taking(lambda: self._resolve(rev), merge, policies)
 
     @locked
     def cherry_pick(
@@ -120,11 +130,15 @@ class BranchOperations(BranchHistory):
     ) -> Commit:
         self._transactions.refuse(call)
         self._handle.resolve_doubt()
-        commits = operations.commits_of(self._handle, rev, self._resolve)
-        commits = commits[::-1] if backwards else commits
-        return self._resolvable(
-            lambda resolving: operations.pick(self._handle, commits, description, resolving, backwards=backwards), policies
-        )
+
+        def find() -> list[Commit]:
+            commits = operations.commits_of(self._handle, rev, self._resolve)
+            return commits[::-1] if backwards else commits
+
+        def pick(commits: list[Commit], resolving: Resolving) -> Commit:
+            return operations.pick(self._handle, commits, description, resolving, backwards=backwards)
+
+        return self._taking(find, pick, policies)
 
     @locked
     def rebase(self, onto: str | Commit, *, policies: Mapping[str, Policy] | None = None) -> Commit:
@@ -135,8 +149,7 @@ class BranchOperations(BranchHistory):
         """
         self._transactions.refuse("rebase")
         self._handle.resolve_doubt()
-        target = self._resolve(onto)
-        return self._resolvable(lambda resolving: operations.rebase(self._handle, target, resolving), policies)
+        return self._taking(lambda: self._resolve(onto), partial(operations.rebase, self._handle), policies)
 
     @locked
     def squash(self, since: str | Commit, until: str | Commit = "HEAD", *, message: str = "", author: str | None = None) -> Commit:
@@ -147,11 +160,9 @@ class BranchOperations(BranchHistory):
         self._transactions.refuse("squash")
         self._handle.resolve_doubt()
         description = operations.Description(message, author)
-        try:
-            head = operations.squash(self._handle, self._resolve(since), self._resolve(until), description)
-        except MissingObjectError as error:
-            moving.raise_if_moved(self._handle, error)
-            raise
+        head = moving.again_if_swept(
+            self._handle, lambda: operations.squash(self._handle, self._resolve(since), self._resolve(until), description)
+        )
         self._handle.tell_hooks()
         return head
 
