@@ -68,6 +68,7 @@ class Model:
     contents: by the id of a commit, values that its state must have.
     erased: words that must not be in the bytes of the store.
     kept: by the place, how many rounds each ``retain`` kept.
+    replaced: whether a commit may have replaced words by others, which a pick repeats elsewhere.
     owed: of a purge that has not finished, since when, and what it has erased: the field of the report and the name.
     """
 
@@ -92,6 +93,7 @@ class Model:
     writes: dict[str, list[Operation]] = field(default_factory=dict)
     forked: list[tuple[str, Operation]] = field(default_factory=list)
     copying: dict[str, list[Operation]] = field(default_factory=dict)
+    replaced: bool = False
 
     def fail(self, text: str) -> None:
         self.failures.append(text)

@@ -106,6 +106,7 @@ def _commit(runner: Runner, rng: Dice, operation: Operation, handle: Versioned) 
     how: OnMovedOption = rng.choice(("merge", "merge", "merge", "refuse", "replace"))
     if how == "replace":
         operation.detail += " replacing"
+        runner.model.replaced = True
         runner.model.undo(operation, [handle.branch])
     try:
         handle.commit(on_moved=how, policies=dict(POLICIES) if rng.random() < 0.9 else None)
@@ -226,10 +227,15 @@ def merge(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def cherry_pick(runner: Runner, rng: Dice, operation: Operation) -> None:
-    _moving(runner, rng, operation, lambda handle, other: handle.cherry_pick(other, policies=POLICIES))
+    try:
+        _moving(runner, rng, operation, lambda handle, other: handle.cherry_pick(other, policies=POLICIES))
+    finally:
+        if runner.model.replaced:  # the repeated change may be to replace words
+            runner.model.undo(operation, [EVERY])
 
 
 def revert(runner: Runner, rng: Dice, operation: Operation) -> None:
+    runner.model.replaced = True
     runner.model.undo(operation, [EVERY])
     _moving(runner, rng, operation, lambda handle, _: handle.revert("HEAD", policies={"**": "ours"}))
 
