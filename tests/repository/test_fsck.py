@@ -23,6 +23,7 @@ from versioned_state.objects.address import Address, Kind, address_of
 from versioned_state.objects.envelope import seal
 from versioned_state.objects.keys import address_in, object_key
 from versioned_state.objects.store import Staging
+from versioned_state.repository.database import Publication
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.history.shallow import ShallowCommit, write_shallow
 from versioned_state.repository.maintenance.fsck import MAX_FINDINGS, check
@@ -480,7 +481,7 @@ def test_a_key_that_belongs_under_the_next_node():
         new = Node(parent.level, [nodes.add(Shape.MAP, new), *parent.items[1:]], keys=parent.keys, counts=parent.counts)
     planted = Tree(Shape.MAP, state.head.tree.count, nodes.add(Shape.MAP, new))
     commit = repository.database.write_commit(planted, (state.head,), staging=staging, message="planted")
-    assert repository.database.publish(repository.database.ref("branch", "main"), commit, staging)
+    assert repository.database.publish([Publication(repository.database.ref("branch", "main"), commit, staging)])
     snapshot = repository.snapshot("main")
     assert lost[1:].decode() not in snapshot
     with pytest.raises(CorruptObjectError, match="order"):

@@ -15,6 +15,7 @@ from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import CorruptRefError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnknownRevisionError
 from versioned_state.objects.keys import SHALLOW, object_key
 from versioned_state.objects.store import Staging
+from versioned_state.repository.database import Publication
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.repository.maintenance.prune import logged_commits, prune
@@ -266,7 +267,7 @@ def test_what_was_merged_in_stays_as_far_back_as_the_rounds_go():
     side = line(repository, 3, branch="side")
     staging = Staging(repository.database.objects)
     merged = repository.database.write_commit(old[-1].tree, (old[-1], side[-1]), staging=staging, message="merge")
-    assert repository.database.publish(repository.database.ref("branch", "main"), merged, staging)
+    assert repository.database.publish([Publication(repository.database.ref("branch", "main"), merged, staging)])
     repository.branches.delete("side", force=True)
     prune(repository.database, keep_last=2, expire=timedelta(0))
     # 20, the floor, is of generation 20; the side's commits are 19 to 21.

@@ -14,6 +14,7 @@ from versioned_state.errors import InvalidArgumentError, StateError, UnmergedBra
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import SHALLOW, object_key
 from versioned_state.objects.store import Staging
+from versioned_state.repository.database import Publication
 from versioned_state.repository.maintenance.prune import prune
 from versioned_state.repository.maintenance.purge.purge import purge
 
@@ -233,7 +234,7 @@ def test_merges_and_cuts_keep_their_shape():
     main, side = repository.commit("main"), repository.commit("side")
     staging = Staging(repository.database.objects)
     merged = repository.database.write_commit(side.tree, (main, side), staging=staging, message="merged")
-    assert repository.database.publish(repository.database.ref("branch", "main"), merged, staging)
+    assert repository.database.publish([Publication(repository.database.ref("branch", "main"), merged, staging)])
     state = Versioned(repository)
     for n in range(40):
         state["n"] = 100 + n

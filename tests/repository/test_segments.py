@@ -22,6 +22,7 @@ from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.envelope import MAX_SEGMENT, Segmented, seal, segments_in
 from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.repository.database import Publication
 from versioned_state.storage import Tiered
 from versioned_state.storage.wrapper import Wrapper
 from versioned_state.values.cells import Code, pack
@@ -268,7 +269,7 @@ def test_a_commit_that_continues_a_leaf_of_a_collected_one_brings_its_segments()
     others.branches.delete("side", force=True)
     others.gc(expire=NOW)
     assert not all(object_key(name) in store for name in known)
-    assert database.publish(ref, commit, staging) is not None
+    assert database.publish([Publication(ref, commit, staging)]) is not None
     assert_whole(store)
     assert Repository(store).snapshot("main")["log"] == ["of the side", *messages(FIRST + 7)]
 

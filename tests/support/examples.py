@@ -13,6 +13,7 @@ from pathlib import Path
 from versioned_state import Commit, Disk, Repository, Versioned
 from versioned_state.objects.keys import RefKind
 from versioned_state.objects.store import Staging
+from versioned_state.repository.database import Publication
 
 START = 1_795_227_000 * 1_000_000  # 2026-11-21 02:10:00 UTC
 MINUTE = 60 * 1_000_000
@@ -79,7 +80,7 @@ def _merge(repository: Repository, ours: Commit, theirs: Commit) -> Commit:
     """A commit of two parents on a branch of its own, with the state of the first."""
     staging = Staging(repository.database.objects)
     commit = repository.database.write_commit(ours.tree, (ours, theirs), staging=staging, message="Merge the idea", author="planner")
-    assert repository.database.publish(repository.database.ref("branch", "merged"), commit, staging) is not None
+    assert repository.database.publish([Publication(repository.database.ref("branch", "merged"), commit, staging)]) is not None
     return commit
 
 

@@ -62,8 +62,7 @@ from versioned_state.values.trees.references import tree_cell, tree_of
 from versioned_state.values.trees.tree import Tree, empty, iter_items, same
 
 SEAMS: Final = {
-    "Database.publish": "plain commits, merges, picks, reverts, rebases, squashes, transactions, tasks, saves and appends of services",
-    "Database.publish_together": "commit_together, sessions of services that land as one",
+    "Database.publish": "plain commits, merges, picks, reverts, rebases, squashes, transactions, tasks, saves, appends, commit_together",
     "Database.publish_each": "saves and appends of many sessions that are sent together",
     "BranchHandle.adopt_commit": "each of these that a handle takes as its head, also after a lost reply: with its live values",
     "RewritePass.publish": "purge, which writes commits anew",
@@ -299,23 +298,13 @@ def _weight_of(key: bytes, cell: bytes) -> int:
 
 
 def _publish(original: Any, oracle: Oracle) -> Any:
-    def publish(self: Database, ref: Ref, commit: Commit, *args: Any, **kwargs: Any) -> Ref | None:
-        moved: Ref | None = original(self, ref, commit, *args, **kwargs)
-        if moved is not None:
-            oracle.check(self, commit)
-        return moved
-
-    return publish
-
-
-def _publish_together(original: Any, oracle: Oracle) -> Any:
-    def publish_together(self: Database, publications: Sequence[Publication]) -> list[Ref] | None:
+    def publish(self: Database, publications: Sequence[Publication]) -> list[Ref] | None:
         moved: list[Ref] | None = original(self, publications)
         for each in publications if moved is not None else ():
             oracle.check(self, each.commit)
         return moved
 
-    return publish_together
+    return publish
 
 
 def _publish_each(original: Any, oracle: Oracle) -> Any:
@@ -354,7 +343,6 @@ def _publish_rewritten(original: Any, oracle: Oracle) -> Any:
 
 _WRAPPED: Final[list[tuple[Any, str, Any]]] = [
     (Database, "publish", _publish),
-    (Database, "publish_together", _publish_together),
     (Database, "publish_each", _publish_each),
     (BranchHandle, "adopt_commit", _adopt_commit),
     (RewritePass, "publish", _publish_rewritten),

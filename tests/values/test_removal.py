@@ -12,6 +12,7 @@ from hypothesis import given, strategies as st
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import InvalidPathError
 from versioned_state.objects.store import Staging
+from versioned_state.repository.database import Publication
 from versioned_state.storage import Counting
 from versioned_state.values.changes.removal import Remover, target_of, target_of_prefix
 from versioned_state.values.paths.path import Index, Key, StatePath
@@ -109,7 +110,7 @@ def test_namespaces_and_prefixes():
     tree = remover.without(commit.tree)
     assert sorted(remover.paths_in(commit.tree)) == ["@alice.@deep.k", "@alice.k", '["user/alice/a"]', '["user/alice/b"]']
     new = repository.database.write_commit(tree, (commit,), staging=staging, message="")
-    assert repository.database.publish(repository.database.ref("branch", "main"), new, staging)
+    assert repository.database.publish([Publication(repository.database.ref("branch", "main"), new, staging)])
     snapshot = repository.snapshot()
     assert list(snapshot) == ["user/alicia", "user/bob"]
     assert snapshot.namespaces() == ["alic", "alicea"]

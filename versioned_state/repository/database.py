@@ -9,9 +9,9 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from versioned_state.errors import (
     FormatError,
@@ -263,63 +263,23 @@ class Database:
 
         return move_ref(self.fence, ref, after, staging=staging, secure=secure, part=part)
 
-    def publish(
-        self,
-        ref: Ref,
-        commit: Commit,
-        staging: Staging,
-        *,
-        action: str | None = None,
-        author: str | None = None,
-        part: BatchPart = NOTHING,
-        ttl: int | None = None,
-    ) -> Ref | None:
-        """Move a ref to a staged commit, with all staged objects, in one batch. Returns None if the ref had moved; no ref was changed then.
+    def publish(self, publications: Sequence[Publication]) -> list[Ref] | None:
+        """Move refs to staged commits, with all staged objects, in one batch.
 
-        Args:
-            action, author: for the reflog, if the commit is not a child of the head.
-            part: a part of the same batch. If one of its conditions does not hold, the result is None too.
-            ttl: the branch expires that long after its last change; None: as before.
+        Returns the new refs; None if a ref had moved or a condition of a part does not hold, and then no ref was changed.
         """
-        after = self.after_commit(ref, commit, ttl=ttl)
-        if action is not None:
-            logged = replace(ref, log=staging.add(self.log_entry(ref, commit, action=action, author=author)))
-            after = self.after_commit(logged, commit, ttl=ttl)
-        parents, since = self._relied_on(ref, commit, staging)
-        if parents != (ref.head,):
-            part = part.joined(self._sharing(ref, parents))
-        moved = move_ref(
-            self.fence,
-            ref,
-            after,
-            staging=staging,
-            parents=parents,
-            since=since,
-            secure=lambda sweeps: self._secure_staged(ref, commit, staging, sweeps),
-            part=part,
-        )
-        if moved is not None:
-            if moved.sweeps != self._cached_since:
-                self._forget_swept(moved.sweeps)
-            self.fence.saw(commit.address, moved.sweeps)
-            self.commits.remember(commit)
-        return moved
-
-    def publish_together(self, publications: Sequence[Publication]) -> list[Ref] | None:
-        """``publish`` for several branches, in one batch. Returns None if one of them had moved; no ref was changed then."""
-        staging = Staging(self.objects)
-        batch, after = NOTHING, []
-        parents: list[Address] = []
-        since = self.fence.sweeps
-        for each in publications:
-            above, relied_on = self._relied_on(each.ref, each.commit, each.staging)
-            parents += above
-            since = min(since, relied_on)
-            staging.take(each.staging)
-            after.append(self.after_commit(each.ref, each.commit, ttl=each.ttl))
-            batch = batch.joined(batch_of(each.ref, after[-1])).joined(each.part)
-            if above != (each.ref.head,):
-                batch = batch.joined(self._sharing(each.ref, above))
+        one = publications[0]
+        staging = one.staging
+        after, batch, parents, since = self._sending(one)
+        rest: list[tuple[Publication, Ref]] = []
+        if publications[1:]:
+            staging = Staging(self.objects)
+            staging.take(one.staging)
+            for each in publications[1:]:
+                its_after, part, its_parents, its_since = self._sending(each)
+                staging.take(each.staging)
+                batch, parents, since = batch.joined(part), parents + its_parents, min(since, its_since)
+                rest.append((each, its_after))
 
         def secure(sweeps: int) -> None:
             for each in publications:
@@ -330,41 +290,49 @@ class Database:
         )
         if sweeps is None:
             return None
-        if sweeps != self._cached_since:
-            self._forget_swept(sweeps)
-        for each in publications:
-            self.fence.saw(each.commit.address, sweeps)
-            self.commits.remember(each.commit)
-        return [replace(ref, sweeps=sweeps) for ref in after]
+        moved = [self._published(one.commit, after, sweeps)]
+        for each, its_after in rest:
+            moved.append(self._published(each.commit, its_after, sweeps))
+        return moved
 
     def publish_each(self, publications: Sequence[Publication]) -> list[Ref | StateError | None]:
         """``publish`` for several branches, each independently. Cost: one round trip, if the store sends batches together.
 
         Returns for each the new ref, or the error. None: the ref had moved, or only ``publish`` can find out; the ref was not changed.
         """
-        batches = []
-        for each in publications:
-            above, since = self._relied_on(each.ref, each.commit, each.staging)
-            after = self.after_commit(each.ref, each.commit, ttl=each.ttl)
-            batch = batch_of(each.ref, after)
-            if each.part is not NOTHING:
-                batch = batch.joined(each.part)
-            if above != (each.ref.head,):
-                batch = batch.joined(self._sharing(each.ref, above))
-            batches.append((after, FencedBatch(batch.expected, batch.puts, batch.deletes, each.staging, since)))
-        outcomes: list[Ref | StateError | None] = []
-        sent = self.fence.apply_each([batch for _, batch in batches])
-        for each, (after, _), sweeps in zip(publications, batches, sent, strict=True):
-            if type(sweeps) is int:
-                if sweeps != self._cached_since:
-                    self._forget_swept(sweeps)
-                self.fence.saw(each.commit.address, sweeps)
-                self.commits.remember(each.commit)
-                outcomes.append(after if sweeps == after.sweeps else replace(after, sweeps=sweeps))
-            else:
-                assert not isinstance(sweeps, int)
-                outcomes.append(sweeps)
-        return outcomes
+        sent = [self._sending(each) for each in publications]
+        batches = [
+            FencedBatch(batch.expected, batch.puts, batch.deletes, each.staging, since)
+            for each, (_, batch, _, since) in zip(publications, sent, strict=True)
+        ]
+        return [
+            self._published(each.commit, after, sweeps) if type(sweeps) is int else cast("StateError | None", sweeps)
+            for each, (after, *_), sweeps in zip(publications, sent, self.fence.apply_each(batches), strict=True)
+        ]
+
+    def _sending(self, publication: Publication) -> tuple[Ref, BatchPart, tuple[Address, ...], int]:
+        """The ref after a publication, the batch, the stored parents, and the number of ``sweeps`` at which all that it needs existed."""
+        ref, commit, staging = publication.ref, publication.commit, publication.staging
+        before = ref
+        if publication.action is not None:
+            log = staging.add(self.log_entry(ref, commit, action=publication.action, author=publication.author))
+            before = replace(ref, log=log)
+        after = self.after_commit(before, commit, ttl=publication.ttl)
+        parents, since = self._relied_on(ref, commit, staging)
+        batch = batch_of(ref, after)
+        if publication.part is not NOTHING:
+            batch = batch.joined(publication.part)
+        if parents != (ref.head,):
+            batch = batch.joined(self._sharing(ref, parents))
+        return after, batch, parents, since
+
+    def _published(self, commit: Commit, after: Ref, sweeps: int) -> Ref:
+        """The ref of a commit that was published when this number of batches had been deleted."""
+        if sweeps != self._cached_since:
+            self._forget_swept(sweeps)
+        self.fence.saw(commit.address, sweeps)
+        self.commits.remember(commit)
+        return after if sweeps == after.sweeps else replace(after, sweeps=sweeps)
 
     def _relied_on(self, ref: Ref, commit: Commit, staging: Staging) -> tuple[tuple[Address, ...], int]:
         """The stored parents of a staged commit, and the number of ``sweeps`` at which all objects that it relies on existed."""
@@ -478,15 +446,23 @@ class Database:
             raise failed from None
 
 
-@dataclass(frozen=True, slots=True)
-class Publication:
-    """A branch to move to a staged commit, in one batch with others. The fields are arguments of ``Database.publish``."""
+class Publication(NamedTuple):
+    """A ref to move to a staged commit.
+
+    Attributes:
+        staging: the objects that the commit needs.
+        part: a part of the same batch.
+        ttl: the branch expires that long after its last change, in microseconds; None: as before.
+        action, author: for the reflog, if the commit is not a child of the head.
+    """
 
     ref: Ref
     commit: Commit
     staging: Staging
     part: BatchPart = NOTHING
     ttl: int | None = None
+    action: str | None = None
+    author: str | None = None
 
 
 def _address_of(commit: Commit | None) -> Address | None:

@@ -22,7 +22,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository
 from versioned_state.state.aio.caller import HandleLock, ready
-from versioned_state.state.branch import moving, operations
+from versioned_state.state.branch import operations, publisher
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, OnMovedOption, check_policies
 from versioned_state.state.branch.transactions import Transaction, Transactions
@@ -223,7 +223,8 @@ class Versioned(BranchOperations):
             After any of them, the staged changes are still there.
         """
         # The policies are checked by _resolvable.
-        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), policies or {}, keys, tag)
+        choice = on_moved if type(on_moved) is OnMoved else OnMoved(on_moved)
+        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, choice, policies or {}, keys, tag)
         self._transactions.refuse("commit")
         return self._resolvable(lambda resolving: operations.commit(self._handle, options, resolving), options.policies, remains=STAGED)
 
@@ -383,7 +384,7 @@ class Versioned(BranchOperations):
         self._transactions.refuse("switch")
         self._handle.resolve_doubt()
         self._handle.clean("switch()")
-        moving.switch(self._handle, branch, create=create)
+        operations.switch(self._handle, branch, create=create)
         self._handle.tell_hooks()
         return self.head
 
@@ -405,7 +406,7 @@ class Versioned(BranchOperations):
         try:
             state._handle.begin(self._resolve(at), origin=self.branch)
         except MissingObjectError as error:
-            moving.raise_if_moved(self._handle, error)
+            publisher.raise_if_moved(self._handle, error)
             raise
         for hook in self._hooks:
             hook.forked(state)

@@ -32,16 +32,14 @@ from versioned_state.errors import (
     UnknownRevisionError,
 )
 from versioned_state.off_loop import off_loop
-from versioned_state.repository.database import backoff
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
+from versioned_state.state.branch.publisher import again_if_moved
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, KVStore, Memory
 from versioned_state.values.paths.path import Key, StatePath
-
-_ATTEMPTS: Final = 100
 
 _SAVING_S: Final = 3600
 """How long the branches of a merging save stay if its process is killed; ``repository.expire()`` deletes them then."""
@@ -166,11 +164,12 @@ class VersionedSession(SessionBase):
     # Saving, on a background thread
 
     def _save(self, branch: str, saved: list[_Saved], meta: Mapping[str, Any]) -> Commit:
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                backoff(attempt)
-            with suppress(BranchMovedError), Versioned(self.repository, branch=branch) as state:
+        def attempt(_: None) -> Commit:
+            with Versioned(self.repository, branch=branch) as state:
                 return self._save_to(state, saved, meta)
+
+        with suppress(BranchMovedError):
+            return again_if_moved(attempt, None, lambda _: None)
         with Versioned(self.repository, branch=branch) as state:
             raise BranchMovedError(branch, expected=None, actual=state.head.id, remains="nothing was saved", hint="save again")
 

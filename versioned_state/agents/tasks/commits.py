@@ -23,10 +23,11 @@ from versioned_state.agents.tasks.keyed import RESULTS, KeyedCall, Recorded
 from versioned_state.agents.tasks.outcome import Outcome, event_of, outcome_of, shown
 from versioned_state.agents.tasks.round import OnEvent, Round
 from versioned_state.agents.tasks.ways import Way, at_once, directly
-from versioned_state.errors import BranchMovedError, CommitInDoubtError, MergeConflictError, StateError, UnserializableValueError
+from versioned_state.errors import CommitInDoubtError, MergeConflictError, StateError, UnserializableValueError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved
+from versioned_state.state.branch.publisher import again_if_moved
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.transactions import OpenTransaction, current_worker
 from versioned_state.state.keyspace import Namespace
@@ -231,15 +232,15 @@ class Commits(Round):
         """Commit, unless another call has committed under the same key."""
         options = self._options("success")
         options.on_moved = OnMoved.REFUSE
+
+        def behind(_: None) -> None:
+            recorded = keyed.find(committed=True)
+            if recorded is not None:
+                raise _Repeated(recorded)
+            self._handle.refresh(Resolving())
+
         with ready(self._state._lock):
-            while True:
-                with suppress(BranchMovedError):
-                    self._commit(options, ends=True)
-                    return
-                recorded = keyed.find(committed=True)
-                if recorded is not None:
-                    raise _Repeated(recorded)
-                self._handle.refresh(Resolving())
+            again_if_moved(lambda _: self._commit(options, ends=True), None, behind)
 
     async def _fail(self, error: BaseException, way: Way) -> None:
         try:

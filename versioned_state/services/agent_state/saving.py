@@ -10,10 +10,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any
 
 from versioned_state.errors import BranchMovedError, QuotaExceededError
-from versioned_state.repository.database import backoff
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.services.agent_state.reading import commit_of, content_of, has_files, rounds_at
@@ -21,12 +20,9 @@ from versioned_state.services.agent_state.rounds import LARGEST, Rounds, RoundsH
 from versioned_state.services.agent_state.writer import Session, SessionGoneError, expire
 from versioned_state.services.calls.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
+from versioned_state.state.branch.publisher import MovedError, again_if_moved
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.trees.nodes import Nodes
-
-_ATTEMPTS: Final = 1000
-"""Attempts to save on a branch that other processes keep moving. With the backoff they take most of a minute."""
-
 
 _Prepare = Callable[[Commit, Rounds], "tuple[Rounds, dict[str, Any]] | None"]
 """Changes the handle; the rounds and the meta of the commit to make on a head with these rounds, or None."""
@@ -136,33 +132,38 @@ def _commit(state: Versioned, session: Session, prepare: _Prepare) -> Rounds | N
     """Commit what ``prepare`` makes of the head and its rounds, again for each head. None if it makes nothing of them."""
     hook = rounds_hook(state)
     database = state.repository.database
-    for attempt in range(_ATTEMPTS):
-        if attempt:
-            backoff(attempt)
-        if attempt or _seems_over(state):
-            _take_in(state)
+
+    def attempt(is_fresh: bool) -> Rounds | None:  # noqa: FBT001 - the argument of ``again_if_moved``
         head = state.head
         rounds = rounds_at(database, head)
         try:
             prepared = prepare(head, rounds)
         except QuotaExceededError:
-            if attempt:
+            if is_fresh:
                 raise
-            continue  # as far as this handle knew
+            raise MovedError from None  # perhaps: as far as this handle knew
         if prepared is None:
-            if attempt:
+            if is_fresh:
                 return None
-            continue  # as far as this handle knew
+            raise MovedError
         made, meta = prepared
         hook.rounds = made = session.named(made)
         try:
             state.commit(meta=meta, allow_empty=True, on_moved="refuse")
-        except BranchMovedError:
-            continue
         finally:
             hook.rounds = None
         return made
-    raise BranchMovedError(state.branch, expected=state.head.id, actual=None, remains="nothing was saved", hint="save again")
+
+    def behind(_: bool) -> bool:  # noqa: FBT001
+        _take_in(state)
+        return True
+
+    if _seems_over(state):
+        _take_in(state)
+    try:
+        return again_if_moved(attempt, False, behind)
+    except (MovedError, BranchMovedError):
+        raise BranchMovedError(state.branch, expected=state.head.id, actual=None, remains="nothing was saved", hint="save again") from None
 
 
 def _take_in(state: Versioned) -> None:

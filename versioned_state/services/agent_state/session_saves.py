@@ -21,7 +21,7 @@ from versioned_state.services.agent_state import saving
 from versioned_state.services.agent_state.reading import count_sessions, has_rounds
 from versioned_state.services.agent_state.writer import SAVED, Encoded, Session, SessionGoneError, SessionHandle, StoreNeededError
 from versioned_state.services.calls.handles import Handles, close_handle
-from versioned_state.services.calls.heads import ERASURES
+from versioned_state.services.calls.heads import ERASURES, unless_erased
 from versioned_state.services.calls.locks import Locks
 from versioned_state.services.calls.sending import sent
 from versioned_state.services.calls.turn import ALONE
@@ -162,9 +162,9 @@ class SessionSaves:
 
     def joined(self, branch: str, function: Callable[[Versioned], T]) -> T:
         """The result of a function of a handle of its own, which the hooks of the session have joined."""
-        erasures = 0
-        while True:
-            try:
+
+        def attempt() -> T:
+            while True:
                 with suppress(SessionGoneError), Versioned(self._repository, branch=branch) as state:
                     try:
                         with self._hooks.joined(branch, state):
@@ -172,10 +172,8 @@ class SessionSaves:
                     except BaseException:
                         close_handle(state)
                         raise
-            except MissingObjectError:  # perhaps the session was erased since the handle was opened
-                erasures += 1
-                if erasures > ERASURES:
-                    raise
+
+        return unless_erased(attempt)
 
     @contextmanager
     def _creation(self, state: Versioned, session: Session) -> Iterator[None]:

@@ -22,7 +22,6 @@ from versioned_state.agents.modules.containers import captured
 from versioned_state.errors import BranchMovedError, QuotaExceededError, StateError, UnknownRevisionError, UnserializableValueError
 from versioned_state.objects.address import Address
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.repository.database import Publication
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.refs.ref import Ref
@@ -32,6 +31,7 @@ from versioned_state.services.agent_state.rounds import LARGEST, NO_ROUNDS, Roun
 from versioned_state.services.calls.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.state.branch.commit_options import OnMoved
+from versioned_state.state.branch.publisher import PreparedCommit, Proposal, publish
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summary_of
 from versioned_state.state.versioned import Versioned
@@ -252,12 +252,12 @@ class SessionHandle(Versioned):
         self._nodes.bind(encoded.staging)
         self._objects.is_sealed = True
         try:
-            commit = self._written(save, head)
+            prepared = PreparedCommit(self._proposal(save))
         except (QuotaExceededError, StoreNeededError):
             return None
         finally:
             self._objects.is_sealed = False
-        return PreparedSave(self, save, commit)
+        return PreparedSave(self, save, prepared)
 
     def save(self, session: Session, encoded: Encoded, number: int | None, *, max_rounds: int | None = None) -> int:
         """Commit an encoded state as a round, by default the one after the highest; its number.
@@ -275,9 +275,7 @@ class SessionHandle(Versioned):
         try:
             for attempt in range(2):
                 try:
-                    commit = handle.commit_staged(
-                        save.staged, lambda _, parent: self._written(save, parent), OnMoved.REPLACE, resolving=SAVED, allow_empty=True
-                    )
+                    commit = publish((self._proposal(save),), OnMoved.REPLACE, SAVED)
                     break
                 except QuotaExceededError:
                     if attempt:
@@ -290,6 +288,12 @@ class SessionHandle(Versioned):
     def _begun(self, session: Session, encoded: Encoded, number: int | None, max_rounds: int | None) -> Save:
         staged = Staged(self._handle.worktree.tree, encoded.staging, {}, {}, [], repacking=Repacking((), []))
         return Save(session, encoded, number, max_rounds, staged)
+
+    def _proposal(self, save: Save) -> Proposal:
+        handle, tree = self._handle, save.staged.tree
+        return Proposal(
+            handle, save.staged, lambda _, parent: self._written(save, parent), handle.ref, handle.head, tree, tree, allow_empty=True
+        )
 
     def _written(self, save: Save, parent: Commit) -> Commit:
         """Stage the commit of a save on a head. Raises ``QuotaExceededError``."""
@@ -381,20 +385,14 @@ class PreparedSave:
         publication: for ``publish_each``, whose answer ``settle`` takes.
     """
 
-    def __init__(self, state: SessionHandle, save: Save, commit: Commit) -> None:
-        handle = state._handle
-        self._state, self._save, self._commit = state, save, commit
-        part = handle.asking(handle.ref, commit, save.staged)
-        self.publication = Publication(handle.ref, commit, save.encoded.staging, part, handle.ttl)
+    def __init__(self, state: SessionHandle, save: Save, prepared: PreparedCommit) -> None:
+        self._state, self._save, self._prepared = state, save, prepared
+        self.publication = prepared.publication
 
     def settle(self, answer: Ref | StateError | None) -> int | None:
         """The number of the round; None if it was not saved: the branch had moved, or only ``save`` can tell. Raises as ``save``."""
-        handle = self._state._handle
-        moved = answer if isinstance(answer, Ref) else handle.answered(answer, SAVED)
-        if moved is None:
-            return None
-        handle.adopt_commit(self._commit, moved, self._save.staged)
-        return self._state._saved(self._save, self._commit)
+        commit = self._prepared.settle(answer, SAVED.remains)
+        return None if commit is None else self._state._saved(self._save, commit)
 
 
 def expire(state: Versioned) -> None:

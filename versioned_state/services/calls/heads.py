@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, TypeVar
 
-from versioned_state.errors import MissingObjectError
+from versioned_state.errors import BranchMovedError, MissingObjectError
 from versioned_state.repository.database import Database
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.branches import BranchInfo
@@ -16,7 +16,20 @@ from versioned_state.services.calls.deadline import check_deadline
 T = TypeVar("T")
 
 ERASURES: Final = 10
-"""Attempts of a call whose session is erased again and again while it works on it, before it takes the store to be damaged."""
+"""Attempts of a call on a session that is erased again and again meanwhile, before the store counts as damaged."""
+
+
+def unless_erased(call: Callable[[], T]) -> T:
+    """Return the result of a call on a session. It is repeated if the session was deleted or erased while the call worked on it."""
+    for _ in range(ERASURES):
+        try:
+            return call()
+        except MissingObjectError:
+            continue
+        except BranchMovedError as error:
+            if error.actual is not None:
+                raise
+    return call()
 
 
 def head_of(database: Database, branch: str) -> Commit | None:

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from itertools import count
 from typing import Any, Final, TypeVar
 
-from versioned_state.errors import BranchMovedError, MissingObjectError, UnknownRevisionError
+from versioned_state.errors import UnknownRevisionError
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import Handles
-from versioned_state.services.calls.heads import at_head
+from versioned_state.services.calls.heads import at_head, unless_erased
 from versioned_state.services.memory import vectors
 from versioned_state.services.memory.indexes.in_state import WORDS
 from versioned_state.services.memory.indexes.index import WordIndex
@@ -137,17 +136,12 @@ class StoredMemory:
 
     def _on_branch(self, branch: str, function: Callable[[Versioned], None]) -> None:
         """Run a function of a user's handle, of another one if the user was deleted or purged since this one was opened."""
-        for attempt in count():
-            try:
-                with self._handles.handle(branch) as state:
-                    function(state)
-                    return
-            except BranchMovedError as error:
-                if error.actual is not None:
-                    raise
-            except MissingObjectError:  # gc has collected the head that the handle stood on
-                if attempt:
-                    raise
+
+        def attempt() -> None:
+            with self._handles.handle(branch) as state:
+                function(state)
+
+        unless_erased(attempt)
 
 
 def _commit(state: Versioned, message: str, user_id: str | None = None) -> None:

@@ -10,14 +10,12 @@ from typing import Any, Final, NamedTuple
 from versioned_state.errors import (
     BranchMovedError,
     CommitInDoubtError,
-    MissingObjectError,
     QuotaExceededError,
     SessionNotFoundError,
     StateError,
     UnknownRevisionError,
 )
 from versioned_state.repository.arguments import count
-from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.maintenance.expire import expire_branch
 from versioned_state.repository.names.branch_name import branch_name, id_of
@@ -25,7 +23,7 @@ from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.services.calls.handles import Handles, close_handle
-from versioned_state.services.calls.heads import ERASURES, at_head, at_listed, is_over, iter_sessions
+from versioned_state.services.calls.heads import at_head, at_listed, is_over, iter_sessions, unless_erased
 from versioned_state.services.calls.locks import Locks
 from versioned_state.services.calls.sending import sent
 from versioned_state.services.calls.spending import current_spend
@@ -33,8 +31,9 @@ from versioned_state.services.calls.turn import ALONE, APART, Steps
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.users import UserErasure, delete_user
+from versioned_state.state.branch.branch_handle import GIVEN_UP
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved
-from versioned_state.state.branch.in_doubt import GIVEN_UP
+from versioned_state.state.branch.publisher import MovedError, again_if_moved
 from versioned_state.state.branch.together import prepare_commit
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.encode.walks import exceeds
@@ -48,9 +47,6 @@ _ID: Final = "id"
 
 _READ_AT_ONCE: Final = 1024
 """Messages that are read in one call of the store, of a session of which only the last ones are wanted."""
-
-_ATTEMPTS: Final = 1000
-"""Attempts to append to a session to which others append all the time. With the backoff they take most of a minute."""
 
 
 class SessionName(NamedTuple):
@@ -156,32 +152,27 @@ class StoredSessions:
 
     def create(self, branch: str, name: SessionName, ttl: int | None, last: int | None) -> Session:
         """Create a session. One that exists is given with its messages."""
-        attempt = erasures = 0
-        while True:
+
+        def attempt(_: None) -> Session:
             self._handles.forget(branch)  # its handle may stand on a head from before a deletion
-            try:
-                with self._handles.handle(branch) as state:
-                    ref = state._handle.ref
-                    if ref.head is not None and not is_over(self._database, ref, state.head):
-                        return self._session(name, state.head, last)
-                    if ref.head is None:
-                        with self._creation(branch):
-                            state[MESSAGES] = []
-                            if id_of(branch.rpartition("/")[2]) != name.session_id:
-                                state.namespace(_NAMESPACE)[_ID] = name.session_id
-                            state._handle.ttl = ttl
-                            state.commit("session created", on_moved=OnMoved.REFUSE)
-                            state._handle.ttl = None
-                        state.release(MESSAGES)  # appends must not load the list
-                        return Session(id=name.session_id, user_id=name.user_id)
-                expire_branch(self._repository.branches, branch, self._database.now())
-            except BranchMovedError:  # another process has created it
-                attempt += 1
-                backoff(attempt)
-            except MissingObjectError:  # perhaps it was erased since the handle was opened
-                erasures += 1
-                if erasures > ERASURES:
-                    raise
+            with self._handles.handle(branch) as state:
+                ref = state._handle.ref
+                if ref.head is not None and not is_over(self._database, ref, state.head):
+                    return self._session(name, state.head, last)
+                if ref.head is None:
+                    with self._creation(branch):
+                        state[MESSAGES] = []
+                        if id_of(branch.rpartition("/")[2]) != name.session_id:
+                            state.namespace(_NAMESPACE)[_ID] = name.session_id
+                        state._handle.ttl = ttl
+                        state.commit("session created", on_moved=OnMoved.REFUSE)  # raises if another process has created it
+                        state._handle.ttl = None
+                    state.release(MESSAGES)  # appends must not load the list
+                    return Session(id=name.session_id, user_id=name.user_id)
+            expire_branch(self._repository.branches, branch, self._database.now())
+            raise BranchMovedError(branch, expected=state.head.id, actual=None)
+
+        return unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
 
     @contextmanager
     def _creation(self, branch: str) -> Iterator[None]:
@@ -256,31 +247,23 @@ class StoredSessions:
 
     def _append_alone(self, items: list[Append]) -> None:
         branch = items[0].branch
-        for attempt in range(_ATTEMPTS):
-            try:
-                with self._handles.handle(branch) as state:
-                    self._append(state, items)
-                    return
-            except _StaleHandleError as stale:
-                if attempt and stale.error is not None:  # the handle was opened just now
-                    raise stale.error from None
-            except MissingObjectError:  # perhaps the session was erased since the handle was opened
-                if attempt >= ERASURES:
-                    raise
-            if attempt:
-                backoff(attempt)
-        raise BranchMovedError(branch, expected=None, actual=None, remains="nothing was appended", hint="append again")
 
-    def _append(self, state: Versioned, items: list[Append]) -> None:
-        """Append on the head that a handle knows. Raises ``_StaleHandleError`` if that is not the head any more, or seems not to be."""
-        self._extend(state, items)
-        options = _options(items)
+        def attempt(is_fresh: bool) -> None:  # noqa: FBT001 - the argument of ``again_if_moved``
+            with self._handles.handle(branch) as state:
+                try:
+                    self._extend(state, items)
+                except _StaleHandleError as stale:
+                    raise (stale.error if is_fresh else MovedError()) from None
+                options = _options(items)
+                with _in_doubt():
+                    state.commit(options.message, on_moved=options.on_moved)
+                _appended(state)
+
         try:
-            with _in_doubt():
-                state.commit(options.message, on_moved=options.on_moved)
-        except BranchMovedError:
-            raise _StaleHandleError(None) from None
-        _appended(state)
+            # After a failure, the handle is a new one.
+            unless_erased(lambda: again_if_moved(attempt, False, lambda _: True))
+        except (MovedError, BranchMovedError):
+            raise BranchMovedError(branch, expected=None, actual=None, remains="nothing was appended", hint="append again") from None
 
     def _extend(self, state: Versioned, items: list[Append]) -> None:
         """Give a handle the messages to commit. Raises ``_StaleHandleError`` if the session does not take them, as far as it knows."""
@@ -299,7 +282,7 @@ class StoredSessions:
 class _StaleHandleError(Exception):
     """The handle is to be closed, and another one to begin at the head. ``error`` is what it means if that one fails likewise."""
 
-    def __init__(self, error: StateError | None) -> None:
+    def __init__(self, error: StateError) -> None:
         super().__init__()
         self.error = error
 

@@ -2,49 +2,43 @@
 
 ::
 
-    stage ── commit_staged ──┬── publish ── the commit is the head
-                             ├── the branch had moved: merge, and publish again
-                             └── the reply was lost: in doubt until found or barred
+    stage ── publish ──┬── adopt: the commit is the head
+                       ├── the branch had moved: merge, and publish again
+                       └── the reply was lost: in doubt until found or barred
 
-A failure keeps the staged changes.
+``publisher`` publishes. A failure keeps the staged changes.
 """
 
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import (
     BranchMovedError,
-    CommitInDoubtError,
     MergeConflictError,
     MissingObjectError,
     StateError,
     StorageError,
-    StoreClosedError,
     UncommittedChangesError,
-    UnknownOutcomeError,
-    UnreachableStoreError,
 )
-from versioned_state.repository.database import backoff
+from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.names.branches import EXPIRE
-from versioned_state.repository.names.tags import CommitTag
-from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref
+from versioned_state.repository.refs.ref import BatchPart, Ref
 from versioned_state.repository.repository import Repository
 from versioned_state.state.aio.caller import current_caller, hold_still
 from versioned_state.state.aio.held_objects import HeldObjects
 from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.branch.hooks import Hooks
-from versioned_state.state.branch.in_doubt import CommitInDoubt, HandlePosition, MoveInDoubt, find_commit, find_move
 from versioned_state.state.branch.merging import LateMerge, merge_roots
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.worktree.entries import Savepoint, Staged
 from versioned_state.state.worktree.pending import PendingEntries
-from versioned_state.state.worktree.unfinished import Move
+from versioned_state.state.worktree.unfinished import CommitInDoubt, HandlePosition, Move, MoveInDoubt
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.keys import path_of
 from versioned_state.values.trees.nodes import Nodes
@@ -53,9 +47,11 @@ from versioned_state.values.trees.tree import Tree, same
 if TYPE_CHECKING:
     from versioned_state.state.shape.migrations import Migrator
 
-_ATTEMPTS: Final = 1000
-"""Attempts to commit to a branch that keeps moving. With the backoff they take most of a minute."""
+GIVEN_UP: Final = "commit given up"
+"""The reflog's words for a record of a branch that was replaced to bar a late commit; the branch did not move."""
 
+_RECENT: Final = 100
+"""The number of recent moves of a branch among which an interrupted one is searched for."""
 
 _MERGES_BESIDE: Final = 3
 """Attempts of a background call to merge while live values may change, before it holds its caller for the whole of it."""
@@ -145,59 +141,6 @@ class BranchHandle:
         self.set_position(*self.repository.branches.begin(self.branch, at, ttl=self.ttl, origin=origin))
         self.worktree.tree = self.root_of(self.head)
 
-    # Committing
-
-    @property
-    def is_in_doubt(self) -> bool:
-        return self._in_doubt is not None
-
-    def commit_staged(
-        self,
-        staged: Staged,
-        write: Callable[[Tree, Commit], Commit],
-        on_moved: OnMoved = OnMoved.MERGE,
-        *,
-        resolving: Resolving,
-        allow_empty: bool = False,
-        amended: Tree | None = None,
-        tag: CommitTag | None = None,
-    ) -> Commit:
-        """Publish a commit of the staged changes on our head, or on the new head if the branch has moved.
-
-        Args:
-            write: stages a commit of a root on a parent.
-            amended: the root to commit, if hooks have changed the staged root.
-            tag: a tag to make for the commit, in the same batch.
-        """
-        ref, parent, ours = self.ref, self.head, staged.tree if amended is None else amended
-        tree = ours
-        for attempt in range(_ATTEMPTS):
-            if attempt and parent != self.head and same(tree, parent.tree) and not allow_empty:
-                # Another writer made the same change.
-                self.adopt_commit(parent, ref, staged)
-                return parent
-            commit = write(tree, parent)
-            if tag is None:
-                moved = self.publish(ref, commit, staged, resolving)
-            else:
-                moved = self.publish(ref, commit, staged, resolving, tag.part(commit))
-                tag.settle(made=moved is not None)
-            if moved is not None:
-                self.adopt_commit(commit, moved, staged)
-                return commit
-            if attempt:
-                backoff(attempt)
-            ref, found = self.read_head()
-            if found == parent:
-                # Only the record has changed: the branch was created again, or was moved away and back.
-                continue
-            if on_moved is OnMoved.REFUSE:
-                break
-            parent = found
-            if on_moved is OnMoved.MERGE:
-                tree = merge_roots(self, staged, self.root_of(self.head), ours, self.root_of(parent), resolving)
-        raise self.moved_error(resolving)
-
     # Migrations
 
     def root_of(self, commit: Commit) -> Tree:
@@ -217,48 +160,6 @@ class BranchHandle:
         """The error of a call that gave up because the branch moved."""
         actual = self.commit_of(self.read_ref())
         return BranchMovedError(self.branch, expected=self.head.id, actual=actual.id, remains=resolving.remains)
-
-    def publish(self, ref: Ref, commit: Commit, staged: Staged, resolving: Resolving, beside: BatchPart = NOTHING) -> Ref | None:
-        """Move the branch to a commit. Returns the new record, or None if the branch had moved.
-
-        If the outcome is unknown, this asks the store at once; if that fails too, the commit stays in doubt. ``beside`` is part of the
-        batch.
-        """
-        part = self.asking(ref, commit, staged, beside)
-        try:
-            moved = self.repository.database.publish(ref, commit, staged.staging, part=part, ttl=self.ttl)
-        except StateError as error:
-            return self.answered(error, resolving)
-        return moved if moved is not None else self.answered(None, resolving)
-
-    def asking(self, ref: Ref, commit: Commit, staged: Staged, beside: BatchPart = NOTHING) -> BatchPart:
-        """Record, until ``adopt_commit``, that the store is asked to move the branch to a commit. Returns the hooks' part of the batch."""
-        part = self.asked(commit, ref, staged).joined(beside) if self.hooks.all else beside
-        self.unfinished.question = CommitInDoubt(staged, commit, ref, under_way=True)
-        return part
-
-    def answered(self, answer: StateError | None, resolving: Resolving) -> Ref | None:
-        """Settle ``asking`` after the answer that the branch had moved (None), or an error. Returns and raises as ``publish``."""
-        question = self.unfinished.question
-        assert isinstance(question, CommitInDoubt)
-        if isinstance(answer, StorageError) and not isinstance(answer, StoreClosedError):
-            # The store may have the commit nevertheless: perhaps only the reply was lost.
-            question.under_way = isinstance(answer, UnknownOutcomeError)
-            try:
-                moved = find_commit(self, question)
-            except StorageError:
-                self._in_doubt, self.unfinished.question = question, None
-                raise CommitInDoubtError(question.commit.id) from answer
-            if moved is not None:
-                return moved
-        self.unfinished.question = None
-        if isinstance(answer, UnknownOutcomeError):  # the outcome is known now
-            raise UnreachableStoreError("the store failed", remains=resolving.remains) from answer
-        if answer is not None:
-            raise answer
-        if self.hooks.all:
-            self.hooks.batch_refused()
-        return None
 
     def asked(self, commit: Commit, ref: Ref, staged: Staged) -> BatchPart:
         """Ask the hooks whether a commit may be made on a ref. Returns their part of its batch. Raises their errors."""
@@ -299,6 +200,50 @@ class BranchHandle:
         if self.hooks.all:
             self.hooks.tell(self.head)
 
+    # Commits and moves in doubt
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """Whether the store may have a commit of which this handle does not know."""
+        return self._in_doubt is not None
+
+    def doubt(self, commit: CommitInDoubt) -> None:
+        """Keep a commit in doubt: the store failed, and could not be asked. The next call asks it."""
+        self._in_doubt, self.unfinished.question = commit, None
+
+    def find_commit(self, doubt: CommitInDoubt) -> Ref | None:
+        """Ask the store for a commit in doubt. Returns the ref at it if the branch has it; None if it never will.
+
+        Later commits may have followed it. Raises ``StorageError``: the doubt remains.
+        """
+        database = self.repository.database
+        while True:
+            ref = self.read_ref()
+            if ref.head is not None and graph.is_ancestor(doubt.commit, self.commit_of(ref), database.commits.read):
+                return database.after_commit(doubt.ref, doubt.commit, ttl=self.ttl)
+            if not doubt.under_way or ref.stored != doubt.ref.stored:
+                return None
+            # The write may still arrive: it may be in the buffers of a server, or wait for a lock there. Replacing the record that it
+            # expects, by another one for the same commit, makes it fail for good.
+            head = self.commit_of(ref)
+            barred = database.move(ref, None if ref.head is None else head, action=GIVEN_UP, author=self.author)
+            if barred is not None:
+                if head == self.head:
+                    self.set_position(barred, head)
+                return None
+
+    def find_move(self, doubt: MoveInDoubt) -> Ref | None:
+        """Ask the store for a move in doubt. Returns the ref at its target if the branch made it, even if it has moved since; else None."""
+        ref = self.read_ref()
+        if ref.stored == doubt.ref.stored:
+            return None
+        if self.commit_of(ref) == doubt.target:
+            return ref
+        for position in islice(self.repository.reflog(self.branch), _RECENT):
+            if position.action == doubt.action and position.commit == doubt.target:
+                return self.repository.database.after_commit(ref, doubt.target, ttl=self.ttl)
+        return None
+
     # Steps that an exception interrupted
 
     def _record_commit(self, commit: Commit, ref: Ref, staged: Staged) -> HandlePosition:
@@ -325,11 +270,11 @@ class BranchHandle:
             question = unfinished.question
             if unfinished.move is None:
                 if isinstance(question, CommitInDoubt):
-                    ref = find_commit(self, question)
+                    ref = self.find_commit(question)
                     if ref is not None:
                         self._record_commit(question.commit, ref, question.staged)
                 elif isinstance(question, MoveInDoubt):
-                    ref = find_move(self, question)
+                    ref = self.find_move(question)
                     if ref is not None:
                         self._record_move(question.target, HandlePosition(self.branch, ref, question.target))
             unfinished.question = None
@@ -361,7 +306,7 @@ class BranchHandle:
         doubt = self._in_doubt
         if doubt is None:
             return False
-        ref = find_commit(self, doubt)
+        ref = self.find_commit(doubt)
         if ref is not None and doubt.commit != self.head:  # if it is the head, an interrupted call has adopted it
             base, commit = doubt.staged.tree, doubt.commit
             if discarding:

@@ -54,14 +54,14 @@ class CommitOptions:
 
     def __post_init__(self) -> None:
         check_text("message", self.message)
-        check_text("author", self.author)
         check_meta(self.meta)
+        if self.author is not None:
+            check_text("author", self.author)
+            self.author = self.author or None
         if self.tag is not None:
             check_name("tag", self.tag)
         if self.keys is not None:
             self.keys = _check_keys(self.keys)
-        if self.author == "":
-            self.author = None
 
 
 def _check_keys(keys: object) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 from versioned_state.errors import (
     BranchMovedError,
@@ -22,26 +22,32 @@ from versioned_state.errors import (
     UnknownRevisionError,
 )
 from versioned_state.repository.arguments import check_text
-from versioned_state.repository.database import backoff
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.names.tags import CommitTag
-from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.refs.reflog import Position
-from versioned_state.state.branch.branch_handle import BranchHandle
+from versioned_state.state.branch.branch_handle import GIVEN_UP, BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, check_meta
-from versioned_state.state.branch.in_doubt import GIVEN_UP
 from versioned_state.state.branch.merging import merge_roots, replacing_root
-from versioned_state.state.branch.moving import again_if_swept, move_branch
+from versioned_state.state.branch.publisher import (
+    MovedError,
+    Proposal,
+    again_if_moved,
+    again_if_swept,
+    move_branch,
+    publish,
+    publish_anew,
+    raise_if_moved,
+    send,
+)
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summarize
-from versioned_state.state.worktree.entries import UNSTORABLE, NewEntries, Staged
+from versioned_state.state.worktree.entries import UNSTORABLE, Staged
+from versioned_state.state.worktree.unfinished import HandlePosition
 from versioned_state.values.keys import path_of, user_key
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
-
-_ATTEMPTS = 100
 
 _UNDO, _REDO = "undo", "redo"
 
@@ -107,20 +113,19 @@ def _commit_keys(handle: BranchHandle, options: CommitOptions, resolving: Resolv
         if key not in handle.worktree and handle.worktree.cell(key) is None and not handle.hooks.makes(key):
             raise UnknownPathError(str(path_of(key)), at="the state", hint="keys= takes keys of the state, and removed ones")
     refusing = replace(options, on_moved=OnMoved.REFUSE) if options.on_moved is OnMoved.MERGE else options
-    for attempt in range(_ATTEMPTS):
-        try:
-            return _stage_and_commit(handle, refusing, resolving, allow_empty=allow_empty, flush=False, keys=keys, tag=tag)
-        except BranchMovedError:
-            if options.on_moved is not OnMoved.MERGE:
-                raise
-            if attempt:
-                backoff(attempt)
-            handle.refresh(resolving)
-        except MissingObjectError:
-            if attempt:
-                raise
-            handle.recover(options.on_moved, resolving)
-    raise handle.moved_error(resolving)
+
+    def attempt(_: object) -> Commit:
+        return _stage_and_commit(handle, refusing, resolving, allow_empty=allow_empty, flush=False, keys=keys, tag=tag)
+
+    def attempts() -> Commit:
+        behind = (lambda _: handle.refresh(resolving)) if options.on_moved is OnMoved.MERGE else None
+        return again_if_moved(attempt, handle.head, behind)
+
+    try:
+        return attempts()
+    except MissingObjectError:
+        handle.recover(options.on_moved, resolving)
+        return attempts()
 
 
 def _stage_and_commit(
@@ -133,43 +138,12 @@ def _stage_and_commit(
     keys: frozenset[bytes] | None = None,
     tag: CommitTag | None = None,
 ) -> Commit:
-    staged, root, message, pending = stage_changes(handle, options, resolving, allow_empty=allow_empty, flush=flush, keys=keys)
-    if message is None:
-        return _with_skipped(staged, handle.head)
-    author = handle.author if options.author is None else options.author
-
-    def write(tree: Tree, parent: Commit) -> Commit:
-        if options.on_moved is OnMoved.REPLACE and parent != handle.head:
-            tree = replacing_root(staged, tree, parent.tree)
-        if handle.migrator is None and not handle.hooks.all:
-            write_commit = handle.repository.database.write_commit
-            return write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta, tag=options.tag)
-        description = Description(message, author, options.meta, options.tag)
-        return write_on(handle, staged, tree, parent, description, allow_empty=allow_empty)
-
-    commit = handle.commit_staged(staged, write, options.on_moved, resolving=resolving, allow_empty=allow_empty, amended=root, tag=tag)
-    if pending:
-        handle.pending.forget(pending)
+    proposal, staged = propose(handle, options, resolving, allow_empty=allow_empty, flush=flush, keys=keys, tag=tag)
+    commit = handle.head if proposal is None else publish((proposal,), options.on_moved, resolving)
     return _with_skipped(staged, commit) if staged.failed else commit
 
 
-class Changes(NamedTuple):
-    """What a handle has to commit.
-
-    Attributes:
-        staged: the changes of its values.
-        root: the root to commit: that of ``staged``, unless hooks have amended it.
-        message: the message of the commit; None if there is nothing to commit.
-        pending: the entries that the handle had kept for its next commit.
-    """
-
-    staged: Staged
-    root: Tree
-    message: str | None
-    pending: NewEntries
-
-
-def stage_changes(
+def propose(
     handle: BranchHandle,
     options: CommitOptions,
     resolving: Resolving,
@@ -177,8 +151,12 @@ def stage_changes(
     allow_empty: bool = False,
     flush: bool = False,
     keys: frozenset[bytes] | None = None,
-) -> Changes:
-    """Stage the changes of a handle, and what its hooks amend. If there are none, the handle adopts that. For every kind of commit."""
+    tag: CommitTag | None = None,
+) -> tuple[Proposal | None, Staged]:
+    """Stage the changes of a handle, and what its hooks amend. Returns the commit to make of them, and what was staged.
+
+    If there is nothing to commit, the handle adopts that, and the proposal is None.
+    """
     worktree, hooks = handle.worktree, handle.hooks
     if hooks.all:
         hooks.before_commit(keys)
@@ -192,11 +170,24 @@ def stage_changes(
     root = staged.tree if amended is None else amended
     if not (staged.changes or staged.series or allow_empty or handle.is_migrating) and same(root, staged.tree):
         worktree.adopt(staged, worktree.tree)
-        return Changes(staged, root, None, pending)
-    return Changes(staged, root, options.message or summarize(worktree, staged, options.subject, amended), pending)
+        return None, staged
+    message = options.message or summarize(worktree, staged, options.subject, amended)
+    author = handle.author if options.author is None else options.author
+
+    def write(tree: Tree, parent: Commit) -> Commit:
+        if options.on_moved is OnMoved.REPLACE and parent != handle.head:
+            tree = replacing_root(staged, tree, parent.tree)
+        if handle.migrator is None and not handle.hooks.all:
+            write_commit = handle.repository.database.write_commit
+            return write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta, tag=options.tag)
+        description = Description(message, author, options.meta, options.tag)
+        return _write_on(handle, staged, tree, parent, description, allow_empty=allow_empty)
+
+    _, ref, head = handle.position
+    return Proposal(handle, staged, write, ref, head, root, root, pending, tag, allow_empty), staged
 
 
-def write_on(
+def _write_on(
     handle: BranchHandle, staged: Staged, tree: Tree, parent: Commit, description: Description, *, allow_empty: bool = False
 ) -> Commit:
     """Stage a commit of a root on a parent, after the commits that migrations and hooks put before it.
@@ -234,7 +225,8 @@ def merge(
     Args:
         in_time: elements that both sides appended come in the order of the commits' times; otherwise ours come first.
     """
-    for attempt in range(_ATTEMPTS):
+
+    def attempt(_: None) -> Commit | None:
         staged = handle.clean("merge()")
         ref, ours = handle.read_head()  # perhaps not our head, which moves only after the merge
         bases = graph.merge_bases(ours, theirs, handle.repository.database.commits.read)
@@ -245,17 +237,20 @@ def merge(
             with suppress(BranchMovedError):
                 move_branch(handle, theirs, f"merge {theirs.short}: fast-forward", at=(ref, ours))
                 return theirs
-            continue
+            raise MovedError
         first = in_time and (theirs.time, theirs.id) < (ours.time, ours.id)
         roots = handle.root_of(ours), handle.root_of(theirs)
         base_tree = _base_tree(handle, staged, [base, *bases])
         tree = merge_roots(handle, staged, base_tree, *roots, resolving, theirs_first=first, on_top=False)
-        parents = handle.migrated(ours, staged), handle.migrated(theirs, staged)
         message = description.message or f"merge {theirs.short} into {handle.branch}"
-        commit = _write(handle, staged, _settled(handle, staged, roots[0], tree)[-1], parents, description, message)
-        if _publish(handle, ref, commit, staged, resolving, attempt):
-            return commit
-    raise handle.moved_error(resolving)
+
+        def write(tree: Tree, ours: Commit) -> Commit:
+            parents = handle.migrated(ours, staged), handle.migrated(theirs, staged)
+            return _write(handle, staged, _settled(handle, staged, roots[0], tree)[-1], parents, description, message)
+
+        return send([Proposal(handle, staged, write, ref, ours, tree, tree, allow_empty=True)], resolving.remains)
+
+    return publish_anew(handle, attempt, resolving)
 
 
 def _base_tree(handle: BranchHandle, staged: Staged, bases: list[Commit]) -> Tree:
@@ -273,7 +268,8 @@ def _base_tree(handle: BranchHandle, staged: Staged, bases: list[Commit]) -> Tre
 
 def pick(handle: BranchHandle, commits: list[Commit], description: Description, resolving: Resolving, *, backwards: bool) -> Commit:
     """Repeat the changes of some commits on top of the head, each as a commit, or commit the reverse. Returns the new head."""
-    for attempt in range(_ATTEMPTS):
+
+    def attempt(_: None) -> Commit | None:
         staged = handle.clean("revert()" if backwards else "cherry_pick()")
         staged.staging.distrust()  # gc may collect these commits: perhaps no ref leads to them
         ref, ours = handle.read_head()
@@ -284,9 +280,9 @@ def pick(handle: BranchHandle, commits: list[Commit], description: Description, 
             head = _repeated(handle, staged, (base, theirs), head, commit, _described(commit, description, backwards=backwards), resolving)
         if head == migrated:  # it has the changes already
             return handle.follow(ref, ours)
-        if _publish(handle, ref, head, staged, resolving, attempt):
-            return head
-    raise handle.moved_error(resolving)
+        return send([Proposal(handle, staged, lambda *_: head, ref, ours, head.tree, head.tree, allow_empty=True)], resolving.remains)
+
+    return publish_anew(handle, attempt, resolving)
 
 
 def rebase(handle: BranchHandle, onto: Commit, resolving: Resolving) -> Commit:
@@ -453,12 +449,21 @@ def _write(handle: BranchHandle, staged: Staged, tree: Tree, parents: tuple[Comm
     )
 
 
-def _publish(handle: BranchHandle, ref: Ref, commit: Commit, staged: Staged, resolving: Resolving, attempt: int) -> bool:
-    """Publish a commit as the branch's head. Returns False if the branch had moved."""
-    moved = handle.publish(ref, commit, staged, resolving)
-    if moved is None:
-        if attempt:
-            backoff(attempt)
-        return False
-    handle.adopt_commit(commit, moved, staged)
-    return True
+def switch(handle: BranchHandle, branch: str, *, create: bool) -> None:
+    """Move to another branch. There are no uncommitted changes. Raises ``UnknownRevisionError`` if there is no such branch."""
+    ref = handle.repository.database.ref("branch", branch)
+    if ref.head is not None:
+        head = handle.commit_of(ref)
+        handle.root_of(head)
+    elif not create:
+        head = handle.repository.branches[branch]  # raises
+    elif handle.ref.head is None:
+        head = handle.head  # our branch has no commit yet, so the new branch also begins with its first commit
+    else:
+        try:
+            ref, head = handle.repository.branches.begin(branch, handle.head, origin=handle.branch)
+        except MissingObjectError as error:
+            raise_if_moved(handle, error)
+            raise
+    handle.move_to(HandlePosition(branch, ref, head))
+    handle.ttl = None  # it belonged to the other branch

@@ -40,7 +40,7 @@ class Resolvable:
     def __init__(self, state: BranchOperations, run: Callable[[Resolving], Commit], policies: dict[str, Policy], remains: str) -> None:
         self.policies = policies
         self._state = state
-        self._branch = state.branch
+        self._branch = state._handle.position.branch
         self._run = run
         self._remains = remains
 

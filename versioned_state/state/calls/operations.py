@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from versioned_state.errors import MissingObjectError
 from versioned_state.repository.arguments import count
 from versioned_state.repository.history.commit import Commit
-from versioned_state.state.branch import moving, operations
+from versioned_state.state.branch import operations, publisher
 from versioned_state.state.branch.commit_options import check_policies
 from versioned_state.state.branch.resolving import UNCHANGED, Resolvable, Resolving
 from versioned_state.state.calls.history import BranchHistory
@@ -35,14 +35,14 @@ class BranchOperations(BranchHistory):
         try:
             commit = run(Resolving(checked, (), call.again, remains))
         except MissingObjectError as error:
-            moving.raise_if_moved(self._handle, error)
+            publisher.raise_if_moved(self._handle, error)
             raise
         self._handle.tell_hooks()
         return commit
 
     def _taking(self, find: Callable[[], T], run: Callable[[T, Resolving], Commit], policies: Mapping[str, Policy] | None) -> Commit:
         """As ``_resolvable``, for a call on other commits, which ``find`` resolves: again if purge replaced them meanwhile."""
-        return moving.again_if_swept(self._handle, lambda: self._resolvable(partial(run, find()), policies))
+        return publisher.again_if_swept(self._handle, lambda: self._resolvable(partial(run, find()), policies))
 
     @locked
     def reset(self, rev: str | Commit) -> Commit:
@@ -55,14 +55,14 @@ class BranchOperations(BranchHistory):
             UnknownRevisionError: there is no such commit. Nothing was changed.
             BranchMovedError: another handle moved the branch since this one last saw it. Nothing was changed.
         """
-        return moving.again_if_swept(self._handle, lambda: self._move_to(self._resolve(rev), "reset"))
+        return publisher.again_if_swept(self._handle, lambda: self._move_to(self._resolve(rev), "reset"))
 
     def _move_to(self, target: Commit, action: str) -> Commit:
         self._transactions.refuse(action)
         self._handle.resolve_doubt()
         self._handle.hooks.refuse(f"{action}()")
         if target != self.head:
-            moving.move_branch(self._handle, target, action, dropping=True)
+            publisher.move_branch(self._handle, target, action, dropping=True)
         else:
             self._worktree.restore()
             self._handle.hooks.discard()
@@ -160,7 +160,7 @@ class BranchOperations(BranchHistory):
         self._transactions.refuse("squash")
         self._handle.resolve_doubt()
         description = operations.Description(message, author)
-        head = moving.again_if_swept(
+        head = publisher.again_if_swept(
             self._handle, lambda: operations.squash(self._handle, self._resolve(since), self._resolve(until), description)
         )
         self._handle.tell_hooks()
@@ -196,4 +196,4 @@ class BranchOperations(BranchHistory):
         ``undo()`` takes it back. Raises as ``reset``.
         """
         back = min(count("steps", steps), max(self.head.height - 1, 0))
-        return moving.again_if_swept(self._handle, lambda: self._move_to(self._resolve(f"HEAD~{back}"), "rollback"))
+        return publisher.again_if_swept(self._handle, lambda: self._move_to(self._resolve(f"HEAD~{back}"), "rollback"))

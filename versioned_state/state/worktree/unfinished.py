@@ -2,7 +2,7 @@
 
 ::
 
-    Question   the store was asked to move the branch, and the answer is not known yet
+    Question   the store was asked to move the branch, and the answer is not known yet: a commit or a move in doubt
     Move       the live values get another content: repeated, which is idempotent
     Edit       one key changes, or everything that is derived from the tracked keys: undone
 
@@ -13,11 +13,44 @@ the KeyboardInterrupt of Ctrl-C, leaves the record, and the next call finishes t
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from versioned_state.objects.store import Staging
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.refs.ref import Ref
 from versioned_state.state.worktree.entries import Staged
 from versioned_state.values.trees.tree import Tree
+
+
+class HandlePosition(NamedTuple):
+    """The branch of a handle, the last record of the branch that it saw, and the head. One assignment moves a handle."""
+
+    branch: str
+    ref: Ref
+    head: Commit
+
+
+class CommitInDoubt:
+    """A commit that the store may have: its staged changes, the ref to move, and whether the write may still arrive."""
+
+    __slots__ = ("commit", "ref", "staged", "under_way")
+
+    def __init__(self, staged: Staged, commit: Commit, ref: Ref, *, under_way: bool) -> None:
+        self.staged = staged
+        self.commit = commit
+        self.ref = ref
+        self.under_way = under_way
+
+
+class MoveInDoubt:
+    """A move of the branch to ``target`` that the store may have made."""
+
+    __slots__ = ("action", "ref", "target")
+
+    def __init__(self, ref: Ref, target: Commit, action: str) -> None:
+        self.ref = ref
+        self.target = target
+        self.action = action
 
 
 class Move:
@@ -47,7 +80,7 @@ class Move:
         journal: int | None = None,
         within: bytes = b"",
         commits: bool = False,
-        position: Any = None,
+        position: HandlePosition | None = None,
         key: bytes | None = None,
     ) -> None:
         self.expected = expected

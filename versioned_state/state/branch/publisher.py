@@ -1,0 +1,382 @@
+"""The publisher: sends commits and moves of branches to the store, for one handle or for several. Layer: state.
+
+::
+
+    proposal ── commit on the head ── one batch ──┬── each commit is the head of its handle
+                        ▲                         ├── the reply was lost: ask the store; if it fails too, the commits stay in doubt
+                        └── merge ── a branch had moved
+
+Nothing else sends a commit, asks for one after a lost reply, or tries again because a branch has moved. Before a batch is sent, each handle
+records its commit, so that after an interrupt the next call on the handle finds out what came of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, NamedTuple, TypeVar
+
+from versioned_state.errors import (
+    STAGED,
+    BranchMovedError,
+    CommitInDoubtError,
+    MissingObjectError,
+    StateError,
+    StorageError,
+    StoreClosedError,
+    UnknownOutcomeError,
+    UnreachableStoreError,
+)
+from versioned_state.repository.database import Publication, backoff
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.names.mapping import check_conditions
+from versioned_state.repository.names.tags import CommitTag
+from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref
+from versioned_state.state.branch.branch_handle import BranchHandle
+from versioned_state.state.branch.commit_options import OnMoved
+from versioned_state.state.branch.merging import merge_roots
+from versioned_state.state.branch.resolving import Resolving
+from versioned_state.state.worktree.entries import NewEntries, Staged
+from versioned_state.state.worktree.unfinished import CommitInDoubt, HandlePosition, MoveInDoubt
+from versioned_state.values.trees.tree import Tree, same
+
+A = TypeVar("A")
+T = TypeVar("T")
+
+ATTEMPTS: Final = 1000
+"""Attempts on a branch that keeps moving. With the pauses they take most of a minute."""
+
+
+class Proposal(NamedTuple):
+    """A commit to make on a head. It never changes: if the branch has moved, another proposal takes its place.
+
+    Attributes:
+        handle: the handle that adopts the commit.
+        staged: the changes of the handle's values, which the commit has, and the new objects.
+        write: stages a commit of a root on a head, with its message, author and meta, and returns it.
+        ref: the record of the branch on which the commit is to be made.
+        head: the head of that record.
+        tree: the root to commit on that head.
+        ours: the root to commit on the handle's own head: the staged root, unless hooks have amended it.
+        pending: the entries that the handle had kept for its next commit, and that are in this one.
+        tag: a tag to make for the commit.
+        allow_empty: make the commit even if the head has all that it changes.
+    """
+
+    handle: BranchHandle
+    staged: Staged
+    write: Callable[[Tree, Commit], Commit]
+    ref: Ref
+    head: Commit
+    tree: Tree
+    ours: Tree
+    pending: NewEntries = {}  # noqa: RUF012 - it is never changed
+    tag: CommitTag | None = None
+    allow_empty: bool = False
+
+    @property
+    def is_needless(self) -> bool:
+        """Whether the head, which another writer made, has the same content."""
+        return self.head != self.handle.head and same(self.tree, self.head.tree) and not self.allow_empty
+
+    def on_new_head(self, on_moved: OnMoved, resolving: Resolving) -> Proposal:
+        """The proposal for the head that the branch has now.
+
+        Raises:
+            BranchMovedError: the branch has moved and ``on_moved`` refuses that, or the branch was deleted. Nothing was changed.
+            MergeConflictError: both sides changed a path. Nothing was changed.
+        """
+        handle = self.handle
+        ref, head = handle.read_head()
+        if head == self.head:
+            # Only the record has changed: the branch was created again, or was moved away and back.
+            return self._replace(ref=ref)
+        if on_moved is OnMoved.REFUSE:
+            raise handle.moved_error(resolving)
+        tree = self.tree
+        if on_moved is OnMoved.MERGE:
+            tree = merge_roots(handle, self.staged, handle.root_of(handle.head), self.ours, handle.root_of(head), resolving)
+        return self._replace(ref=ref, head=head, tree=tree)
+
+
+class MovedError(Exception):
+    """A branch has moved since its proposal was made, or a condition of a part does not hold. No caller of a handle ever sees it."""
+
+
+def again_if_moved(attempt: Callable[[A], T], given: A, behind: Callable[[A], A] | None = None, *, attempts: int = ATTEMPTS) -> T:
+    """Return the result of an attempt, which is repeated while the branch keeps moving, with pauses that grow.
+
+    Args:
+        given: the argument of the first attempt.
+        behind: makes the argument of the next attempt from that of the last one: reads the new head, or raises. Without it, an attempt
+            that raises ``BranchMovedError`` is not repeated, but one that raises ``MovedError`` is.
+
+    Raises:
+        BranchMovedError, MovedError: the last attempt raised it.
+    """
+    for number in range(attempts):
+        try:
+            return attempt(given)
+        except (MovedError, BranchMovedError) as error:
+            if behind is None and isinstance(error, BranchMovedError):
+                raise
+            failure: Exception = error
+            if number:
+                backoff(number)
+            if behind is not None:
+                given = behind(given)
+    raise failure
+
+
+def publish(proposals: Sequence[Proposal], on_moved: OnMoved, resolving: Resolving) -> Commit:
+    """Make commits, all or none, on the heads that the branches have by then, and have the handles adopt them. Returns the last one.
+
+    Where another writer has made the same changes, the handle adopts the head instead, and no commit is made.
+
+    Raises:
+        BranchMovedError, MergeConflictError: as ``Proposal.on_new_head``.
+        CommitInDoubtError: the store failed, and cannot be asked. The next call on each handle asks it.
+        StorageError: the store failed, and has none of the commits.
+    """
+    needless: list[Proposal] = []
+
+    def behind(sent: Sequence[Proposal]) -> list[Proposal]:
+        rest: list[Proposal] = []
+        for each in sent:
+            moved = each.on_new_head(on_moved, resolving)
+            (needless if moved.is_needless else rest).append(moved)
+        return rest
+
+    try:
+        commit = again_if_moved(partial(send, remains=resolving.remains), proposals, behind)
+    except MovedError:
+        raise proposals[0].handle.moved_error(resolving) from None
+    for each in needless:
+        commit = each.head
+        _adopt(each, commit, each.ref)
+    assert commit is not None
+    return commit
+
+
+def publish_anew(handle: BranchHandle, attempt: Callable[[None], Commit | None], resolving: Resolving) -> Commit:
+    """Return the commit of an attempt that reads the head of the branch and calls ``send``; repeat it while the branch keeps moving."""
+    try:
+        commit = again_if_moved(attempt, None)
+    except MovedError:
+        raise handle.moved_error(resolving) from None
+    assert commit is not None
+    return commit
+
+
+def send(proposals: Sequence[Proposal], remains: str) -> Commit | None:
+    """Make commits in one batch, each on the head of its proposal, and have the handles adopt them.
+
+    Returns the last one; None if there are no proposals. Raises as ``publish``, and ``MovedError``.
+
+    Args:
+        remains: what an error says of the state: see ``StateError``.
+    """
+    prepared: list[PreparedCommit] = []
+    publications: list[Publication] = []
+    try:
+        for proposal in proposals:
+            each = PreparedCommit(proposal)
+            prepared.append(each)
+            publications.append(each.publication)
+        if publications[1:]:
+            check_conditions(proposals[0].handle.repository.database, len(publications), "commit_together")
+    except BaseException:
+        _forget(prepared)
+        raise
+    if not prepared:
+        return None
+    try:
+        moved = proposals[0].handle.repository.database.publish(publications)
+    except StateError as error:
+        moved = _answered(prepared, error, remains)
+    else:
+        if moved is None:
+            _answered(prepared, None, remains)
+    for each in prepared:
+        if each.proposal.tag is not None:
+            each.proposal.tag.settle(made=moved is not None)
+    if moved is None:
+        raise MovedError
+    for number, each in enumerate(prepared):
+        _adopt(each.proposal, each.commit, moved[number])
+    return each.commit
+
+
+class PreparedCommit:
+    """A commit that is written on the head of its proposal, and that the store is asked for next, as the handle has recorded.
+
+    Until that is settled, the handle must make no other call. If an exception comes in between, the next call asks the store.
+
+    Attributes:
+        commit: the commit.
+        publication: what the store is asked for: an argument for ``Database.publish`` or ``publish_each``.
+    """
+
+    __slots__ = ("commit", "proposal", "publication")
+
+    def __init__(self, proposal: Proposal) -> None:
+        self.proposal = proposal
+        handle, ref, staged = proposal.handle, proposal.ref, proposal.staged
+        self.commit = commit = proposal.write(proposal.tree, proposal.head)
+        part = handle.asked(commit, ref, staged) if handle.hooks.all else NOTHING
+        if proposal.tag is not None:
+            part = part.joined(proposal.tag.part(commit))
+        self.publication = Publication(ref, commit, staged.staging, part, handle.ttl)
+        handle.unfinished.question = CommitInDoubt(staged, commit, ref, under_way=True)
+
+    def settle(self, answer: Ref | StateError | None, remains: str = STAGED) -> Commit | None:
+        """Return the commit, which is the new head; None if the branch had moved, or if only ``publish`` can find out.
+
+        Raises as ``publish``. If there is no commit, the staged changes are still there.
+
+        Args:
+            answer: of ``publish_each``.
+        """
+        found = [answer] if isinstance(answer, Ref) else _answered([self], answer, remains)
+        if found is None:
+            return None
+        _adopt(self.proposal, self.commit, found[0])
+        self.proposal.handle.tell_hooks()
+        return self.commit
+
+
+def _adopt(proposal: Proposal, commit: Commit, ref: Ref) -> None:
+    proposal.handle.adopt_commit(commit, ref, proposal.staged)
+    if proposal.pending:
+        proposal.handle.pending.forget(proposal.pending)
+
+
+def _forget(sent: Sequence[PreparedCommit]) -> None:
+    for each in sent:
+        each.proposal.handle.unfinished.question = None
+
+
+def _answered(sent: Sequence[PreparedCommit], answer: StateError | None, remains: str) -> list[Ref] | None:
+    """Settle what was recorded after an error, or after the answer that a branch had moved (None).
+
+    Returns the new records if the store has the commits nevertheless: perhaps only the reply was lost. It has all or none.
+    """
+    handles = [each.proposal.handle for each in sent]
+    questions = [handle.unfinished.question for handle in handles]
+    if isinstance(answer, StorageError) and not isinstance(answer, StoreClosedError):
+        for question in questions:
+            question.under_way = isinstance(answer, UnknownOutcomeError)
+        try:
+            found = [handle.find_commit(question) for handle, question in zip(handles, questions, strict=True)]
+        except StorageError:
+            for handle, question in zip(handles, questions, strict=True):
+                handle.doubt(question)
+            raise CommitInDoubtError(sent[0].commit.id) from answer
+        refs = [ref for ref in found if ref is not None]
+        if len(refs) == len(sent):
+            return refs
+    _forget(sent)
+    if isinstance(answer, UnknownOutcomeError):  # the outcome is known now
+        raise UnreachableStoreError("the store failed", remains=remains) from answer
+    if answer is not None:
+        raise answer
+    for handle in handles:
+        handle.hooks.batch_refused()
+    return None
+
+
+# Moves to another commit, which are logged
+
+
+def move_branch(
+    handle: BranchHandle,
+    target: Commit,
+    action: str,
+    *,
+    staged: Staged | None = None,
+    at: tuple[Ref, Commit] | None = None,
+    dropping: bool = False,
+) -> None:
+    """Move the branch to another commit, write an entry to its reflog, and update the live values.
+
+    Args:
+        staged: holds the new objects, if the target is a new commit.
+        at: the record of the branch and its head, if they differ from ours.
+        dropping: drop uncommitted changes; otherwise there are none.
+
+    Raises:
+        BranchMovedError: the branch is at neither of the two commits. Nothing was changed.
+    """
+    ref, head = at or (handle.ref, handle.head)
+    if staged is None:
+        handle.root_of(target)  # raises before the branch moves
+    for _ in range(2):
+        handle.unfinished.question = MoveInDoubt(ref, target, action)
+        try:
+            moved = _move(handle, ref, target, action, staged)
+        except UnknownOutcomeError:
+            if target == head or handle.commit_of(handle.read_ref()) != target:
+                handle.unfinished.question = None
+                raise
+            moved = None  # the branch moved, but the reply was lost
+        except StateError:
+            handle.unfinished.question = None
+            raise
+        if moved is None:
+            handle.hooks.batch_refused()
+            ref = handle.read_ref()
+            actual = handle.commit_of(ref)
+            if actual != target:  # the reply may have been lost in an earlier call
+                if actual != head:
+                    break
+                continue
+            moved = ref
+        # If this fails, a second call completes the move: it finds the branch at the target.
+        handle.move_to(HandlePosition(handle.branch, moved, target), dropping=dropping)
+        return
+    handle.unfinished.question = None
+    raise BranchMovedError(handle.branch, expected=head.id, actual=actual.id)
+
+
+def _move(handle: BranchHandle, ref: Ref, target: Commit, action: str, staged: Staged | None) -> Ref | None:
+    """Ask the store once for a move. Returns the new record; None if the branch had moved."""
+    database = handle.repository.database
+    part: BatchPart = NOTHING
+    if staged is None or target.address not in staged.staging:
+        if handle.hooks.all:
+            part = handle.hooks.batch_part()
+        return database.move(ref, target, action=action, author=handle.author, part=part)
+    if handle.hooks.all:
+        part = handle.asked(target, ref, staged)
+    moved = database.publish([Publication(ref, target, staged.staging, part, handle.ttl, action, handle.author)])
+    return None if moved is None else moved[0]
+
+
+def raise_if_moved(handle: BranchHandle, error: MissingObjectError) -> None:
+    """Raise ``BranchMovedError`` if the branch is no longer at the handle's head: gc or a purge may have collected that.
+
+    The store then needs no repair, as a ``MissingObjectError`` says; the handle needs the new head.
+    """
+    actual = handle.commit_of(handle.read_ref())
+    if actual != handle.head:
+        raise BranchMovedError(handle.branch, expected=handle.head.id, actual=actual.id) from error
+
+
+def again_if_swept(handle: BranchHandle, call: Callable[[], T]) -> T:
+    """Return the result of a call that moves the branch. It is repeated if gc or purge deleted its target before the branch moved."""
+    ref = handle.ref
+    failure: MissingObjectError | None = None
+
+    def attempt() -> T:
+        nonlocal failure
+        if failure is not None and handle.ref is not ref:
+            raise failure  # the branch has moved, so this must not be done once more
+        try:
+            return call()
+        except MissingObjectError as error:
+            failure = error
+            if handle.ref is ref:
+                raise_if_moved(handle, error)
+            raise
+
+    return handle.repository.database.unless_swept(attempt)
