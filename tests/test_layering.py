@@ -20,7 +20,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "versioned_state"
 
 # From the bottom up. A part imports from its own row and the rows below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("errors", "lazy", "off_loop"),
+    ("arguments", "errors", "lazy", "off_loop"),
     ("storage",),
     ("objects",),
     ("values",),
@@ -37,7 +37,7 @@ RANK = {part: rank for rank, row in enumerate((*LAYERS, FRONT_DOORS)) for part i
 
 # The terminal, the environment and the home directory belong to cli: everything else may run in a server.
 ONLY_IN_CLI = {
-    *("click", "rich"),
+    "click",
     *("print", "input", "breakpoint", "getpass", "sys.stdin", "sys.stdout", "sys.stderr"),
     *("os.environ", "os.environb", "os.getenv", "os.getenvb", "os.putenv", "os.unsetenv", "os.path.expandvars"),
     *("pathlib.Path.home", "os.path.expanduser", ".expanduser"),  # with a dot: an attribute of anything
@@ -238,7 +238,7 @@ CASES: list[tuple[Rule, str, str, str]] = [
     (one_way, "__init__", "from versioned_state.agents.view import view", ""),
     (one_way, "cli.main", "from versioned_state import Versioned\nfrom versioned_state.cli import demo", ""),
     (quiet, "state.live", "print('hello')", "state.live:1: only cli may use print"),
-    (quiet, "services.history", "import rich.console", "rich"),
+    (quiet, "services.history", "import click.termui", "click"),
     (quiet, "storage.disk", "from click import echo", "click"),
     (quiet, "storage.disk", "import os\nos.environ['HOME']", "storage.disk:2: only cli may use os.environ"),
     (quiet, "storage.disk", "from os import environ as settings", "os.environ"),

@@ -129,7 +129,7 @@ def test_nested_calls_work_in_the_namespace_of_their_agent():
 def test_a_bad_name_is_refused(name: Any):
     with pytest.raises(InvalidArgumentError, match="the name of an agent"):
         Agent(name)
-    with pytest.raises(InvalidArgumentError, match="a runner is"):
+    with pytest.raises(InvalidArgumentError, match="runner must be a function"):
         Agent("a", runner=1)  # type: ignore[arg-type]
 
 

@@ -141,7 +141,7 @@ def test_an_event_that_nobody_declared(event):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"state": {}}, "not in dict"),
+        ({"state": {}}, "not dict"),
         ({"transitions": [("a", "b", "c")]}, "pairs of state and event"),
         ({"transitions": {"a": "b"}}, "pairs of state and event"),
         ({"transitions": {("a", "b"): []}}, "hashable"),

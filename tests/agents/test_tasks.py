@@ -522,7 +522,7 @@ def test_nested_calls_commit_with_the_outermost_in_namespaces_of_their_own():
     assert len(events(state, namespace="orchestrate/**")) == 8
     assert len(events(state, namespace="orch/**")) == 0
     assert list(events(state, namespace="**")) == list(events(state))
-    with pytest.raises(InvalidArgumentError, match="namespace is a string"):
+    with pytest.raises(InvalidArgumentError, match="namespace must be a string"):
         events(state, namespace=3)  # type: ignore[arg-type]
     assert len(events(state.namespace("worker"))) == 6
 

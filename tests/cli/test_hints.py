@@ -127,7 +127,7 @@ _FOR_PROGRAMS = {
     "vstate serve starts and stops its services itself": ["await service.start(), or use it in `async with service:`"],
     "a program must commit or discard; a command has nothing staged": ["commit() or discard() first"],
     "vstate log and grep put their own hint in its place": ["re.escape() searches for a text as it is"],
-    "vstate apply checks the patch first": ["as Diff.to_patch() gives it"],
+    "vstate apply checks the patch first": ["Diff.to_patch() gives one"],
     "vstate checks the key file first": ["make one with secrets.token_bytes(x), and keep it apart from the store"],
     "vstate reads no value of a type of the user's": [
         "its class may be missing here or have changed since; register() types whose values must last",
@@ -135,6 +135,7 @@ _FOR_PROGRAMS = {
     ],
     "a program's own call": [
         "@runtime_checkable",
+        "for example x=timedelta(days=30)",
         "state.diff(a, b) takes revisions",
         'partial(book, "Rome")',
         'executor="threads", or a Disk',

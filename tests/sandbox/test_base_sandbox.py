@@ -141,9 +141,9 @@ def test_names_outlive_commands(shared: BaseSandbox):
 
 @pytest.mark.parametrize("code", [None, 3, b"1"])
 def test_code_is_a_string(shared: BaseSandbox, code: object):
-    with pytest.raises(InvalidArgumentError, match="is a string, not"):
+    with pytest.raises(InvalidArgumentError, match="must be a string, not"):
         shared.run_ipython_cell(code)  # type: ignore[arg-type]
-    with pytest.raises(InvalidArgumentError, match="is a string, not"):
+    with pytest.raises(InvalidArgumentError, match="must be a string, not"):
         shared.run_shell_command(code)  # type: ignore[arg-type]
 
 

@@ -141,4 +141,4 @@ def test_sandboxes_do_not_import_the_engine():
         "print(sorted(n.split('.')[1] for n in sys.modules if n.count('.') == 1 and n.startswith('versioned_state.')))"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['errors', 'lazy', 'sandbox']"
+    assert done.stdout.strip() == "['arguments', 'errors', 'lazy', 'sandbox']"

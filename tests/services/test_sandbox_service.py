@@ -85,13 +85,13 @@ def test_types_follow_from_tools(service: SandboxService, plugin: type[Plugin]):
     [
         ({"env_types": ["nonsense"]}, "no type of sandbox 'nonsense'"),
         ({"env_types": ["gui"]}, "no factory is registered"),
-        ({"env_types": "base"}, "env_types is a list"),
-        ({"env_types": [3]}, "is a string"),
+        ({"env_types": "base"}, "env_types must be a list"),
+        ({"env_types": [3]}, "must be a string"),
         ({"tools": ["read_file"]}, "is not a tool"),
-        ({"tools": "read_file"}, "tools is a list"),
-        ({"tools": 3}, "tools is a list"),
-        ({"session_id": None}, "session_id is a string"),
-        ({"user_id": 3}, "user_id is a string"),
+        ({"tools": "read_file"}, "tools must be a list"),
+        ({"tools": 3}, "tools must be a list"),
+        ({"session_id": None}, "session_id must be a string"),
+        ({"user_id": 3}, "user_id must be a string"),
     ],
 )
 def test_what_makes_no_sense_is_a_value_error_and_makes_no_sandbox(service: SandboxService, arguments: dict[str, Any], said: str):

@@ -38,15 +38,18 @@ def test_an_option_that_makes_no_sense_is_named_at_once(service: Callable[..., o
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda states, histories, memories: states.save_state({"mood": "calm"}, "u"), "user_id is a string, not dict"),
-        (lambda states, histories, memories: states.export_state("u", 7), "session_id is a string, not int"),
-        (lambda states, histories, memories: states.retain("u", older_than=30), "older_than is a timedelta, not int"),
-        (lambda states, histories, memories: histories.create_session(7), "user_id is a string, not int"),
-        (lambda states, histories, memories: histories.get_session("u", None), "session_id is a string, not NoneType"),
-        (lambda states, histories, memories: histories.list_sessions("u", after=7), "session_id is a string, not int"),
-        (lambda states, histories, memories: histories.list_sessions(None), "user_id is a string, not NoneType"),
-        (lambda states, histories, memories: memories.add_memory("u", "s", [Message(role="user")]), "session_id is a string, not list"),
-        (lambda states, histories, memories: memories.add_memory(None, []), "user_id is a string, not NoneType"),
+        (lambda states, histories, memories: states.save_state({"mood": "calm"}, "u"), "user_id must be a string, not dict"),
+        (lambda states, histories, memories: states.export_state("u", 7), "session_id must be a string, not int"),
+        (lambda states, histories, memories: states.retain("u", older_than=30), "older_than must be a timedelta, not int"),
+        (lambda states, histories, memories: histories.create_session(7), "user_id must be a string, not int"),
+        (lambda states, histories, memories: histories.get_session("u", None), "session_id must be a string, not NoneType"),
+        (lambda states, histories, memories: histories.list_sessions("u", after=7), "session_id must be a string, not int"),
+        (lambda states, histories, memories: histories.list_sessions(None), "user_id must be a string, not NoneType"),
+        (
+            lambda states, histories, memories: memories.add_memory("u", "s", [Message(role="user")]),
+            "session_id must be a string, not list",
+        ),
+        (lambda states, histories, memories: memories.add_memory(None, []), "user_id must be a string, not NoneType"),
     ],
 )
 @in_event_loop
@@ -74,9 +77,7 @@ async def test_a_message_of_chat_completions_says_how_to_convert_it() -> None:
 async def test_a_text_is_not_a_message() -> None:
     async with InMemoryMemoryService() as memories:
         query: Any = "cat"
-        with pytest.raises(
-            InvalidArgumentError, match=r"^the message is not valid: Input should be .*; nothing was read or changed"
-        ) as caught:
+        with pytest.raises(InvalidArgumentError, match=r"^the message is not valid: Input should be .*; nothing was changed") as caught:
             await memories.search_memory("u", query)
         assert "Message(role=" in caught.value.hint
 

@@ -48,7 +48,7 @@ MISTAKES: dict[str, tuple[Callable[[Versioned], object], type[Exception], str]] 
     "a URL of SQLAlchemy": (lambda _: versioned_state.open("sqlite:///x.db"), InvalidArgumentError, r"write disk:/x.db"),
     "days as a number": (lambda s: s.repository.gc(expire=30), InvalidArgumentError, r"expire is a timedelta, not int.*days=30"),  # type: ignore[arg-type]
     "an age as a number": (lambda s: s.repository.prune(older_than=30), InvalidArgumentError, "older_than is a timedelta"),  # type: ignore[arg-type]
-    "an age below 0": (lambda s: s.repository.gc(expire=timedelta(-1)), InvalidArgumentError, "expire is 0 or more"),
+    "an age below 0": (lambda s: s.repository.gc(expire=timedelta(-1)), InvalidArgumentError, "expire must be 0 or more"),
     "a number as a revision": (lambda s: s.checkout(3), InvalidArgumentError, r"not int.*such as HEAD~1"),  # type: ignore[arg-type]
     "the commit_hash of an event in a Live": (lambda s: s.checkout(None), InvalidArgumentError, "an event in a Live"),  # type: ignore[arg-type]
     "a copy of a state": (copied, TypeError, r"a Versioned cannot be copied or pickled: copy\(\) gives"),

@@ -247,6 +247,6 @@ def test_nothing_is_acknowledged_that_goes_to_a_file_without_a_name(tmp_path: Pa
 @pytest.mark.parametrize("timeout", ["x", None, -1, float("nan")])
 @pytest.mark.parametrize("kind", [Disk, DiskCache])
 def test_a_timeout_is_a_number_of_seconds(tmp_path: Path, kind: Any, timeout: Any) -> None:
-    with pytest.raises(InvalidArgumentError, match="timeout is a number of seconds"):
+    with pytest.raises(InvalidArgumentError, match="timeout must be a number of seconds"):
         kind(tmp_path / "new", timeout=timeout)
     assert not (tmp_path / "new").exists()

@@ -351,7 +351,7 @@ def test_a_name_alone_is_not_registered_and_the_error_says_how_to():
 
 @pytest.mark.parametrize("name", [5, None, b"x", ""])
 def test_a_tagged_value_without_a_name(name):
-    with pytest.raises(InvalidArgumentError, match="the name of a type is a string"):
+    with pytest.raises(InvalidArgumentError, match="the name of a type must be a string"):
         Tagged(name, 1)
 
 

@@ -8,7 +8,7 @@ from typing import TypeVar, overload
 
 from versioned_state.agents.tasks.commits import OnUnstorable
 from versioned_state.agents.tasks.task import Runner, Task, check_name
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.arguments import instance_of
 
 R = TypeVar("R")
 
@@ -29,8 +29,7 @@ class Agent:
     """
 
     def __init__(self, name: str, *, runner: Runner | None = None) -> None:
-        if runner is not None and not callable(runner):
-            raise InvalidArgumentError(f"a runner is a function of a call, not {type(runner).__name__}")
+        instance_of("runner", runner, Callable | None)
         self._name = check_name("the name of an agent", name)
         self._runner = runner
 

@@ -10,10 +10,11 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, TypeVar, cast, get_args
+from typing import Any, Final, Literal, TypeVar, cast
 
 from versioned_state.agents.call import current_call, require_call
 from versioned_state.agents.tasks.ways import at_once
+from versioned_state.arguments import instance_of, one_of
 from versioned_state.errors import EffectInDoubtError, ErasedResultError, InvalidArgumentError, StateError, StorageError
 from versioned_state.repository.ledger import RUNNING, EffectRecord, Entry, Ledger, check_effect_key
 from versioned_state.repository.maintenance.owner import Owner
@@ -29,8 +30,6 @@ EffectScope = Literal["store", "branch", "call"]
 
 _PREFIXES: Final = ("@branch/", "@call/")
 """Beginnings of full keys that ``scope`` makes. No key of the scope "store" begins so, and no two effects share a full key."""
-
-_NOTHING: Final = "nothing was done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +83,8 @@ def effect(
 
         An exception of the function propagates, with a note if the effect is in doubt.
     """
-    if not callable(function):
-        raise InvalidArgumentError(f"an effect is carried out by a function, not by {function!r:.80}", remains=_NOTHING)
-    if check is not None and not callable(check):
-        raise InvalidArgumentError(f"check is a function, not {check!r:.80}", remains=_NOTHING)
+    instance_of("the function of an effect", function, Callable)
+    instance_of("check", check, Callable | None)
     forgets = False
     if state is None:
         running = require_call("effect()", otherwise="give it state=")
@@ -97,9 +94,9 @@ def effect(
     call = _Call(full, function, args, _with_key(function, args, kwargs, full), check, idempotent, _exceptions(not_done_on))
     is_awaited = _is_coroutine_function(function)
     if _is_coroutine_function(check) and not is_awaited:
-        raise InvalidArgumentError("check is a coroutine function, and the function is not", remains=_NOTHING)
+        raise InvalidArgumentError("check is a coroutine function, and the function is not")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise InvalidArgumentError("a generator does nothing when it is called, so it cannot be an effect", remains=_NOTHING)
+        raise InvalidArgumentError("a generator does nothing when it is called, so it cannot be an effect")
     if forgets:
         return function(*args, **call.kwargs)  # without a state, nothing would record the effect
     if is_awaited:
@@ -146,17 +143,15 @@ class _Place:
 
     def full_key(self, key: str, scope: str) -> str:
         check_effect_key(key)
-        if scope not in get_args(EffectScope):
-            raise InvalidArgumentError(f"scope={scope!r}: it is 'store', 'branch' or 'call'", remains=_NOTHING)
-        if scope == "store":
+        if one_of("scope", scope, EffectScope) == "store":
             if key.startswith(_PREFIXES):
                 begins = " or ".join(_PREFIXES)
-                raise InvalidArgumentError(f"the key {key!r} begins with {begins}, as those of other scopes do", remains=_NOTHING)
+                raise InvalidArgumentError(f"the key {key!r} begins with {begins}, as those of other scopes do")
             return key
         name = self.branch if scope == "branch" else self.call
         if name is None:
             missing = "the state has no branch" if scope == "branch" else "no task is running"
-            raise InvalidArgumentError(f"scope={scope!r}: {missing}", remains=_NOTHING)
+            raise InvalidArgumentError(f"scope={scope!r}: {missing}")
         quoted = name.replace("%", "%25").replace("/", "%2F")
         return f"@{scope}/{quoted}/{key}"
 
@@ -172,9 +167,7 @@ def _place(state: State | Repository) -> _Place:
         return _Place(Ledger(state.repository.database), state.branch, name)
     if isinstance(state, Live):
         return _Place(state._effect_ledger(), "", name)
-    raise InvalidArgumentError(
-        f"{type(state).__name__} has no ledger of effects", remains=_NOTHING, hint="give a Versioned, a Live or a Repository"
-    )
+    raise InvalidArgumentError(f"{type(state).__name__} has no ledger of effects", hint="give a Versioned, a Live or a Repository")
 
 
 # The call
@@ -278,7 +271,6 @@ class _Effect:
             await self._write(self._ledger.withdraw, self._key, draft, restore=before)
             raise InvalidArgumentError(
                 "the function gave a coroutine and is not a coroutine function",
-                remains=_NOTHING,
                 hint="give that function itself",
             )
         try:
@@ -371,5 +363,5 @@ def _with_key(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 def _exceptions(given: Any) -> tuple[type[BaseException], ...]:
     types: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
     if not all(isinstance(each, type) and issubclass(each, BaseException) for each in types):
-        raise InvalidArgumentError(f"not_done_on takes classes of exceptions, not {given!r:.80}", remains=_NOTHING)
+        raise InvalidArgumentError(f"not_done_on takes classes of exceptions, not {given!r:.80}")
     return types

@@ -19,10 +19,11 @@ from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from os import urandom
-from typing import Any, Final, Literal, get_args
+from typing import Any, Final, Literal
 
 from versioned_state.agents.call import Call, current_call
 from versioned_state.agents.tasks.task import BoundTask, Task
+from versioned_state.arguments import instance_of, one_of
 from versioned_state.errors import (
     InvalidArgumentError,
     InvalidTransitionError,
@@ -113,15 +114,14 @@ def parallel(
         MergeConflictError: others committed to the branch meanwhile, and it cannot be merged. Nothing was changed.
         InvalidArgumentError: an argument is of the wrong kind. Nothing ran.
     """
-    if not isinstance(state, Versioned | Namespace):
-        raise InvalidArgumentError(f"parallel() takes a Versioned or a namespace of one, not {type(state).__name__}", remains="nothing ran")
-    if executor not in get_args(ExecutorOption) or on_failure not in get_args(OnFailure):
-        raise InvalidArgumentError("executor is 'threads' or 'processes', and on_failure 'raise' or 'return'", remains="nothing ran")
+    forked = instance_of("state", state, Versioned | Namespace, remains="nothing ran")
+    one_of("executor", executor, ExecutorOption, remains="nothing ran")
+    one_of("on_failure", on_failure, OnFailure, remains="nothing ran")
     tasks = [_task_of(call) for call in calls]
     kinds = {inspect.iscoroutinefunction(task) for task in tasks}
     if len(kinds) > 1:
         raise InvalidArgumentError("some of the tasks are coroutines and some are not", remains="nothing ran", hint="run them in two calls")
-    work = _Work(state, list(calls), dict(check_policies(policies)), on_failure)
+    work = _Work(forked, list(calls), dict(check_policies(policies)), on_failure)
     if kinds == {True}:
         if executor == "processes":
             raise InvalidArgumentError("coroutines run in the event loop, not in processes", remains="nothing ran")

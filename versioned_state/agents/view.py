@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
 from itertools import chain
-from typing import Any, Final, Literal, NamedTuple, get_args
+from typing import Any, Final, Literal, NamedTuple
 
+from versioned_state.arguments import count, one_of
 from versioned_state.errors import InvalidArgumentError, MissingObjectError
-from versioned_state.repository.arguments import count
 from versioned_state.repository.history.commit import Commit, read_commit
 from versioned_state.repository.views.preview import Preview
 from versioned_state.repository.views.render import escape, one_line
@@ -64,8 +64,7 @@ def view(state: Versioned | Namespace | Live | Snapshot, focus: Focus = "recent"
     Raises:
         InvalidArgumentError: an argument is of the wrong kind.
     """
-    if focus not in get_args(Focus):
-        raise InvalidArgumentError(f"focus is 'recent' or 'full', not {focus!r:.80}")
+    one_of("focus", focus, Focus)
     budget = count("budget", budget, least=1)
     if isinstance(state, Live):
         return _compose(repr(state)[1:-1], _live_parts(state, ""), focus, budget)

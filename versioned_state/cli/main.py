@@ -93,7 +93,7 @@ def _report(settings: Settings, error: Exception) -> int:
         case StateError():
             from versioned_state.cli.shared.hints import hint_of, message_of
 
-            output.error(message_of(error), hint_of(error))
+            output.error(message_of(error, only_reads=settings.only_reads), hint_of(error))
         case OSError():
             reason = error.strerror or str(error)
             output.error(f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason)

@@ -6,15 +6,19 @@ import errno as _errno
 from collections.abc import Sequence
 from typing import Any, Self
 
-from .base import StateError, short
+from .base import UNCHANGED, StateError, short
 
 
 class InvalidArgumentError(StateError, ValueError):
     """A bad argument: a name, URL or option."""
 
+    remains = UNCHANGED
+
 
 class InvalidPathError(InvalidArgumentError):
     """A path that does not parse; ``position`` is the offset of the first bad character."""
+
+    remains = ""  # a path is most often read
 
     def __init__(self, text: str, position: int, reason: str) -> None:
         hint = 'for example: messages[17].content, prefs["a.b"]'
@@ -30,7 +34,9 @@ class InvalidTransitionError(StateError, ValueError):
     ``machine`` is the key of the machine, ``state`` and ``event`` are those of the refused transition; ``allowed`` has the possible events.
     """
 
-    def __init__(self, machine: str, state: Any, event: Any, allowed: Sequence[Any], *, hint: str = "", remains: str = "") -> None:
+    remains = UNCHANGED
+
+    def __init__(self, machine: str, state: Any, event: Any, allowed: Sequence[Any], *, hint: str = "", remains: str | None = None) -> None:
         possible = f"allowed are {', '.join(map(str, allowed))}" if allowed else f"nothing leads out of {state}"
         super().__init__(f"Invalid transition: {state} + {event}", remains=remains, hint=hint or possible)
         self.machine, self.state, self.event, self.allowed = machine, state, event, tuple(allowed)
@@ -43,11 +49,12 @@ class ReplayMismatchError(StateError):
     ``replayed`` and ``kept`` are the two values.
     """
 
+    remains = UNCHANGED
+
     def __init__(self, key: str, index: int | None, *, replayed: Any, kept: Any, reason: str) -> None:
         place = f"from event {index} on" if index is not None else "at its end"
         super().__init__(
             f"the events under {key!r}, replayed, differ {place} from the value that was kept: {reason}",
-            remains="nothing was changed",
             hint="apply() is not a function of value and event alone, has changed, or the events were edited",
         )
         self.key, self.index, self.replayed, self.kept = key, index, replayed, kept
@@ -56,9 +63,10 @@ class ReplayMismatchError(StateError):
 class UnserializableValueError(StateError, TypeError):
     """A value that cannot be stored; ``task`` names the task that would have committed it, if it was one."""
 
+    remains = UNCHANGED
     task = ""
 
-    def __init__(self, path: str, type_name: str, reason: str, *, remains: str = "nothing was changed") -> None:
+    def __init__(self, path: str, type_name: str, reason: str, *, remains: str | None = None) -> None:
         super().__init__(
             f"cannot store {path} of type {type_name}: {reason}",
             hint="keep what it was made from instead, register() its type, or commit(skip_unserializable=True)",
@@ -70,7 +78,7 @@ class UnserializableValueError(StateError, TypeError):
 class LimitExceededError(StateError, ValueError):
     """A value or a stored object beyond a limit of the format: depth, size or count."""
 
-    def __init__(self, what: str, *, limit: int, path: str = "", remains: str = "", hint: str = "") -> None:
+    def __init__(self, what: str, *, limit: int, path: str = "", remains: str | None = None, hint: str = "") -> None:
         where = f" at {path}" if path else ""
         super().__init__(f"{what}{where} is beyond the limit of {limit}", remains=remains, hint=hint)
         self.measured = what
@@ -81,15 +89,13 @@ class LimitExceededError(StateError, ValueError):
 class QuotaExceededError(LimitExceededError):
     """A call that a user's quota of a service does not allow."""
 
-    def __init__(self, what: str, *, limit: int) -> None:
-        super().__init__(what, limit=limit)
-        self.remains = "nothing was saved"
+    remains = "nothing was saved"
 
 
 class PickleRefusedError(StateError):
     """The ``pickle=`` policy refuses to write or to read a value that needs pickling."""
 
-    def __init__(self, what: str, *, policy: str, path: str = "", type_name: str = "", remains: str = "", hint: str = "") -> None:
+    def __init__(self, what: str, *, policy: str, path: str = "", type_name: str = "", remains: str | None = None, hint: str = "") -> None:
         super().__init__(what, remains=remains, hint=hint)
         self.policy = policy
         self.path = path
@@ -99,7 +105,7 @@ class PickleRefusedError(StateError):
 class SchemaError(StateError, ValueError):
     """A value that breaks the schema of its state; ``path`` is where, and ``rule`` what was broken there."""
 
-    def __init__(self, path: str, rule: str, reason: str, *, remains: str = "") -> None:
+    def __init__(self, path: str, rule: str, reason: str, *, remains: str | None = None) -> None:
         super().__init__(f"{path or 'the state'} breaks the schema ({rule}): {reason}", remains=remains)
         self.path, self.rule, self.reason = path, rule, reason
 
@@ -107,18 +113,21 @@ class SchemaError(StateError, ValueError):
 class MigrationError(StateError):
     """A migration failed; ``version`` is the version that it was to lead to, and the cause says why."""
 
+    remains = UNCHANGED
+
     def __init__(self, version: int, reason: str) -> None:
-        super().__init__(f"the migration to version {version} failed: {reason}", remains="nothing was changed")
+        super().__init__(f"the migration to version {version} failed: {reason}")
         self.version = version
 
 
 class NewerVersionError(StateError):
     """A state at a newer version than its reader's migrations lead to."""
 
+    remains = UNCHANGED
+
     def __init__(self, version: int, known: int) -> None:
         super().__init__(
             f"the state is at version {version}, and the migrations lead to version {known}",
-            remains="nothing was changed",
             hint="newer code wrote it: read it with that code, or open it without migrations= to see it as it is",
         )
         self.version, self.known = version, known
@@ -135,6 +144,8 @@ class HandleClosedError(StateError):
 class TransactionError(StateError):
     """A call within a transaction that the transaction could not undo; nothing was changed."""
 
+    remains = UNCHANGED
+
 
 class NoTaskError(StateError, RuntimeError):
     """A call that needs a running task, outside of any."""
@@ -143,18 +154,21 @@ class NoTaskError(StateError, RuntimeError):
 class EmbedderError(StateError):
     """An embedder failed, or gave no vector of its dimension for each text; ``embedder`` is its name, and the cause says why."""
 
+    remains = "no vector was kept"
+
     def __init__(self, embedder: str, reason: str) -> None:
-        super().__init__(f"the embedder {embedder!r} failed: {reason}", remains="no vector was kept")
+        super().__init__(f"the embedder {embedder!r} failed: {reason}")
         self.embedder = embedder
 
 
 class ServiceNotStartedError(StateError, RuntimeError):
     """A call on a service before ``start()``, or after ``stop()``."""
 
+    remains = UNCHANGED
+
     def __init__(self, service: str, *, stopped: bool) -> None:
         super().__init__(
             f"the {service} {'was stopped' if stopped else 'is not started'}",
-            remains="nothing was changed",
             hint="await service.start(), or use it in `async with service:`",
         )
         self.service = service
@@ -167,7 +181,9 @@ class SandboxError(StateError):
 class SandboxFileError(SandboxError, OSError):
     """A file of a sandbox cannot be read or written; ``path`` is its path there, ``errno`` the reason of the system, if it is one."""
 
-    def __init__(self, what: str, *, path: str, errno: int | None = None, remains: str = "nothing was changed", hint: str = "") -> None:
+    remains = UNCHANGED
+
+    def __init__(self, what: str, *, path: str, errno: int | None = None, remains: str | None = None, hint: str = "") -> None:
         super().__init__(what, remains=remains, hint=hint)
         self.path = path
         self.errno = errno
@@ -182,13 +198,17 @@ class SandboxFileError(SandboxError, OSError):
 class SessionNotFoundError(StateError, KeyError):
     """A session that was deleted, or that nobody ever created. ``session_id`` is empty where the error must not name it."""
 
-    def __init__(self, session_id: str = "", *, remains: str = "nothing was changed") -> None:
+    remains = UNCHANGED
+
+    def __init__(self, session_id: str = "", *, remains: str | None = None) -> None:
         super().__init__(f"there is no session {session_id!r}" if session_id else "there is no such session", remains=remains)
         self.session_id = session_id
 
 
 class AccessDeniedError(StateError):
     """A server does not know the token of a request, or does not allow with it what the request asks for."""
+
+    remains = UNCHANGED
 
 
 class IdempotencyConflictError(StateError):
@@ -247,7 +267,9 @@ class WorkspaceError(StateError):
     An error of the operating system is its cause.
     """
 
-    def __init__(self, what: str, files: Sequence[str] = (), *, remains: str = "nothing was changed", hint: str = "") -> None:
+    remains = UNCHANGED
+
+    def __init__(self, what: str, files: Sequence[str] = (), *, remains: str | None = None, hint: str = "") -> None:
         super().__init__(what, remains=remains, hint=hint)
         self.files = tuple(files)
 
@@ -255,17 +277,21 @@ class WorkspaceError(StateError):
 class UnknownEffectError(StateError, KeyError):
     """The ledger has no effect under that key. Nothing was changed."""
 
+    remains = UNCHANGED
+
     def __init__(self, key: str) -> None:
-        super().__init__(f"there is no effect {key!r}", remains="nothing was changed", hint="effects(state) lists the keys")
+        super().__init__(f"there is no effect {key!r}", hint="effects(state) lists the keys")
         self.key = key
 
 
 class UnknownNoteError(StateError, KeyError):
     """The commit has no note, or its note does not have ``key``. Nothing was changed."""
 
+    remains = UNCHANGED
+
     def __init__(self, commit: str, key: str | None = None) -> None:
         what = "has no note" if key is None else f"has a note without {key!r}"
-        super().__init__(f"commit {short(commit)} {what}", remains="nothing was changed")
+        super().__init__(f"commit {short(commit)} {what}")
         self.commit = commit
         self.key = key
 
@@ -293,6 +319,8 @@ class RefExistsError(StateError):
 
 class UnsupportedByStoreError(StateError):
     """A call that needs more than this kind of store can do, such as several conditions in one batch."""
+
+    remains = UNCHANGED
 
 
 class MissingDependencyError(StateError, ImportError):

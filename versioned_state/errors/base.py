@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
+UNCHANGED: Final = "nothing was changed"
+"""What remains after most calls that failed."""
+
 STAGED: Final = "nothing was committed, and the staged changes are still there"
 """What remains after a commit failed."""
 
@@ -13,14 +16,17 @@ class StateError(Exception):
 
     Attributes:
         what: what went wrong.
-        remains: what the failed call leaves behind, such as "nothing was changed"; may be empty.
+        remains: what the failed call leaves behind, such as "nothing was changed"; may be empty. Each class has its usual words.
         hint: the way out in one line; may be empty. A traceback shows it as a note.
     """
 
-    def __init__(self, what: str, *, remains: str = "", hint: str = "") -> None:
+    remains = ""
+
+    def __init__(self, what: str, *, remains: str | None = None, hint: str = "") -> None:
         super().__init__(what)
         self.what = what
-        self.remains = remains
+        if remains is not None:
+            self.remains = remains
         self._hint = ""
         self.hint = hint
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from .bad_input import TransactionError
-from .base import StateError, restore, short
+from .base import UNCHANGED, StateError, restore, short
 
 if TYPE_CHECKING:
     from versioned_state.repository.merging.merge import Conflict, Merge
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class BranchMovedError(StateError):
     """The branch was moved by another writer, and the call does not merge."""
 
-    def __init__(
-        self, branch: str, *, expected: str | None, actual: str | None, hint: str = "", remains: str = "nothing was changed"
-    ) -> None:
+    remains = UNCHANGED
+
+    def __init__(self, branch: str, *, expected: str | None, actual: str | None, hint: str = "", remains: str | None = None) -> None:
         super().__init__(
             f"branch {branch!r} has moved: expected {short(expected)}, found {short(actual)}",
             hint=hint or "refresh() takes the new head in; then do it again",
@@ -35,9 +35,9 @@ class MergeConflictError(StateError):
     ``merge.resolve(path, value)`` for each, then ``merge.commit()``.
     """
 
-    def __init__(
-        self, branch: str, conflicts: Sequence[Conflict], *, merge: Merge | None = None, remains: str = "nothing was changed"
-    ) -> None:
+    remains = UNCHANGED
+
+    def __init__(self, branch: str, conflicts: Sequence[Conflict], *, merge: Merge | None = None, remains: str | None = None) -> None:
         paths = [str(conflict.path) for conflict in conflicts]
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
         appended = next((str(conflict.path) for conflict in conflicts if conflict.both_appended), None)
@@ -72,7 +72,7 @@ class MergeConflictError(StateError):
     def merge(self) -> Merge:
         """Resolves the conflicts and makes the call again. Raises ``TransactionError`` if it cannot be made again; see ``hint``."""
         if self._merge is None:
-            raise TransactionError("this call cannot be made again with resolutions", remains="nothing was changed", hint=self.hint)
+            raise TransactionError("this call cannot be made again with resolutions", hint=self.hint)
         return self._merge
 
 
@@ -82,7 +82,7 @@ class FencedError(StateError):
     ``token`` is that of this holder, ``newest`` the newest one, None if there is none.
     """
 
-    def __init__(self, branch: str, token: int, newest: int | None, *, remains: str = "") -> None:
+    def __init__(self, branch: str, token: int, newest: int | None, *, remains: str | None = None) -> None:
         super().__init__(
             f"the lock of branch {branch!r} with token {token} is lost"
             + ("" if newest is None else f": the newest token is {newest}" if newest != token else ""),
@@ -95,21 +95,22 @@ class FencedError(StateError):
 class LockTimeoutError(StateError, TimeoutError):
     """Others had the lock of a branch for longer than the caller would wait. ``token`` is that of the holder."""
 
+    remains = UNCHANGED
+
     def __init__(self, branch: str, token: int, wait: float) -> None:
-        super().__init__(
-            f"branch {branch!r} is locked, with token {token}, and was not free within {wait:g} s", remains="nothing was changed"
-        )
+        super().__init__(f"branch {branch!r} is locked, with token {token}, and was not free within {wait:g} s")
         self.branch, self.token, self.wait = branch, token, wait
 
 
 class PatchConflictError(StateError):
     """The old values of a patch are not there. Nothing was changed; ``paths`` are the places."""
 
+    remains = UNCHANGED
+
     def __init__(self, paths: Sequence[str]) -> None:
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
         super().__init__(
             f"the patch does not fit at {shown}: its old values are not there",
-            remains="nothing was changed",
             hint="cherry_pick() merges a commit of the same store by path, and aligns lists",
         )
         self.paths = tuple(paths)
@@ -118,9 +119,11 @@ class PatchConflictError(StateError):
 class UncommittedChangesError(StateError):
     """A call would move a state to another commit and lose its uncommitted changes. Nothing was changed."""
 
+    remains = UNCHANGED
+
     def __init__(self, call: str, paths: Sequence[str]) -> None:
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
-        super().__init__(f"{call} with uncommitted changes: {shown}", remains="nothing was changed", hint="commit() or discard() first")
+        super().__init__(f"{call} with uncommitted changes: {shown}", hint="commit() or discard() first")
         self.paths = tuple(paths)
 
 
@@ -135,7 +138,6 @@ class DirtyWorkspaceError(UncommittedChangesError):
         StateError.__init__(
             self,
             f"{what}: {shown}",
-            remains="nothing was changed",
             hint=hint or "commit() keeps the changes, discard() drops them; restore(path, overwrite=True) drops those of one file",
         )
         self.files = tuple(files)

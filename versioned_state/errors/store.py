@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import StateError, short
+from .base import UNCHANGED, StateError, short
 
 
 class StorageError(StateError):
@@ -14,12 +14,14 @@ class StorageError(StateError):
 class StoreClosedError(StorageError):
     """A call on a store after ``close()``."""
 
-    def __init__(self, what: str = "the store is closed", *, remains: str = "", hint: str = "open it again") -> None:
+    def __init__(self, what: str = "the store is closed", *, remains: str | None = None, hint: str = "open it again") -> None:
         super().__init__(what, remains=remains, hint=hint)
 
 
 class StoreBusyError(StorageError):
     """Another process kept the store locked for longer than the timeout; nothing was written."""
+
+    remains = UNCHANGED
 
 
 class UnreachableStoreError(StorageError):
@@ -52,6 +54,8 @@ class CommitInDoubtError(StorageError):
 class UnsafeStoreError(StorageError):
     """The server or file could lose or change data, because of its settings or of foreign content. Nothing was written."""
 
+    remains = UNCHANGED
+
 
 class UnfinishedPurgeError(StorageError):
     """A purge failed after it had begun to erase. ``remains`` says what may still be in the store; the failure is ``__cause__``.
@@ -72,7 +76,7 @@ class UnfinishedPurgeError(StorageError):
 class StorageFullError(StorageError):
     """No room: the disk is full, or the store's own size limit is reached. Nothing was written."""
 
-    def __init__(self, what: str, *, limit: int | None = None, remains: str = "", hint: str = "") -> None:
+    def __init__(self, what: str, *, limit: int | None = None, remains: str | None = None, hint: str = "") -> None:
         super().__init__(what, remains=remains, hint=hint)
         self.limit = limit
 
@@ -80,7 +84,7 @@ class StorageFullError(StorageError):
 class SessionFileError(StorageError, OSError):
     """A file of a ``JSONSession`` could not be written or read. The file is as it was before; ``errno`` is that of the cause."""
 
-    def __init__(self, what: str, *, errno: int | None = None, remains: str = "", hint: str = "") -> None:
+    def __init__(self, what: str, *, errno: int | None = None, remains: str | None = None, hint: str = "") -> None:
         super().__init__(what, remains=remains, hint=hint)
         self.errno = errno
 
@@ -101,18 +105,23 @@ class StoreNotFoundError(StorageError):
 class NotAStoreError(StorageError):
     """The place does not hold a store of this library; it was not touched."""
 
+    remains = "it was not touched"
+
 
 class WrongKeyError(StorageError):
     """The store is encrypted with a key that was not given. Nothing was changed."""
+
+    remains = UNCHANGED
 
 
 class FormatError(StorageError):
     """The store was written by a newer release, in a format that this one does not know."""
 
+    remains = UNCHANGED
+
     def __init__(self, found: int, supported: int) -> None:
         super().__init__(
             f"the store has format version {found}; this release reads up to {supported}",
-            remains="nothing was changed",
             hint="upgrade versioned-state",
         )
         self.found = found

@@ -25,7 +25,7 @@ def read_format(stored: bytes) -> int:
     """The version in a format record. Raises ``NotAStoreError`` or ``CorruptObjectError``."""
     body, checksum = stored[:-8], stored[-8:]
     if not stored.startswith(_MAGIC):
-        raise NotAStoreError("the store has a format record that is not ours", remains="it was not touched")
+        raise NotAStoreError("the store has a format record that is not ours")
     if blake3(body).digest(length=8) != checksum:
         raise CorruptObjectError(FORMAT, "the format record does not match its checksum")
     try:

@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import msgpack
 
+from versioned_state.arguments import string
 from versioned_state.errors import (
     CorruptObjectError,
     EffectInDoubtError,
@@ -230,7 +231,6 @@ class Ledger:
             if found.done and not found.erased:
                 raise InvalidArgumentError(
                     f"effect {key!r} is not in doubt: it is done, and has a result",
-                    remains="nothing was changed",
                     hint="forget it first, if the next try is to carry it out again",
                 )
             if self._replace(key, found, _entry(key, found.since, None, self._parts(key, result))):
@@ -309,9 +309,7 @@ RUNNING: Final = "it is being carried out right now"
 
 def check_effect_key(key: str) -> None:
     """Raise ``InvalidArgumentError`` unless this can be the key of an effect."""
-    given: Any = key
-    if type(given) is not str or not given:
-        raise InvalidArgumentError(f"the key of an effect is a string that is not empty, not {given!r:.80}", remains="nothing was changed")
+    string("the key of an effect", key, empty=False)
 
 
 # The bytes of a record

@@ -13,9 +13,9 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from versioned_state.arguments import check_function, check_text, count, instance_of, integer
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.keys import RefKind
-from versioned_state.repository.arguments import DEFAULT_EXPIRE, check_function, check_text, count, integer
 from versioned_state.repository.database import Database
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
@@ -25,7 +25,7 @@ from versioned_state.repository.names.resolve import default_branch, resolve
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.names.tags import Tags
 from versioned_state.repository.refs.notes import Notes
-from versioned_state.repository.refs.reflog import Position
+from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE, Position
 from versioned_state.values.paths.path import StatePath
 
 if TYPE_CHECKING:  # loaded by the calls that need them: an agent that commits looks at nothing and maintains nothing
@@ -86,7 +86,7 @@ class Repository:
         if clock is not None:
             check_function("clock", clock)
         if signer is not None and not callable(getattr(signer, "sign", None)):
-            raise InvalidArgumentError(f"signer is a Signer, not {type(signer).__name__}", remains="nothing was changed")
+            raise InvalidArgumentError(f"signer is a Signer, not {type(signer).__name__}")
         given: Any = store
         if isinstance(given, str | os.PathLike):
             from versioned_state.storage.url import redact
@@ -212,7 +212,7 @@ class Repository:
             return []
         together = getattr(wanted[0], "_commit_together", None)
         if together is None or any(type(state) is not type(wanted[0]) for state in wanted):
-            raise InvalidArgumentError("commit_together takes states: Versioned(store, branch=…)", remains="nothing was changed")
+            raise InvalidArgumentError("commit_together takes states: Versioned(store, branch=…)")
         made: list[Commit] = together(wanted, message, author, meta, on_moved, policies or {})
         return made
 
@@ -276,8 +276,7 @@ class Repository:
 
     def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
         """The first bad commit between a good one and a bad one, found by asking O(log n) times; see ``bisect.bisect``."""
-        if not callable(is_bad):
-            raise InvalidArgumentError(f"bisect asks a function of a snapshot, not {type(is_bad).__name__}")
+        instance_of("is_bad", is_bad, Callable)
         from versioned_state.repository.inspect.bisect import bisect
 
         return bisect(self.commit(good), self.commit(bad), is_bad, read=self.database.commits.read, snapshot=self.snapshot, diff=self.diff)

@@ -8,6 +8,7 @@ from enum import Enum
 from inspect import Parameter
 from typing import Any, Final
 
+from versioned_state.arguments import instance_of, string
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.sandbox.enums import SandboxType
 
@@ -37,8 +38,7 @@ def register(name: str | SandboxType, factory: Factory) -> None:
         InvalidArgumentError: the name is empty, or the factory cannot be called so.
     """
     key = type_name(name)
-    if not callable(factory):
-        raise InvalidArgumentError(f"the factory of {key!r} is not callable", remains="nothing was registered")
+    instance_of(f"the factory of {key!r}", factory, Callable)
     needed = [
         each.name
         for each in _parameters(factory).values()
@@ -49,7 +49,6 @@ def register(name: str | SandboxType, factory: Factory) -> None:
     if needed:
         raise InvalidArgumentError(
             f"the factory of {key!r} needs {', '.join(needed)}, which no sandbox is made with",
-            remains="nothing was registered",
             hint=f"it can ask for {', '.join(OPTIONS)}",
         )
     _registered[key] = factory
@@ -58,15 +57,13 @@ def register(name: str | SandboxType, factory: Factory) -> None:
 def unregister(name: str | SandboxType) -> None:
     """Forget the factory of a type; ``base`` and ``filesystem`` are local again. Raises ``InvalidArgumentError`` if there is none."""
     if _registered.pop(type_name(name), None) is None:
-        raise InvalidArgumentError(f"no factory is registered for {type_name(name)!r}", remains="nothing was changed")
+        raise InvalidArgumentError(f"no factory is registered for {type_name(name)!r}")
 
 
 def type_name(name: object) -> str:
     """The name of a type, from a string or a member of an Enum. Raises ``InvalidArgumentError``."""
     value = name.value if isinstance(name, Enum) else name
-    if not isinstance(value, str) or not value:
-        raise InvalidArgumentError(f"the type of a sandbox is a string, not {name!r}", remains="nothing was changed")
-    return str(value)
+    return string("the type of a sandbox", str(value) if isinstance(value, str) else value, empty=False)
 
 
 def is_local(name: str) -> bool:

@@ -68,14 +68,12 @@ class Sandbox(ABC):
     def call_tool(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
         """Call a tool by its name, as a model asks for it. Raises ``InvalidArgumentError`` for an unknown tool or argument."""
         if name not in self.tools:
-            raise InvalidArgumentError(
-                f"a {self.sandbox_type} sandbox has no tool {name!r}", remains="nothing was done", hint=f"it has {', '.join(self.tools)}"
-            )
+            raise InvalidArgumentError(f"a {self.sandbox_type} sandbox has no tool {name!r}", hint=f"it has {', '.join(self.tools)}")
         tool = getattr(self, name)
         try:
             inspect.signature(tool).bind(**(arguments or {}))
         except TypeError as error:
-            raise InvalidArgumentError(f"{name}: {error}", remains="nothing was done") from None
+            raise InvalidArgumentError(f"{name}: {error}") from None
         return tool(**(arguments or {}))
 
     def _close_folder(self) -> None:

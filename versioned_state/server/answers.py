@@ -57,15 +57,13 @@ class RefusalError(Exception):
 
 def unauthorized() -> RefusalError:
     """No token, or one that is not known."""
-    error = AccessDeniedError(
-        "the request has no token that this server knows", remains="nothing was changed", hint="send the header Authorization: Bearer TOKEN"
-    )
+    error = AccessDeniedError("the request has no token that this server knows", hint="send the header Authorization: Bearer TOKEN")
     return RefusalError(401, error, www_authenticate="Bearer")
 
 
 def forbidden(scope: str) -> RefusalError:
     """A token without the scope."""
-    error = AccessDeniedError(f"the token does not allow to {scope}", remains="nothing was changed")
+    error = AccessDeniedError(f"the token does not allow to {scope}")
     return RefusalError(403, error, www_authenticate=f'Bearer error="insufficient_scope", scope="{scope}"')
 
 
@@ -103,7 +101,7 @@ def late(cls: type[StateError] = UnreachableStoreError, *, remains: str = "nothi
 
 def malformed(what: str, status: int = 422) -> RefusalError:
     """A request that breaks the API."""
-    return RefusalError(status, InvalidArgumentError(what, remains="nothing was changed"))
+    return RefusalError(status, InvalidArgumentError(what))
 
 
 def refusal_of(error: BaseException) -> RefusalError:

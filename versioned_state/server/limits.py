@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from starlette.types import Message, Receive, Scope
 
+from versioned_state.arguments import count, seconds
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, StateError, StoreBusyError
 from versioned_state.server.answers import RETRY_S, RefusalError, malformed, too_large, too_large_an_answer, too_many_parts
 from versioned_state.services.store_service import HANDLE_BYTES
@@ -64,25 +65,21 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name in ("max_body", "max_requests"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise InvalidArgumentError(f"{name} is an int from 1 up", remains="nothing was started")
+            count(name, getattr(self, name), least=1)
         for name in ("max_bodies", "max_answers", "max_connections", "handle_bytes"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 0:
-                raise InvalidArgumentError(f"{name} is an int from 0 up", remains="nothing was started")
+            count(name, getattr(self, name))
         for name in ("max_bodies", "max_answers"):
             if 0 < getattr(self, name) < self.max_body:
-                raise InvalidArgumentError(f"{name} is less than max_body, so the largest body has no room", remains="nothing was started")
+                raise InvalidArgumentError(f"{name} is less than max_body, so the largest body has no room")
         for name in ("head_timeout", "body_timeout", "send_timeout", "idle_timeout", "call_timeout"):
-            value = getattr(self, name)
-            if type(value) not in (int, float) or not 0 < value < float("inf"):
-                raise InvalidArgumentError(f"{name} is a number of seconds above 0", remains="nothing was started")
+            seconds(name, getattr(self, name), above=True)
 
 
 def check_head(scope: Scope) -> None:
     """Raise ``RefusalError`` for a head that is too large, or that two servers may read as two different requests."""
     names = [name for name, _ in scope["headers"]]
     if b"transfer-encoding" in names and b"content-length" in names:
-        error: StateError = InvalidArgumentError("the request has a Content-Length and a Transfer-Encoding", remains="nothing was changed")
+        error: StateError = InvalidArgumentError("the request has a Content-Length and a Transfer-Encoding")
         raise RefusalError(400, error, connection="close")
     size = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in scope["headers"])
     if size > MAX_HEAD:
@@ -248,7 +245,7 @@ class Bodies:
             body.share.free()
             if self._is_ending:
                 raise no_room("the server ends, and the body had not arrived", connection="close") from None
-            error = InvalidArgumentError(f"the body did not arrive within {limits.body_timeout:g} s", remains="nothing was changed")
+            error = InvalidArgumentError(f"the body did not arrive within {limits.body_timeout:g} s")
             raise RefusalError(408, error, connection="close") from None
         except BaseException:
             body.share.free()
@@ -272,5 +269,5 @@ class Body:
 
 def no_room(what: str, **headers: str) -> RefusalError:
     """More is under way than the server takes."""
-    error = StoreBusyError(what, remains="nothing was changed", hint="try again")
+    error = StoreBusyError(what, hint="try again")
     return RefusalError(503, error, retry_after=str(RETRY_S), **headers)

@@ -15,10 +15,10 @@ from concurrent.futures import Future
 from threading import Lock
 from typing import Any, ClassVar, Final, Self, TypeVar
 
+from versioned_state.arguments import count
 from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError
 from versioned_state.objects.keys import FORMAT
 from versioned_state.off_loop import off_loop, result_of, running_loop
-from versioned_state.repository.arguments import count
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
 from versioned_state.services.base import ServiceWithLifecycleManager
@@ -78,7 +78,7 @@ class StoreService(ServiceWithLifecycleManager):
         encryption_key: bytes | None = None,
     ) -> None:
         if not isinstance(store, KVStore | Repository | str | os.PathLike | None):
-            raise InvalidArgumentError(f"{type(store).__name__} is not a store, a Repository or a URL", remains="nothing was opened")
+            raise InvalidArgumentError(f"{type(store).__name__} is not a store, a Repository or a URL")
         count("threads", threads, least=1)
         count("handles", handles)
         count("handle_bytes", handle_bytes)
@@ -111,9 +111,7 @@ class StoreService(ServiceWithLifecycleManager):
         """The service over a store, a ``Repository`` or a URL. A store that was handed in is not closed. Options are the constructor's."""
         if store is None:
             # A setting that is missing, most likely: in memory everything would be lost in the end.
-            raise InvalidArgumentError(
-                "None is not a store, a Repository or a URL", remains="nothing was opened", hint="memory is 'memory:'"
-            )
+            raise InvalidArgumentError("None is not a store, a Repository or a URL", hint="memory is 'memory:'")
         return cls(store, **options)
 
     # Beginning and end

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from versioned_state.arguments import count
 from versioned_state.errors import LimitExceededError
-from versioned_state.repository.arguments import count
 from versioned_state.state.aio.caller import HandleLock
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State, locked

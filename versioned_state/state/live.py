@@ -6,7 +6,7 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from versioned_state.repository.arguments import count
+from versioned_state.arguments import count
 from versioned_state.state.aio.caller import HandleLock, ready
 from versioned_state.state.sequence import LiveSequence
 from versioned_state.state.state import State, locked

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
+from versioned_state.arguments import as_ttl, check_text
 from versioned_state.errors import (
     STAGED,
     HandleClosedError,
@@ -17,7 +18,6 @@ from versioned_state.errors import (
     StateError,
     StorageError,
 )
-from versioned_state.repository.arguments import as_ttl, check_text
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository

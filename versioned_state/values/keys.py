@@ -13,6 +13,7 @@ The keys of one kind and namespace are a range, in the order of their characters
 
 from __future__ import annotations
 
+from versioned_state.arguments import string
 from versioned_state.errors import InvalidArgumentError, LimitExceededError
 from versioned_state.values.cells import MAX_KEY, decoded_text
 from versioned_state.values.paths.path import Key, Namespace, StatePath
@@ -49,8 +50,7 @@ def key_range(prefix: str, start: str | None, end: str | None) -> tuple[bytes, b
 
 def namespace_prefix(name: str) -> bytes:
     """The prefix of the root keys of a namespace. Raises ``InvalidArgumentError``."""
-    if type(name) is not str or not name or "\0" in name:
-        raise InvalidArgumentError(f"bad name for a namespace: {name!r}", hint="a string of one character or more, without NUL")
+    string("the name of a namespace", name, empty=False, without="\0")
     return NAMESPACE + name.encode("utf-8", "surrogatepass") + b"\0"
 
 

@@ -86,9 +86,9 @@ async def test_what_is_no_session_or_no_module(tmp_path):
     for call in (session.save_session_state, session.load_session_state):
         with pytest.raises(InvalidArgumentError, match="no session_id"):
             await call(agent=agent())
-        with pytest.raises(InvalidArgumentError, match="session_id is a string, not int"):
+        with pytest.raises(InvalidArgumentError, match="session_id must be a string, not int"):
             await call(5, agent=agent())
-        with pytest.raises(InvalidArgumentError, match="user_id is a string, not int"):
+        with pytest.raises(InvalidArgumentError, match="user_id must be a string, not int"):
             await call("one", 5, agent=agent())
         with pytest.raises(InvalidArgumentError, match="agent= is a StateModule, not dict"):
             await call("one", agent={})

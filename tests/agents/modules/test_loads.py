@@ -248,9 +248,9 @@ def test_nested_modules_are_loaded_before_what_is_around_them():
 
 
 def test_a_state_that_is_no_dict_names_the_module():
-    with pytest.raises(ValueError, match=r"memory is a dict, not list"):
+    with pytest.raises(ValueError, match=r"memory must be a dict, not list"):
         Agent().load_state_dict({"memory": [], "name": ""})
-    with pytest.raises(ValueError, match=r"Agent is a dict, not NoneType"):
+    with pytest.raises(ValueError, match=r"Agent must be a dict, not NoneType"):
         Agent().load_state_dict(None)  # type: ignore[arg-type]
 
 

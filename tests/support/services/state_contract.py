@@ -201,12 +201,12 @@ class StateServiceContract:
     async def test_ids_are_strings(self, opened: Opened, id: Any) -> None:
         async with opened() as service:
             for call in (service.save_state(id, {}), service.export_state(id), service.list_sessions(id), service.list_rounds(id)):
-                with pytest.raises(InvalidArgumentError, match="user_id is a string"):
+                with pytest.raises(InvalidArgumentError, match="user_id must be a string"):
                     await call
-            with pytest.raises(InvalidArgumentError, match="user_id is a string"):
+            with pytest.raises(InvalidArgumentError, match="user_id must be a string"):
                 await service.delete_state(id)
             if id is not None:
-                with pytest.raises(InvalidArgumentError, match="session_id is a string"):
+                with pytest.raises(InvalidArgumentError, match="session_id must be a string"):
                     await service.save_state("u", {}, session_id=id)
 
     @in_event_loop

@@ -9,8 +9,8 @@ from typing import Any, overload
 
 from versioned_state.agents.events.entries import EVENTS, Entry, first_name, read_entry, space_of
 from versioned_state.agents.events.stamps import stamped, unstamped
+from versioned_state.arguments import count, instance_of
 from versioned_state.errors import InvalidArgumentError, MissingDependencyError, PickleRefusedError
-from versioned_state.repository.arguments import count
 from versioned_state.repository.inspect.log_filters import When, instants
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.aio.caller import ready
@@ -112,8 +112,7 @@ def events(
     limit = None if limit is None else count("limit", limit)
     if types is not None and not all(isinstance(cls, type) for cls in (types if isinstance(types, tuple) else (types,))):
         raise InvalidArgumentError(f"types is a class or a tuple of classes, not {types!r:.80}")
-    if namespace is not None and type(namespace) is not str:
-        raise InvalidArgumentError(f"namespace is a string such as 'planner/worker' or 'planner/**', not {namespace!r:.80}")
+    instance_of("namespace", namespace, str | None, hint="such as 'planner/worker' or 'planner/**'")
     start = "" if since is None else first_name(instants(since)[0])
     read, space = _source(state)
     fits = _filter(types, namespace, space)

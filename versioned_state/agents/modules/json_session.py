@@ -104,7 +104,6 @@ class JSONSession(SessionBase):
         elif not allow_not_exist:
             raise InvalidArgumentError(
                 f"session {session!r} was never saved: there is no {path}",
-                remains="nothing was loaded",
                 hint="allow_not_exist=True leaves the modules as they are",
             )
 

@@ -86,7 +86,6 @@ def contains_itself(module: Any) -> InvalidArgumentError:
     """The error for a module that contains itself."""
     return InvalidArgumentError(
         f"a module of type {type(module).__name__} contains itself, so its state has no end",
-        remains="nothing was changed",
         hint="keep the reference back in an attribute that is not a module, such as weakref.ref(parent)",
     )
 

@@ -28,7 +28,8 @@ from versioned_state.agents.modules.kinds import (
     overrides,
     registered_in,
 )
-from versioned_state.errors import InvalidArgumentError, UnknownPathError
+from versioned_state.arguments import instance_of
+from versioned_state.errors import UnknownPathError
 
 _MISSING: Final = object()
 
@@ -138,7 +139,7 @@ class _Plan:
     def _add(self, module: Any, state: Any, name: Name, path: set[int], levels: int) -> None:
         if type(state) is not dict and not isinstance(state, Mapping):
             whose = _text(name) or type(module).__name__
-            raise InvalidArgumentError(f"the state of {whose} is a dict, not {type(state).__name__}", remains="nothing was changed")
+            instance_of(f"the state of {whose}", state, Mapping)
         there = module.__dict__  # not by registered_in: it is the inner loop
         try:
             attributes, modules = there["_attribute_dict"], there["_module_dict"]

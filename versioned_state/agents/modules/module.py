@@ -9,8 +9,8 @@ from typing import Any
 from versioned_state.agents.modules.kinds import Function, Registered, before_init, is_module, own, registered_in
 from versioned_state.agents.modules.loading import load_states
 from versioned_state.agents.modules.states import state_of
+from versioned_state.arguments import check_function
 from versioned_state.errors import InvalidArgumentError, UnserializableValueError
-from versioned_state.repository.arguments import check_function
 
 
 class StateModule:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from versioned_state.agents.modules.kinds import is_class_of_modules
+from versioned_state.arguments import instance_of
 from versioned_state.errors import InvalidArgumentError
 
 
@@ -39,8 +40,7 @@ def check_ids(session_id: object, user_id: object) -> tuple[str, str]:
         )
     user_id = "" if user_id is None else user_id  # as agentscope takes it
     for name, value in (("session_id", session_id), ("user_id", user_id)):
-        if not isinstance(value, str):
-            raise InvalidArgumentError(f"{name} is a string, not {type(value).__name__}", remains="nothing was saved or loaded")
+        instance_of(name, value, str)
     return str.__str__(session_id), str.__str__(user_id)
 
 

@@ -146,7 +146,6 @@ class VersionedSession(SessionBase):
         if head == ROOT_ID and not allow_not_exist:
             raise InvalidArgumentError(
                 f"session {session!r} was never saved",
-                remains="nothing was loaded",
                 hint="allow_not_exist=True leaves the modules as they are",
             )
         load_states(((state_modules_mapping[name], state, name) for name, state in states.items()), owned=True)

@@ -16,8 +16,8 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 from weakref import ReferenceType, ref
 
+from versioned_state.arguments import check_function, instance_of, integer
 from versioned_state.errors import InvalidArgumentError, ReplayMismatchError, StateError
-from versioned_state.repository.arguments import check_function, integer
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.render import one_line
@@ -143,8 +143,7 @@ class EventSourced(Generic[V]):
         key: str = "events",
         version: int = 1,
     ) -> None:
-        if not isinstance(state, Versioned | Namespace | Live):
-            raise InvalidArgumentError(f"events are kept in a Versioned, a namespace or a Live, not in {type(state).__name__}")
+        instance_of("state", state, Versioned | Namespace | Live)
         check_function("apply", apply)
         prefix = b"" if isinstance(state, Live) else state._prefix
         self._state = state
@@ -229,18 +228,17 @@ class EventSourced(Generic[V]):
             events = self.events
             count = len(events) if until is None else integer("until", until)
             if not 0 <= count <= len(events):
-                raise InvalidArgumentError(f"until={count}: there are {len(events)} events", remains="nothing was changed")
+                raise InvalidArgumentError(f"until={count}: there are {len(events)} events")
             return events, count
         if isinstance(self._state, Live):
-            raise InvalidArgumentError("a Live state has no commits: until is a number of events", remains="nothing was changed")
+            raise InvalidArgumentError("a Live state has no commits: until is a number of events")
         versioned = self._state.state if isinstance(self._state, Namespace) else self._state
         if isinstance(until, datetime):
             commit = next(versioned.log(first_parent=True, until=until, limit=1), None)
             if commit is None:
                 return (), 0
             until = commit
-        if not isinstance(until, str | Commit):
-            raise InvalidArgumentError(f"until is a number of events, a commit, a revision or a time, not {type(until).__name__}")
+        instance_of("until", until, int | str | Commit | datetime)
         found = versioned.checkout(until).commit
         assert found is not None, "it is a view of a commit"
         assert self._hook is not None, "the state has commits"

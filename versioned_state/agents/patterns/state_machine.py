@@ -14,6 +14,7 @@ from weakref import ReferenceType, ref
 from versioned_state.agents.events.classes import TransitionEvent
 from versioned_state.agents.events.entries import EVENTS, prefix_of, read_entry
 from versioned_state.agents.events.keeping import keep_event
+from versioned_state.arguments import instance_of
 from versioned_state.errors import STAGED, InvalidArgumentError, InvalidTransitionError, PickleRefusedError, StateError
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch.hooks import Hook
@@ -71,8 +72,7 @@ class StateMachine:
         initial: Any,
         transitions: Mapping[tuple[Any, Any], Any],
     ) -> None:
-        if not isinstance(state, Versioned | Namespace | Live):
-            raise InvalidArgumentError(f"a machine is kept in a Versioned, a namespace or a Live, not in {type(state).__name__}")
+        instance_of("state", state, Versioned | Namespace | Live)
         given: Any = transitions
         if not isinstance(given, Mapping) or any(not isinstance(pair, tuple) or len(pair) != 2 for pair in given):
             raise InvalidArgumentError("transitions is a dict from pairs of state and event to states", hint='{("new", "pay"): "paid"}')
@@ -154,7 +154,7 @@ class Rules:
             hint = ""
             if not any(before == each for each in states):
                 hint = f"{before!r:.80} at {self.key!r} is not a state of this machine; its states are {', '.join(map(str, states))}"
-            raise InvalidTransitionError(self.key, before, event, self.allowed(before), hint=hint, remains="nothing was changed") from None
+            raise InvalidTransitionError(self.key, before, event, self.allowed(before), hint=hint) from None
 
 
 class Transition(NamedTuple):
@@ -305,7 +305,7 @@ class TransitionHook(Hook):
             for told in chain:
                 if told.from_state != current:
                     allowed = rules.allowed(current)
-                    raise InvalidTransitionError(rules.key, current, told.event, allowed, hint=hint, remains=UNCHANGED)
+                    raise InvalidTransitionError(rules.key, current, told.event, allowed, hint=hint)
                 current = told.to_state
 
     def _check(self, track: Track, nodes: Nodes, before: Tree, after: Tree) -> None:

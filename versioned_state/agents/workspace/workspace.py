@@ -14,6 +14,7 @@ from versioned_state.agents.workspace.hook import WorkspaceHook
 from versioned_state.agents.workspace.ignore import Rules
 from versioned_state.agents.workspace.scan import Ignored
 from versioned_state.agents.workspace.working import Overwrite, WorkingFolder
+from versioned_state.arguments import instance_of, one_of
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, WorkspaceError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.diff import Diff
@@ -67,8 +68,7 @@ class Workspace:
         gitignore: bool = True,
         records: str | os.PathLike[str] | None = None,
     ) -> None:
-        if not isinstance(state, Versioned):
-            raise InvalidArgumentError(f"a workspace is kept with a Versioned, not with a {type(state).__name__}")
+        instance_of("state", state, Versioned)
         user_key(name)  # raises
         patterns = [ignore] if isinstance(ignore, str) else list(ignore)
         self._state = state
@@ -174,8 +174,7 @@ class Workspace:
             UnknownPathError: neither the revision nor the head has such a file.
             WorkspaceError: files cannot be written, or must not be; it names them. Those before them were restored.
         """
-        if overwrite not in (True, False, "restored"):
-            raise InvalidArgumentError(f'overwrite is True, False or "restored", not {overwrite!r}', remains="no file was touched")
+        one_of("overwrite", overwrite, (True, False, "restored"), remains="no file was touched")
         with ready(self._state._lock):
             self._ready().restore(None if path is None else self._relative(path), self._state._resolve(at), overwrite=overwrite)
 

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import Any, Final
 
 from versioned_state.cli.importing.source import Item, Source
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.errors import StateError
 
 MESSAGES_KEYS: Final = (
     "messages",
@@ -53,11 +53,11 @@ def single_conversation(source: Source, messages_key: str | None) -> tuple[Conve
     The second value is all items again.
 
     Raises:
-        InvalidArgumentError: the source is empty.
+        StateError: the source is empty.
     """
     first = next(source.items, None)
     if first is None:
-        raise InvalidArgumentError(f"{source.name} holds no items")
+        raise StateError(f"{source.name} holds no items")
     items = chain([first], source.items)
     if not source.is_list:
         return conversation_in(source, first, messages_key), items
@@ -74,7 +74,7 @@ def conversation_in(source: Source, item: Item, messages_key: str | None) -> Con
     """The conversation of an item that is a list of messages, or an object with one.
 
     Raises:
-        InvalidArgumentError: the item is something else; the message says what.
+        StateError: the item is something else; the message says what.
     """
     value = item.value
     key = None
@@ -85,7 +85,7 @@ def conversation_in(source: Source, item: Item, messages_key: str | None) -> Con
     elif isinstance(value, list) and messages_key is None and all(isinstance(part, dict) for part in value):
         return Conversation(value, len(value), item.where)
     wanted = "a conversation" if messages_key is None else f"an object with a list under {messages_key!r}"
-    raise InvalidArgumentError(
+    raise StateError(
         f"{source.name}: {item.where} is not {wanted}, but {_describe(value)}",
         hint="--messages-key names the key of the list of messages; --per-item makes each item one state",
     )
@@ -93,7 +93,7 @@ def conversation_in(source: Source, item: Item, messages_key: str | None) -> Con
 
 def _message_in(source: Source, item: Item) -> Any:
     if not isinstance(item.value, dict):
-        raise InvalidArgumentError(
+        raise StateError(
             f"{source.name}: {item.where} is not a message as those before it, but {_describe(item.value)}",
             hint="--per-item takes any values, and makes each item one state",
         )

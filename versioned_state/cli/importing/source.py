@@ -17,7 +17,7 @@ from itertools import chain
 from typing import Any, BinaryIO, Final
 
 from versioned_state.cli.shared.hints import json_reason
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.errors import StateError
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ def open_source(path: str) -> Iterator[Source]:
 
     Raises, here or while items are taken:
         OSError: the file cannot be read.
-        InvalidArgumentError: the file is damaged or is not JSON; the message says where.
+        StateError: the file is damaged or is not JSON; the message says where.
     """
     if path == "-":
         stdin: Any = sys.stdin.buffer
@@ -92,9 +92,7 @@ def _lines(name: str, file: BinaryIO) -> Iterator[bytes]:
     except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise InvalidArgumentError(
-            f"{name} is damaged, or was cut short: {error}", hint="decompress it by hand to see how much is intact"
-        ) from error
+        raise StateError(f"{name} is damaged, or was cut short: {error}", hint="decompress it by hand to see how much is intact") from error
 
 
 def _read(name: str, lines: Iterator[bytes], fraction: Callable[[], float | None]) -> Source:
@@ -105,7 +103,7 @@ def _read(name: str, lines: Iterator[bytes], fraction: Callable[[], float | None
     while not start.strip():
         number, line = next(numbered, (0, b""))
         if not number:
-            raise InvalidArgumentError(f"{name} is empty")
+            raise StateError(f"{name} is empty")
         start += line
     try:
         first = json.loads(start)
@@ -129,9 +127,9 @@ def _parse(name: str, text: bytes, line: int) -> Any:
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        raise InvalidArgumentError(
+        raise StateError(
             f"{name}, line {line + error.lineno - 1}, column {error.colno}: not JSON: {error.msg}",
             hint="import takes JSON or JSON lines, plain or compressed with gzip, bzip2 or xz",
         ) from error
     except (ValueError, RecursionError) as error:  # not text, a number of thousands of digits, or endless brackets
-        raise InvalidArgumentError(f"{name}, line {line}: not JSON that can be read: {json_reason(error)}") from error
+        raise StateError(f"{name}, line {line}: not JSON that can be read: {json_reason(error)}") from error

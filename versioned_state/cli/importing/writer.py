@@ -9,7 +9,7 @@ from itertools import chain, count
 from typing import Any, Final
 
 from versioned_state.cli.importing.conversations import Conversation, summarize
-from versioned_state.errors import InvalidArgumentError, RefExistsError
+from versioned_state.errors import RefExistsError, StateError
 from versioned_state.repository.repository import Repository
 from versioned_state.state.versioned import Versioned
 
@@ -85,7 +85,7 @@ class Writer:
             key = self._key
             messages = state.setdefault(key, [])
             if not isinstance(messages, list):
-                raise InvalidArgumentError(f"the key {key!r} of branch {branch!r} holds a {type(messages).__name__}, not a list")
+                raise StateError(f"the key {key!r} of branch {branch!r} holds a {type(messages).__name__}, not a list")
             if skipped is None:
                 state.update(_keys_of(conversation.fields, key))
             is_empty = skipped is None
@@ -167,13 +167,13 @@ class BranchNames:
         """The name of the index-th conversation, counted from 0.
 
         Raises:
-            InvalidArgumentError: the field is missing, or is not text or a number.
+            StateError: the field is missing, or is not text or a number.
         """
         if self._name_key is None:
             return f"{self._prefix}{index + 1:0{self._digits}}"
         value = conversation.fields.get(self._name_key)
         if not isinstance(value, str | int) or not clean(str(value)):
-            raise InvalidArgumentError(f"{conversation.where} has no text or number under {self._name_key!r} to name its branch by")
+            raise StateError(f"{conversation.where} has no text or number under {self._name_key!r} to name its branch by")
         name = self._prefix + clean(str(value))
         candidates = chain([name], (f"{name}-{again}" for again in count(2)))
         name = next(each for each in candidates if each not in self._given)

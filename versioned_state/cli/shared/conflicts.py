@@ -91,7 +91,7 @@ class Choices:
         wrong += [str(path) for path in self.values if path not in seen]
         if wrong:
             shown = ", ".join(map(str, left[:5])) + (f" and {len(left) - 5} more" if len(left) > 5 else "")
-            raise InvalidArgumentError(f"there is no conflict at {wrong[0]}", remains="nothing was changed", hint=f"conflicts: {shown}")
+            raise InvalidArgumentError(f"there is no conflict at {wrong[0]}", hint=f"conflicts: {shown}")
 
 
 def _covers(pattern: Pattern, path: StatePath) -> bool:

@@ -39,6 +39,7 @@ from versioned_state.errors import (
     WorkspaceError,
     WrongKeyError,
 )
+from versioned_state.errors.base import UNCHANGED
 
 _SHOWN: Final = 60
 """Characters of an argument that an error shows."""
@@ -52,9 +53,11 @@ _REMAINS: Final = {STAGED: "nothing was committed", "the staged changes are stil
 """What remains of a handle: it ends with the command."""
 
 
-def message_of(error: StateError) -> str:
-    """What went wrong, and what remains."""
+def message_of(error: StateError, *, only_reads: bool = False) -> str:
+    """What went wrong, and what remains. A command that only reads does not say that it changed nothing."""
     what, remains = error.what, _REMAINS.get(error.remains, error.remains)
+    if only_reads and remains == UNCHANGED:
+        remains = ""
     if isinstance(error, PickleRefusedError) and error.type_name:
         what = (
             f"{error.path} of type {error.type_name} is not data, and vstate never pickles"

@@ -43,6 +43,7 @@ class Settings:
     color: ColorMode = "auto"
     pager: bool = True
     debug: bool = False
+    only_reads: bool = False
 
     @cached_property
     def output(self) -> Output:
@@ -188,6 +189,7 @@ class Verb(click.Command):
         self.epilog = f"\b\nExample:\n  {example}\n\nvstate --help shows the options that every command takes."
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        context.ensure_object(Settings).only_reads = ".commands.read." in self.callback.__module__
         return super().parse_args(context, self._with_counts(args))
 
     def _with_counts(self, args: list[str]) -> list[str]:

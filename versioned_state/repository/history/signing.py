@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from blake3 import blake3
 
+from versioned_state.arguments import count, list_of
 from versioned_state.errors import InvalidArgumentError, MissingDependencyError, MissingObjectError
 from versioned_state.objects.address import HEX_SIZE, Address
 from versioned_state.repository.history import graph
@@ -256,9 +257,7 @@ def _anchor(database: Database, since: str | Commit) -> Commit | None:
 
 
 def _checked_limit(limit: int | None) -> int | None:
-    if limit is not None and (type(limit) is not int or limit < 0):
-        raise InvalidArgumentError(f"limit={limit!r} is not a number of 0 or more")
-    return limit
+    return None if limit is None else count("limit", limit)
 
 
 # Keys
@@ -269,9 +268,7 @@ def _id_of(public_key: bytes) -> bytes:
 
 
 def _trusted(keys: Iterable[PublicKey]) -> dict[bytes, Ed25519PublicKey]:
-    if isinstance(keys, bytes | str):
-        raise InvalidArgumentError("keys is a list of public keys")
-    found = [_public_key(key) for key in keys]
+    found = [_public_key(key) for key in list_of("keys", keys)]
     if not found:
         raise InvalidArgumentError("verify needs the public keys that you trust")
     return {_id_of(key.public_bytes_raw()): key for key in found}

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
-from versioned_state.errors import CorruptObjectError, InvalidArgumentError, LimitExceededError, MissingObjectError
+from versioned_state.arguments import count
+from versioned_state.errors import CorruptObjectError, LimitExceededError, MissingObjectError
 from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.envelope import IN_SEGMENTS, Segmented
 from versioned_state.objects.keys import OBJECTS, RefKind, address_in
@@ -140,8 +141,7 @@ def stats(database: Database, rev: str | Commit = "HEAD", *, depth: int = 1, com
         MissingObjectError, CorruptObjectError: the store is damaged.
     """
     for name, number, least in (("depth", depth, 1), ("commits", commits, 0), ("top", top, 0)):
-        if number < least:
-            raise InvalidArgumentError(f"{name}={number}: it is {least} or more")
+        count(name, number, least=least)
     census = _Census(database)
     refs = [ref for kind in _KINDS for ref in iter_refs(database.store, kind, deleted=True)]
     starts = [[address for address in (ref.head, ref.log) if address is not None] for ref in refs]

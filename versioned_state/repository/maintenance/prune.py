@@ -22,10 +22,10 @@ from fnmatch import fnmatchcase
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
+from versioned_state.arguments import age, count
 from versioned_state.errors import InvalidArgumentError, MissingObjectError, StoreBusyError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import RefKind, ref_key
-from versioned_state.repository.arguments import DEFAULT_EXPIRE, age, count
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.history.shallow import Shallow, ShallowCommit
@@ -33,7 +33,7 @@ from versioned_state.repository.maintenance.gc.collector import GcReport, collec
 from versioned_state.repository.names.resolve import resolve
 from versioned_state.repository.refs.own_line import find_own_line
 from versioned_state.repository.refs.ref import Ref, iter_refs, match_refs
-from versioned_state.repository.refs.reflog import read_entry
+from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE, read_entry
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -120,7 +120,7 @@ def prune(
         StoreBusyError: others kept pruning at the same time. Nothing was changed.
     """
     if keep_last is None and older_than is None and down_to is None:
-        raise InvalidArgumentError("prune needs keep_last, older_than or down_to", remains="nothing was changed")
+        raise InvalidArgumentError("prune needs keep_last, older_than or down_to")
     if keep_last is not None:
         keep_last = count("keep_last", keep_last, least=1)  # the head of a branch always stays
     if older_than is not None:
@@ -148,7 +148,7 @@ def prune(
             return plan.report
         if not plan.made or database.commits.add_cuts(shallow, plan.made):
             return replace(plan.report, collected=collect(database, expire=expire)) if gc else plan.report
-    raise StoreBusyError("others keep pruning this store", remains="nothing was changed")
+    raise StoreBusyError("others keep pruning this store")
 
 
 @dataclass(frozen=True, slots=True)

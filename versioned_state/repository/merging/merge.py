@@ -274,7 +274,6 @@ class _Decider:
         if value is None and any(map(self._is_changed, values, cells)):
             raise InvalidArgumentError(
                 f"the merge policy of {path} changed one of its arguments and returned None",
-                remains="nothing was changed",
                 hint="return the merged value",
             )
         return self._decision(path, value, limit)

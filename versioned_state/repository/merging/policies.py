@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 import msgpack
 
+from versioned_state.arguments import one_of, string
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError
 from versioned_state.objects.keys import MERGE_POLICIES
 from versioned_state.objects.record import read_record, write_record
@@ -108,10 +109,9 @@ def read_policies(store: KVStore) -> dict[str, PolicyName]:
 
 def write_policy(store: KVStore, pattern: str, policy: PolicyName | None) -> dict[str, PolicyName]:
     """Keep a policy in a repository (None: remove it); returns all the policies that it then keeps."""
-    if policy is not None and policy not in NAMES:
-        raise InvalidArgumentError(f"a repository keeps policies by name, not {policy!r}", hint=f"the policies are {', '.join(NAMES)}")
-    if type(pattern) is not str:
-        raise InvalidArgumentError(f"the pattern of a merge policy is a string, not {type(pattern).__name__}")
+    if policy is not None:
+        one_of("a policy that a repository keeps", policy, NAMES)
+    string("the pattern of a merge policy", pattern)
     while True:
         stored = store.get(MERGE_POLICIES)
         kept = read_policies(store) if stored is not None else {}

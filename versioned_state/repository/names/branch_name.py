@@ -9,6 +9,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
+from versioned_state.arguments import instance_of
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.names.escape import escape, hash_of, size, unescape
 
@@ -43,12 +44,9 @@ def branch_name(*parts: str) -> str:
         InvalidArgumentError: there is no part, or one is not a string.
     """
     if not parts:
-        raise InvalidArgumentError("branch_name takes at least one part", remains="nothing was changed")
+        raise InvalidArgumentError("branch_name takes at least one part")
     for part in parts:
-        if not isinstance(part, str):
-            raise InvalidArgumentError(
-                f"the parts of a branch's name are strings, not {type(part).__name__}", remains="nothing was changed"
-            )
+        instance_of("a part of a branch's name", part, str)
     return _branch_name(*map(str.__str__, parts))
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from versioned_state.arguments import check_text, count, instance_of, one_of, string
 from versioned_state.errors import InvalidArgumentError, MissingObjectError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import RECENT, RefKind, read_index_key, recent_key, ref_key
-from versioned_state.repository.arguments import count
 from versioned_state.repository.history.commit import Commit, read_commit
 from versioned_state.repository.refs.ref import WINDOW, Place, Ref, parse_ref
 from versioned_state.repository.refs.reflog import LogEntry, read_entry
@@ -88,19 +88,14 @@ class Listing:
         like: Any = self.like
         patterns = tuple(like) if isinstance(like, Iterable) and not isinstance(like, str) else (like,)
         for pattern in patterns:
-            if type(pattern) is not str:
-                raise InvalidArgumentError(f"like must be a pattern or several, not {type(pattern).__name__}")
+            string("a pattern of like", pattern)
         object.__setattr__(self, "like", patterns)
-        given: dict[str, Any] = {"prefix": self.prefix, "after": self.after}
-        for name, text in given.items():
-            if type(text) is not str and not (name == "after" and text is None):
-                raise InvalidArgumentError(f"{name} is a string, not {type(text).__name__}")
-        if self.by not in ("name", "changed"):
-            raise InvalidArgumentError(f'by is "name" or "changed", not {self.by!r:.80}')
+        string("prefix", self.prefix)
+        check_text("after", self.after)
+        one_of("by", self.by, ("name", "changed"))
         if self.limit is not None:
             count("limit", self.limit)
-        if not isinstance(self.where, Mapping):
-            raise InvalidArgumentError(f"where is a dict of keys and values of meta, not {type(self.where).__name__}")
+        instance_of("where", self.where, Mapping)
         if not self.prefix and len(patterns) == 1:
             object.__setattr__(self, "prefix", _WILD.split(patterns[0], maxsplit=1)[0])
         if self.by == "changed" and self.after is not None:

@@ -240,7 +240,6 @@ def check_conditions(database: Database, refs: int, call: str) -> None:
     if most is not None and most < refs + database.fence.enabled:
         raise UnsupportedByStoreError(
             f"{call} moves {refs} refs in one batch, and this store takes {most} conditions a batch",
-            remains="nothing was changed",
             hint="use a store of another kind: a folder, PostgreSQL or Redis",
         )
 

@@ -91,9 +91,7 @@ class Tags(Refs):
             if text is None:
                 continue
             if type(text) is not str or (what == "message" and not text.strip()):
-                raise InvalidArgumentError(
-                    f"the {what} of a tag is a text; without a message there is no annotation", remains="nothing was changed"
-                )
+                raise InvalidArgumentError(f"the {what} of a tag is a text; without a message there is no annotation")
             if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
                 raise LimitExceededError(f"the {what} of a tag of {len(text)} characters", limit=MAX_TEXT, remains="nothing was changed")
         return self._create(name, at, action="create" if message is None else _ANNOTATED + message, author=author)[1]

@@ -261,7 +261,7 @@ class GcFence:
                 return None
             if attempt > 1:
                 _pause(attempt)
-        raise StoreBusyError("gc is at work and keeps changing its record", remains="nothing was changed", hint="try again")
+        raise StoreBusyError("gc is at work and keeps changing its record", hint="try again")
 
     def apply_each(self, batches: Sequence[FencedBatch]) -> list[int | StateError | None]:
         """``apply`` for several batches, each by itself. Cost: one round trip, if the store sends them together.

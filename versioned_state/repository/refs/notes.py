@@ -138,13 +138,13 @@ class Notes(MutableMapping[str | Commit, dict[str, Any]]):
             after = change(None if stored is None else read_note(key, stored))
             if replace_record(self._store, key, stored, None if after is None else write_note(key, after)):
                 return after
-        raise StoreBusyError(f"others keep changing the note of {address.hex()}", remains="nothing was changed", hint="try again")
+        raise StoreBusyError(f"others keep changing the note of {address.hex()}", hint="try again")
 
 
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     given: Any = values
     if not isinstance(given, Mapping) or any(type(key) is not str for key in given):
-        raise InvalidArgumentError("a note is a dict with string keys", remains="nothing was changed")
+        raise InvalidArgumentError("a note is a dict with string keys")
     return dict(values)
 
 
@@ -153,7 +153,7 @@ def write_note(key: str, values: Mapping[str, Any]) -> bytes:
     try:
         cell = InlineEncoder().encode_inline(dict(values), "note")
     except PickleRefusedError as error:
-        failed = UnserializableValueError(error.path, error.type_name, "a note takes data only", remains="nothing was changed")
+        failed = UnserializableValueError(error.path, error.type_name, "a note takes data only")
         failed.hint = "a note takes numbers, texts, times, lists, dicts and other data"
         raise failed from None
     if len(cell) > MAX_NOTE:

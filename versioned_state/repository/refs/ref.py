@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 import msgpack
 
+from versioned_state.arguments import string
 from versioned_state.errors import CorruptRefError, InvalidArgumentError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
 from versioned_state.objects.keys import RefKind, birth_key, due_key, recent_key, ref_key
@@ -126,8 +127,7 @@ def check_name(kind: RefKind, name: str) -> None:
 
     Only new names are checked: older stores have names with control characters beyond ASCII.
     """
-    if type(name) is not str:
-        raise InvalidArgumentError(f"the name of a {kind} is a string, not {type(name).__name__}")
+    string(f"the name of a {kind}", name)
     if not name or len(name.encode("utf-8", "surrogatepass")) > 255 or _BAD_NAME.search(name) or has_surrogate(name):
         raise InvalidArgumentError(
             f"bad name for a {kind}: {name!r}",

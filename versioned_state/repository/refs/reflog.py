@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import msgpack
@@ -18,6 +19,9 @@ from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, expect
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit
 from versioned_state.repository.refs.ref import Ref
+
+DEFAULT_EXPIRE: Final = timedelta(days=30)
+"""How long the reflog keeps commits that nothing else leads to; git's default."""
 
 CREATE: Final = "create"
 """The call that created a branch at a commit."""

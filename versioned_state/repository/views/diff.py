@@ -10,9 +10,9 @@ from functools import cached_property
 from itertools import islice
 from typing import Any, Self, overload
 
+from versioned_state.arguments import count
 from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.objects.store import Reader
-from versioned_state.repository.arguments import count
 from versioned_state.repository.views.change import Change, ChangeRun, fold
 from versioned_state.repository.views.render import escape
 from versioned_state.values.changes.diff import CellChange, diff_maps, diff_values

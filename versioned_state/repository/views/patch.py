@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
+from versioned_state.arguments import instance_of
 from versioned_state.errors import InvalidArgumentError, InvalidPathError, PickleRefusedError, StateError
 from versioned_state.repository.views.change import Change
 from versioned_state.values.changes.diff import ChangeKind
@@ -76,8 +77,7 @@ def _write(encoder: InlineEncoder, value: Any, path: str) -> Any:
 
 def read_patch(entries: Any) -> list[PatchEntry]:
     """The changes of a patch, with instances of classes that are loaded. Raises ``InvalidArgumentError``, which names the entry."""
-    if not isinstance(entries, list):
-        raise InvalidArgumentError("a patch is a list of changes", hint="as Diff.to_patch() gives it")
+    instance_of("a patch", entries, list, hint="Diff.to_patch() gives one")
     return [_read_entry(entry, number) for number, entry in enumerate(entries)]
 
 

@@ -8,9 +8,9 @@ from itertools import islice
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from versioned_state.arguments import count, instance_of
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, ReadOnlyError, UnknownPathError
 from versioned_state.objects.store import Overlaid, Reader, Staging
-from versioned_state.repository.arguments import count
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.render import WIDTH
 from versioned_state.values.cells import decoded_text
@@ -271,8 +271,7 @@ class Snapshot(Mapping[str, Any]):
         Raises:
             InvalidArgumentError: ``other`` is not a snapshot, or both are of different stores.
         """
-        if not isinstance(other, Snapshot):
-            raise InvalidArgumentError(f"diff() takes a snapshot, not {type(other).__name__}", hint="state.diff(a, b) takes revisions")
+        instance_of("other", other, Snapshot, hint="state.diff(a, b) takes revisions")
         if _store_of(other._reader) is not _store_of(self._reader):
             raise InvalidArgumentError("the snapshots are of different repositories", hint="take both from one")
         from versioned_state.repository.views.diff import Diff

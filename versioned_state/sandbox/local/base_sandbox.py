@@ -7,6 +7,7 @@ import weakref
 from threading import Lock
 from typing import ClassVar, Final
 
+from versioned_state.arguments import instance_of
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, LimitExceededError
 from versioned_state.sandbox.enums import SandboxType
 from versioned_state.sandbox.local.process import Process
@@ -167,8 +168,6 @@ if hasattr(os, "register_at_fork"):
 
 
 def _checked(text: str, what: str) -> str:
-    if not isinstance(text, str):
-        raise InvalidArgumentError(f"{what} is a string, not {type(text).__name__}", remains="nothing was run")
-    if len(text) > _MAX_SOURCE:
+    if len(instance_of(what, text, str)) > _MAX_SOURCE:
         raise LimitExceededError(f"the length of {what}", limit=_MAX_SOURCE)
     return text

@@ -11,6 +11,7 @@ from difflib import unified_diff
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final
 
+from versioned_state.arguments import instance_of
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, LimitExceededError, SandboxFileError
 from versioned_state.sandbox.enums import SandboxType
 from versioned_state.sandbox.local.opened import is_hidden, open_folder, open_parent, parts_of, read, write
@@ -93,9 +94,9 @@ class FilesystemSandbox(Sandbox):
             try:
                 old, new = str(edit["oldText"]), str(edit["newText"])
             except (KeyError, TypeError):
-                raise InvalidArgumentError(f"an edit has oldText and newText, not {edit!r:.200}", remains="nothing was changed") from None
+                raise InvalidArgumentError(f"an edit has oldText and newText, not {edit!r:.200}") from None
             if not old or old not in after:
-                raise InvalidArgumentError(f"{path} has no {old!r:.200}", remains="nothing was changed")
+                raise InvalidArgumentError(f"{path} has no {old!r:.200}")
             after = after.replace(old, new, 1)
         if not dry_run and after != before:
             self.write_file(path, after)
@@ -118,7 +119,7 @@ class FilesystemSandbox(Sandbox):
             except FileNotFoundError:
                 os.rename(name, other, src_dir_fd=here, dst_dir_fd=there)
                 return
-        raise SandboxFileError(f"there is a {destination} already", path=destination, remains="nothing was changed")
+        raise SandboxFileError(f"there is a {destination} already", path=destination)
 
     # Folders
 
@@ -207,7 +208,7 @@ class FilesystemSandbox(Sandbox):
         """The folder that holds a path, and the last name. The path is not that of the sandbox's folder, unless ``folder`` allows it."""
         parts = parts_of(path)
         if not parts and not folder:
-            raise InvalidArgumentError(f"{path!r} is the folder itself", remains="nothing was changed")
+            raise InvalidArgumentError(f"{path!r} is the folder itself")
         with self._errors(path):
             parent = open_parent(self._folder, parts, create=create)
             try:
@@ -231,15 +232,13 @@ class FilesystemSandbox(Sandbox):
 def _encoded(content: str | bytes) -> bytes:
     if isinstance(content, bytes):
         return content
-    if not isinstance(content, str):
-        raise InvalidArgumentError(f"a file has a string or bytes, not {type(content).__name__}", remains="nothing was changed")
     try:
-        return content.encode()
+        return instance_of("the content of a file", content, str | bytes).encode()
     except UnicodeEncodeError:
-        raise InvalidArgumentError("the content has lone surrogates, which no file has", remains="nothing was changed") from None
+        raise InvalidArgumentError("the content has lone surrogates, which no file has") from None
 
 
 def _list(values: Iterable[Any], name: str) -> list[Any]:
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise InvalidArgumentError(f"{name} is a list, not {type(values).__name__}", remains="nothing was changed")
+        raise InvalidArgumentError(f"{name} is a list, not {type(values).__name__}")
     return list(values)

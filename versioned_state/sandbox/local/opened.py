@@ -10,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from versioned_state.arguments import instance_of
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, SandboxFileError
 
 _HIDDEN: Final = ".versioned-state"
@@ -34,14 +35,12 @@ def parts_of(path: str) -> list[str]:
     """The names on a relative path. Raises ``InvalidArgumentError`` if it is absolute, leads out, or is none."""
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
-    if not isinstance(path, str):
-        raise InvalidArgumentError(f"a path is a string, not {type(path).__name__}", remains="nothing was changed")
     try:
-        reason = _why_refused(path)
+        reason = _why_refused(instance_of("a path", path, str))
     except UnicodeEncodeError:
         reason = "it has characters that no file name has"
     if reason:
-        raise InvalidArgumentError(f"{path!r:.200} is not a path in the sandbox: {reason}", remains="nothing was changed")
+        raise InvalidArgumentError(f"{path!r:.200} is not a path in the sandbox: {reason}")
     return [name for name in path.split("/") if name not in ("", ".")]
 
 

@@ -35,7 +35,6 @@ class SandboxTool:
                 return each.call_tool(self.name, arguments)
         raise InvalidArgumentError(
             f"{self.name} needs a sandbox of type {str(self.sandbox_type)!r}",
-            remains="nothing was done",
             hint="sandbox_service.connect(session_id, user_id, tools=[...]) gives one",
         )
 

@@ -122,7 +122,7 @@ class Lanes:
                 begun = self._begin_worker(self._threads if loop is None else self._allowed)
                 if not begun and not self._workers:
                     self._ready.pop()
-                    raise StoreBusyError("the system starts no thread for the call", remains="nothing was changed", hint="try again")
+                    raise StoreBusyError("the system starts no thread for the call", hint="try again")
             if not begun and loop is not None and loop not in self._lookers:
                 self._look_later(loop, _PATIENCE_S)
             if lane in self._waiting:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Literal, Self, cast, get_args
+from typing import Any, Literal, Self
 
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.arguments import count, instance_of, one_of
 
 Rank = Literal["keyword", "bm25", "vector"]
-
-_NOTHING_DONE = "nothing was read"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,10 +22,7 @@ class SearchFilters:
     def of(cls, filters: Mapping[str, Any] | None) -> Self:
         """Raises ``InvalidArgumentError``, which names the filter."""
         given = _known(filters, cls)
-        rank = given.get("rank", "keyword")
-        if not isinstance(rank, str) or rank not in get_args(Rank):
-            raise InvalidArgumentError(f"rank is 'keyword', 'bm25' or 'vector', not {_shown(rank)}", remains=_NOTHING_DONE)
-        return cls(cast("Rank", rank), _number(given, "top_k", least=0))
+        return cls(one_of("rank", given.get("rank", "keyword"), Rank), _number(given, "top_k", least=0))
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +43,12 @@ class ListFilters:
 def _known(filters: Mapping[str, Any] | None, kind: type[SearchFilters | ListFilters]) -> Mapping[str, Any]:
     if filters is None:
         return {}
-    if not isinstance(filters, Mapping):
-        raise InvalidArgumentError(f"filters is a dict, not {type(filters).__name__}", remains=_NOTHING_DONE)
     known = [field.name for field in fields(kind)]
-    for name in filters:
-        if name not in known:
-            raise InvalidArgumentError(f"there is no filter {_shown(name)}", remains=_NOTHING_DONE, hint=f"there are {' and '.join(known)}")
+    for name in instance_of("filters", filters, Mapping):
+        one_of("the name of a filter", name, known)
     return filters
 
 
 def _number(filters: Mapping[str, Any], name: str, *, least: int) -> int | None:
     number = filters.get(name)
-    if number is None:
-        return None
-    if type(number) is not int or number < least:
-        raise InvalidArgumentError(f"{name} is a whole number of {least} or more, not {_shown(number)}", remains=_NOTHING_DONE)
-    return min(number, sys.maxsize)
-
-
-def _shown(value: object) -> str:
-    try:
-        return f"{value!r:.80}"
-    except ValueError:  # an int with more digits than Python writes
-        return f"that {type(value).__name__}"
+    return None if number is None else count(name, number, least=least)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
+from versioned_state.arguments import count
 from versioned_state.errors import EmbedderError, InvalidArgumentError
 from versioned_state.off_loop import to_the_end
-from versioned_state.repository.arguments import count
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
@@ -98,7 +98,6 @@ class VersionedMemoryService(StoreService, MemoryService):
         if embedder is not None and not isinstance(embedder, Embedder):
             raise InvalidArgumentError(
                 f"{type(embedder).__name__} is not an embedder, which has a name, a dimension and embed(texts)",
-                remains="nothing was opened",
             )
         self._embedder = embedder
         self._vectors = vectors.Vectors(count("vector_bytes", vector_bytes))
@@ -248,9 +247,7 @@ class VersionedMemoryService(StoreService, MemoryService):
     async def _nearest(self, branch: str, query: str, top_k: int | None) -> list[Message]:
         embedder = self._embedder
         if embedder is None:
-            raise InvalidArgumentError(
-                "a search by vector needs an embedder", remains="nothing was read", hint="give the service one: embedder="
-            )
+            raise InvalidArgumentError("a search by vector needs an embedder", hint="give the service one: embedder=")
         if not query.strip() or top_k == 0:
             return []
         name = _model(embedder)

@@ -74,7 +74,7 @@ def decode(body: bytes, *, classes: Classes = "registered") -> Any:
         return Decoder(Nodes(_Objects()), _NEVER, classes=classes, most_steps=_STEPS_AT_LEAST + len(body)).decode(body)
     except (CorruptObjectError, MissingObjectError) as error:
         reason = error.reason if isinstance(error, CorruptObjectError) else "it refers to an object, and a body has everything in it"
-        raise InvalidArgumentError(f"the body is not {NATIVE}: {reason}", remains="nothing was changed") from None
+        raise InvalidArgumentError(f"the body is not {NATIVE}: {reason}") from None
 
 
 def encode_json(value: Any, path: str = "the body") -> bytes:
@@ -105,7 +105,7 @@ def decode_json(body: bytes) -> Any:
         reason = str(error)
     except ValueError:  # of Python's int
         reason = "an integer has too many digits"
-    raise InvalidArgumentError(f"the body is not {JSON}: {reason}", remains="nothing was changed")
+    raise InvalidArgumentError(f"the body is not {JSON}: {reason}")
 
 
 class _UnfitError(Exception):

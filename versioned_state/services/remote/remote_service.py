@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, Literal, TypeVar
 from urllib.parse import quote_from_bytes, urlsplit
 from uuid import uuid4
 
+from versioned_state.arguments import count, one_of, seconds
 from versioned_state.errors import (
     InvalidArgumentError,
     LimitExceededError,
@@ -89,14 +90,11 @@ class RemoteService(ServiceWithLifecycleManager):
     ) -> None:
         self._url = _checked_url(url)
         if type(token) is not str or not token.isascii() or not token.isprintable() or not token or " " in token:
-            raise InvalidArgumentError("the token of a server is a text of ASCII without spaces", remains="nothing was opened")
-        if type(timeout) not in (int, float) or not 0 < timeout < float("inf"):
-            raise InvalidArgumentError("timeout is a number of seconds above 0", remains="nothing was opened")
-        for name, value in (("attempts", attempts), ("connections", connections)):
-            if type(value) is not int or value < 1:
-                raise InvalidArgumentError(f"{name} is an int from 1 up", remains="nothing was opened")
-        if classes not in ("registered", "loaded"):
-            raise InvalidArgumentError(f"classes is 'registered' or 'loaded', not {classes!r:.40}", remains="nothing was opened")
+            raise InvalidArgumentError("the token of a server is a text of ASCII without spaces")
+        seconds("timeout", timeout, above=True)
+        count("attempts", attempts, least=1)
+        count("connections", connections, least=1)
+        one_of("classes", classes, Classes)
         self._token = token
         self._timeout = float(timeout)
         self._attempts = attempts
@@ -249,7 +247,7 @@ class RemoteService(ServiceWithLifecycleManager):
         if isinstance(error, StorageError):
             return error
         if response.status_code in _REFUSED and error is None:
-            return StoreBusyError(f"the server at {self._url} has no room: {response.status_code}", remains="nothing was changed")
+            return StoreBusyError(f"the server at {self._url} has no room: {response.status_code}")
         return UnreachableStoreError(f"the server at {self._url} answered with {response.status_code}", hint="try again")
 
     def _value(self, response: httpx.Response, absent: Callable[[], T] | None) -> Any:
@@ -292,7 +290,6 @@ def _checked_url(url: object) -> str:
         shown = f"{url!r:.60}" if parts is None or not parts.username else "a URL with a user"
         raise InvalidArgumentError(
             f"{shown} is not the URL of a server",
-            remains="nothing was opened",
             hint="such as http://127.0.0.1:8420; the token is an argument",
         )
     assert isinstance(url, str)

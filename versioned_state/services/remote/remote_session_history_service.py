@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
+from versioned_state.arguments import instance_of
 from versioned_state.errors import AccessDeniedError, InvalidArgumentError
 from versioned_state.services.remote.messages import session_of
 from versioned_state.services.remote.remote_service import RemoteService
@@ -74,6 +75,4 @@ class RemoteSessionHistoryService(RemoteService, SessionHistoryService):
 
 
 def _stripped(session_id: object) -> str:
-    if not isinstance(session_id, str):
-        raise InvalidArgumentError(f"a session id is a string, not {type(session_id).__name__}", remains="nothing was changed")
-    return session_id.strip()
+    return instance_of("session_id", session_id, str).strip()

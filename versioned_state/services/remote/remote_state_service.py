@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.arguments import instance_of
 from versioned_state.services.agent_state.state_service import StateService
 from versioned_state.services.remote.remote_service import RemoteService
 
@@ -23,10 +23,9 @@ class RemoteStateService(RemoteService, StateService):
         ttl_seconds: float | None = None,
     ) -> int:
         """Save a state, as it is when this is called, as a round; the number of the round. Values that are not data are refused."""
-        if not isinstance(state, dict):
-            raise InvalidArgumentError(f"a state is a dict, not {type(state).__name__}", remains="nothing was saved")
-        _check("round_id", round_id, int)
-        _check("ttl_seconds", ttl_seconds, int, float)
+        instance_of("state", state, dict)
+        instance_of("round_id", round_id, int | None)
+        instance_of("ttl_seconds", ttl_seconds, int | float | None)
         saved = await self._call(
             "POST",
             "/v1/state",
@@ -41,7 +40,7 @@ class RemoteStateService(RemoteService, StateService):
 
     async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
         """The state of a round, by default of the latest one; None if there is no such user, session or round."""
-        _check("round_id", round_id, int)
+        instance_of("round_id", round_id, int | None)
         state: dict[str, Any] | None = await self._call(
             "GET", "/v1/state", user_id, session_id or None, round_id=round_id, absent=lambda: None
         )
@@ -57,11 +56,5 @@ class RemoteStateService(RemoteService, StateService):
 
     async def delete_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> None:
         """Delete a round of a session, or by default the session. What is not there is no error."""
-        _check("round_id", round_id, int)
+        instance_of("round_id", round_id, int | None)
         await self._call("DELETE", "/v1/state", user_id, session_id or None, round_id=round_id, absent=lambda: None)
-
-
-def _check(name: str, value: object, *types: type) -> None:
-    if value is not None and type(value) not in types:
-        kinds = " or ".join(each.__name__ for each in types)
-        raise InvalidArgumentError(f"{name} is of type {kinds}, not {type(value).__name__}", remains="nothing was changed")

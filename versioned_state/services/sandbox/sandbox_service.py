@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Any, Final, TypeVar
 
+from versioned_state.arguments import instance_of, list_of
 from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError
 from versioned_state.off_loop import off_loop
 from versioned_state.sandbox.registry import check_type, is_local
@@ -56,7 +57,6 @@ class SandboxService(ServiceWithLifecycleManager):
         if state_service is not None and not isinstance(state_service, VersionedStateService):
             raise InvalidArgumentError(
                 f"the files of sandboxes cannot be kept by a {type(state_service).__name__}",
-                remains="nothing was started",
                 hint="state_service= is a service over a store in this process: InMemoryStateService(), StateService.over(store)",
             )
         self._states = state_service
@@ -164,7 +164,7 @@ class SandboxService(ServiceWithLifecycleManager):
         key = _key(session_id, user_id)
         if self._states is None or user_id is None:
             what = "without state_service=" if self._states is None else "of a session without a user"
-            raise InvalidArgumentError(f"files {what} are in no round", remains="nothing was changed")
+            raise InvalidArgumentError(f"files {what} are in no round")
         # In the session's lane, so that it waits for the saves that were called before.
         await self._states._run(
             self._states.branch(user_id, session_id), lambda: self._with_session(key, lambda session: function(session.files))
@@ -253,16 +253,10 @@ if hasattr(os, "register_at_fork"):
 
 
 def _key(session_id: str, user_id: str | None) -> _Key:
-    if not isinstance(session_id, str):
-        raise InvalidArgumentError(f"session_id is a string, not {type(session_id).__name__}", remains="nothing was changed")
-    if user_id is not None and not isinstance(user_id, str):
-        raise InvalidArgumentError(f"user_id is a string, not {type(user_id).__name__}", remains="nothing was changed")
+    instance_of("session_id", session_id, str)
+    instance_of("user_id", user_id, str | None)
     return str(session_id) or DEFAULT_SESSION, None if user_id is None else str(user_id)
 
 
 def _list(name: str, values: Iterable[Any] | None) -> list[Any]:
-    if values is None:
-        return []
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise InvalidArgumentError(f"{name} is a list, not {values!r:.100}", remains="no sandbox was made")
-    return list(values)
+    return [] if values is None else list_of(name, values, remains="no sandbox was made")

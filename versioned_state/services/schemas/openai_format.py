@@ -26,7 +26,7 @@ def fields_of_message(message: Mapping[str, Any]) -> dict[str, Any]:
     try:
         return _fields(message)
     except (KeyError, TypeError, AttributeError) as error:
-        raise InvalidArgumentError(f"not a message of chat completions: {error!r}", remains="nothing was converted") from error
+        raise InvalidArgumentError(f"not a message of chat completions: {error!r}") from error
 
 
 def _fields(message: Mapping[str, Any]) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def _invalid(what: str, error: ValidationError) -> InvalidArgumentError:
             hint = 'for example Message(role="user", content=[TextContent(text="hello")])'
         elif each["loc"] == ("content",) and each["type"] == "list_type":
             hint = "Message.from_openai_message(message) takes a message of chat completions, whose content is a text"
-    return InvalidArgumentError(f"{what} is not valid: {shown}", remains="nothing was read or changed", hint=hint)
+    return InvalidArgumentError(f"{what} is not valid: {shown}", hint=hint)
 
 
 def data_of(model: BaseModel) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from functools import partial
 from typing import Any, Final
 from uuid import uuid4
 
+from versioned_state.arguments import as_ttl, count
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.off_loop import to_the_end
-from versioned_state.repository.arguments import as_ttl, count
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
 from versioned_state.services.base import ServiceWithLifecycleManager
@@ -291,9 +291,7 @@ class RedisSessionHistoryService(VersionedSessionHistoryService):
 
     def __init__(self, redis_url: str | KVStore | Repository | None = None, redis_client: object = None, **options: Any) -> None:
         if redis_client is not None:
-            raise InvalidArgumentError(
-                "redis_client is not supported", remains="nothing was opened", hint="pass redis_url=, or a versioned_state.storage.Redis"
-            )
+            raise InvalidArgumentError("redis_client is not supported", hint="pass redis_url=, or a versioned_state.storage.Redis")
         super().__init__(REDIS_URL if redis_url is None else redis_url, **options)
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from versioned_state.arguments import count
 from versioned_state.errors import (
     BranchMovedError,
     CommitInDoubtError,
@@ -15,7 +16,6 @@ from versioned_state.errors import (
     StateError,
     UnknownRevisionError,
 )
-from versioned_state.repository.arguments import count
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.maintenance.expire import expire_branch
 from versioned_state.repository.names.branch_name import branch_name, id_of

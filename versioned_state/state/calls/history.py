@@ -97,7 +97,7 @@ class BranchHistory(KeySpace):
         if self._shape is not None:
             return self._shape.snapshot(self._handle, commit, migrated=migrated)
         if migrated:
-            raise InvalidArgumentError("checkout(migrated=True) needs a state with migrations=", remains="nothing was changed")
+            raise InvalidArgumentError("checkout(migrated=True) needs a state with migrations=")
         return self.repository.snapshot(commit)
 
     @locked

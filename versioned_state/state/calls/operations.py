@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from versioned_state.arguments import count
 from versioned_state.errors import MissingObjectError
-from versioned_state.repository.arguments import count
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.branch import operations, publisher
 from versioned_state.state.branch.commit_options import check_policies

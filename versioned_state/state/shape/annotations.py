@@ -67,7 +67,7 @@ class Rules:
         if annotation is None or annotation is type(None):
             return Instance("None", (type(None),))
         if isinstance(annotation, str | typing.ForwardRef):
-            raise InvalidArgumentError(f"the annotation {annotation!r} names something that is not known", remains="nothing was changed")
+            raise InvalidArgumentError(f"the annotation {annotation!r} names something that is not known")
         if origin is typing.Annotated:
             inner, *metadata = get_args(annotation)
             return self._constrained(self.of(inner), annotation, metadata)
@@ -132,9 +132,7 @@ class Rules:
         if hasattr(cls, "__get_pydantic_core_schema__"):
             return self._by_pydantic(ANYTHING, cls)
         if getattr(cls, "_is_protocol", False) and not getattr(cls, "_is_runtime_protocol", False):
-            raise InvalidArgumentError(
-                f"{name} is a Protocol, which no value can be compared with", remains="nothing was changed", hint="@runtime_checkable"
-            )
+            raise InvalidArgumentError(f"{name} is a Protocol, which no value can be compared with", hint="@runtime_checkable")
         return Instance(name, (cls,))
 
     # Fields
@@ -182,7 +180,7 @@ class Rules:
         try:
             adapter: Any = TypeAdapter(annotation)
         except PydanticUserError as error:
-            raise InvalidArgumentError(f"{_name(annotation)} is not an annotation: {error}", remains="nothing was changed") from error
+            raise InvalidArgumentError(f"{_name(annotation)} is not an annotation: {error}") from error
         is_strict = True if rule is ANYTHING else None
 
         def validate(value: Any, path: StatePath) -> None:
@@ -210,7 +208,7 @@ def annotations_of(cls: Any) -> dict[str, Any]:
     try:
         return typing.get_type_hints(cls, include_extras=True)
     except NameError as error:
-        raise InvalidArgumentError(f"an annotation of {cls.__name__} is not known: {error}", remains="nothing was changed") from error
+        raise InvalidArgumentError(f"an annotation of {cls.__name__} is not known: {error}") from error
 
 
 def _is_constraint(metadata: Any) -> bool:

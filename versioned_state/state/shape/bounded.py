@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from versioned_state.arguments import check_function, count
 from versioned_state.errors import STAGED, InvalidArgumentError, SchemaError
-from versioned_state.repository.arguments import check_function, count
 from versioned_state.state.aio.caller import current_caller
 from versioned_state.state.branch.hooks import Hook
 from versioned_state.state.shape.parts import parts_of
@@ -93,10 +93,10 @@ class Bounded:
 
     def __post_init__(self) -> None:
         if (self.max_items is None) == (self.max_tokens is None):
-            raise InvalidArgumentError("Bounded takes max_items or max_tokens", remains="nothing was changed")
+            raise InvalidArgumentError("Bounded takes max_items or max_tokens")
         count(self.option, self.most, least=1)
         if self.keep is not None and count("keep", self.keep, least=1) > self.most:
-            raise InvalidArgumentError(f"keep={self.keep} is more than {self.rule}", remains="nothing was changed")
+            raise InvalidArgumentError(f"keep={self.keep} is more than {self.rule}")
         if self.on_overflow != "drop":
             check_function("on_overflow, unless it is 'drop',", self.on_overflow)
         check_function("count_tokens", self.count_tokens)

@@ -16,9 +16,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
 from weakref import ReferenceType
 
+from versioned_state.arguments import check_function, count
 from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MigrationError, NewerVersionError, StateError, StorageError
 from versioned_state.objects.store import Staging
-from versioned_state.repository.arguments import check_function, count
 from versioned_state.state.aio.caller import HandleLock
 from versioned_state.state.keyspace import KeySpace
 from versioned_state.state.worktree.worktree import Worktree
@@ -80,7 +80,6 @@ class Migrations:
             if number != self.version + 1:
                 raise InvalidArgumentError(
                     f"the next migration is to version {self.version + 1}, not {number}",
-                    remains="nothing was changed",
                     hint="declare them in order, each once; a state without a version is at 1",
                 )
             check_function("a migration", function)

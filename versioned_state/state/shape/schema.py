@@ -8,8 +8,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, get_origin
 
+from versioned_state.arguments import check_function, instance_of
 from versioned_state.errors import STAGED, InvalidArgumentError, SchemaError
-from versioned_state.repository.arguments import check_function
 from versioned_state.repository.views.sequence import SnapshotSequence
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.branch.hooks import Hook
@@ -62,9 +62,7 @@ class Schema:
         else:
             fields = rules.of(shape) if isinstance(shape, type) else None
             if not isinstance(fields, Fields):
-                raise InvalidArgumentError(
-                    f"a schema is a model, a dataclass, a function or a dict by path, not {shape!r:.80}", remains="nothing was changed"
-                )
+                raise InvalidArgumentError(f"a schema is a model, a dataclass, a function or a dict by path, not {shape!r:.80}")
             _ = fields.fields  # an unknown name is refused here
             self.rules.append(fields)
             for name, annotation in annotations_of(typing.cast("type", shape)).items():
@@ -127,9 +125,7 @@ def _function(shape: Callable[..., Any]) -> Function:
 
 
 def _pattern(text: Any) -> Pattern:
-    if not isinstance(text, str):
-        raise InvalidArgumentError(f"a path pattern is a string, not {text!r:.80}", remains="nothing was changed")
-    return Pattern.parse(text)
+    return Pattern.parse(instance_of("a path pattern", text, str))
 
 
 class SchemaCheck(Hook):

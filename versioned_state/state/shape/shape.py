@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import TYPE_CHECKING, Any
 
+from versioned_state.arguments import instance_of
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.store import Staging
 from versioned_state.repository.views.snapshot import Snapshot
@@ -31,10 +32,9 @@ class Shape:
     """
 
     def __init__(self, schema: Any, *, check_reads: bool, migrations: Migrations | None) -> None:
-        if migrations is not None and not isinstance(migrations, Migrations):
-            raise InvalidArgumentError(f"migrations are Migrations, not {migrations!r:.80}", remains="nothing was changed")
+        instance_of("migrations", migrations, Migrations | None)
         if check_reads and schema is None:
-            raise InvalidArgumentError("check_reads=True needs a schema", remains="nothing was changed")
+            raise InvalidArgumentError("check_reads=True needs a schema")
         self._schema: Schema | None = None if schema is None else as_schema(schema)
         self._check_reads = bool(check_reads)
         self._migrations = migrations
@@ -67,7 +67,7 @@ class Shape:
         cache: NodeCache | None = database.nodes
         if migrated:
             if handle.migrator is None:
-                raise InvalidArgumentError("checkout(migrated=True) needs a state with migrations=", remains="nothing was changed")
+                raise InvalidArgumentError("checkout(migrated=True) needs a state with migrations=")
             found = handle.migrator.migrated(commit)
             if found.objects:
                 reader = Staging(database.objects)

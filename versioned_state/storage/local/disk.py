@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 from weakref import finalize
 
+from versioned_state.arguments import one_of
 from versioned_state.errors import (
     CorruptStoreError,
     InvalidArgumentError,
@@ -99,8 +100,7 @@ class Disk(Backend):
         timeout: float = 10.0,
         allow_network: bool = False,
     ) -> None:
-        if durability not in ("process", "power"):
-            raise InvalidArgumentError(f"durability must be 'process' or 'power', not {durability!r}")
+        one_of("durability", durability, ("process", "power"))
         if size_limit is not None:
             if read_only:
                 raise InvalidArgumentError("size_limit cannot be set by a read-only opener")
@@ -390,9 +390,7 @@ class Disk(Backend):
         pool = self._pool
         # Threads of this process queue here rather than in SQLite, which would poll.
         if not pool.writing.acquire(self._timeout):
-            raise StoreBusyError(
-                f"{self._file} is held by another thread, or by an outer call of this thread", remains="nothing was written"
-            )
+            raise StoreBusyError(f"{self._file} is held by another thread, or by an outer call of this thread")
         connection = None
         try:
             connection = pool.take_writer()

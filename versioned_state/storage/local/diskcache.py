@@ -169,9 +169,7 @@ class DiskCache(Backend):
         # The one lock of this process: a second thread, or a nested call on the same thread, never joins the transaction of
         # the first.
         if not pool.writing.acquire(self._timeout):
-            raise StoreBusyError(
-                f"{self._file} is held by another thread, or by an outer call of this thread", remains="nothing was written"
-            )
+            raise StoreBusyError(f"{self._file} is held by another thread, or by an outer call of this thread")
         connection = None
         try:
             connection = pool.take_writer()

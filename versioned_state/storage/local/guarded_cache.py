@@ -172,11 +172,10 @@ def check_settings(connection: Connection, file: Path) -> None:
     if strange := sorted(repr(name) for name in names if not _is_ours(name, found.get(name))):
         raise UnsafeStoreError(
             f"{file} has settings of diskcache that this library does not write ({', '.join(strange)})",
-            remains="nothing was changed",
             hint="programs that open it with diskcache itself must not change its settings",
         )
     if encoding != "UTF-8":  # listings depend on the order of keys, which would be another one
-        raise UnsafeStoreError(f"{file} has text in {encoding}, which this library does not write", remains="nothing was changed")
+        raise UnsafeStoreError(f"{file} has text in {encoding}, which this library does not write")
 
 
 def _is_ours(name: str, value: object) -> bool:

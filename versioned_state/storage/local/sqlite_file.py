@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
+from versioned_state.arguments import seconds
 from versioned_state.errors import (
     CorruptStoreError,
     FormatError,
@@ -103,12 +104,12 @@ def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
     file = directory / layout.file_name
     with _os_errors(directory):
         if file.is_symlink() or (file.exists() and not file.is_file()):
-            raise NotAStoreError(f"{file} is not a regular file", remains="it was not touched")
+            raise NotAStoreError(f"{file} is not a regular file")
         if file.exists():
             _check_not_empty(file)
             return file
         if directory.exists() and not directory.is_dir():
-            raise NotAStoreError(f"{directory} is not a directory, as a store must be", remains="it was not touched")
+            raise NotAStoreError(f"{directory} is not a directory, as a store must be")
         if directory.exists() and any(not other.name.startswith(layout.unfinished_prefix) for other in directory.iterdir()):
             if file.is_file():
                 return file  # another process has made it since
@@ -126,9 +127,7 @@ def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
 
 def checked_timeout(timeout: object) -> float:
     """Seconds to wait for other writers, at most as many as SQLite takes. Raises ``InvalidArgumentError``."""
-    if not isinstance(timeout, int | float) or not timeout >= 0:
-        raise InvalidArgumentError(f"timeout is a number of seconds from 0 up, not {timeout!r:.40}")
-    return min(timeout, LONGEST_TIMEOUT_S)
+    return min(seconds("timeout", timeout, endless=True), LONGEST_TIMEOUT_S)
 
 
 def connect(file: Path, *, durability: Durability, timeout: float, layout: Layout = DISK) -> Connection:
@@ -352,7 +351,6 @@ def _check_no_journal(file: Path) -> None:
             continue
         raise UnsafeStoreError(
             f"{journal} is beside the store, which never makes such a file",
-            remains="nothing was changed",
             hint="if another program wrote to the store and was killed, open it once with the sqlite3 program, which plays it back",
         )
 
@@ -385,7 +383,7 @@ def _check_schema(connection: Connection, file: Path, layout: Layout) -> None:
     # A planted trigger, view or table could run statements of its author.
     if strange := found - own:
         names = ", ".join(sorted(f"{kind} {name!r}" for kind, name, _, _ in strange))
-        raise NotAStoreError(f"{file} holds tables or triggers of another program ({names})", remains="it was not touched")
+        raise NotAStoreError(f"{file} holds tables or triggers of another program ({names})")
     if missing := own - found:
         names = ", ".join(sorted(name for _, name, _, _ in missing))
         raise CorruptStoreError(
@@ -395,7 +393,7 @@ def _check_schema(connection: Connection, file: Path, layout: Layout) -> None:
 
 def _check_version(application: int, version: int, file: Path, layout: Layout) -> None:
     if application != layout.application_id:
-        raise NotAStoreError(f"{file} is a database of another program", remains="it was not touched")
+        raise NotAStoreError(f"{file} is a database of another program")
     if version > layout.version:
         raise FormatError(version, layout.version)
 

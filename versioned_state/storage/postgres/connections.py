@@ -221,7 +221,7 @@ class Connections:
             _inherited.append(home)
             home = self._home = _ProcessLinks(self._limit)
         if not home.places.acquire(timeout=self.timeout):
-            raise StoreBusyError(f"{self.name}: all {self._limit} connections are in use", remains="nothing was written")
+            raise StoreBusyError(f"{self.name}: all {self._limit} connections are in use")
         try:
             link = self._idle_or_new(home)
         except BaseException:

@@ -13,6 +13,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 from weakref import finalize
 
+from versioned_state.arguments import count, seconds
 from versioned_state.errors import CorruptStoreError, InvalidArgumentError, LimitExceededError, MissingDependencyError
 from versioned_state.storage.backend import Backend
 from versioned_state.storage.base import OBJECT_PREFIX, derived_id
@@ -133,11 +134,8 @@ class Postgres(Backend):
     ) -> None:
         if not url.startswith(("postgresql://", "postgres://")):
             raise InvalidArgumentError("a PostgreSQL URL starts with postgresql:// or postgres://")
-        if not timeout > 0:
-            raise InvalidArgumentError(f"timeout must be more than 0: {timeout}")
-        if max_connections < 1:
-            raise InvalidArgumentError(f"max_connections must be at least 1: {max_connections}")
-        timeout = min(timeout, _LONGEST_TIMEOUT_S)
+        count("max_connections", max_connections, least=1)
+        timeout = min(seconds("timeout", timeout, above=True, endless=True), _LONGEST_TIMEOUT_S)
         self.schema = checked_name(schema)
         try:
             from versioned_state.storage.postgres.connections import Connections

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from weakref import finalize
 
+from versioned_state.arguments import seconds
 from versioned_state.errors import InvalidArgumentError, MissingDependencyError, StateError, StorageError, StoreClosedError
 from versioned_state.storage.redis.errors import PASSING, code, no_connection, refusal, unknown_outcome
 
@@ -62,9 +63,7 @@ class Link:
             raise MissingDependencyError("Redis", extra="redis") from error
         self._redis = redis.exceptions
         self._pack = _packer()
-        if not timeout > 0:
-            raise InvalidArgumentError(f"timeout must be more than 0: {timeout}")
-        self.timeout = min(timeout, _LONGEST_TIMEOUT_S)
+        self.timeout = min(seconds("timeout", timeout, above=True, endless=True), _LONGEST_TIMEOUT_S)
         self._options = _connection_options(url, options, self.timeout)
         self._scripts: list[Command] = [("SCRIPT", "LOAD", script) for script in scripts]
         self.place = _place(self._options)

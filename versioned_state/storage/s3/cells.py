@@ -229,9 +229,7 @@ class Cells:
         for attempt in count():
             yield attempt
             if attempt and time.monotonic() - start > self._timeout:
-                raise StoreBusyError(
-                    f"{self._client.place}: other writers came first for {self._timeout:g} s", remains="nothing was written"
-                )
+                raise StoreBusyError(f"{self._client.place}: other writers came first for {self._timeout:g} s")
             if attempt:
                 pause(attempt)
 

@@ -13,6 +13,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from versioned_state.arguments import seconds
 from versioned_state.errors import (
     InvalidArgumentError,
     StateError,
@@ -57,8 +58,7 @@ class S3(Backend):
 
     def __init__(self, bucket: str, prefix: str = "", *, timeout: float = 30.0, concurrency: int = 32, **options: Any) -> None:
         _check_place(bucket, prefix)
-        if not timeout > 0:
-            raise InvalidArgumentError(f"timeout must be positive: {timeout}")
+        seconds("timeout", timeout, above=True, endless=True)
         if not 1 <= concurrency <= 1024:
             raise InvalidArgumentError(f"concurrency must be 1 to 1024: {concurrency}")
         for name in ("bucket", "prefix", "retry_config", "config"):
@@ -167,7 +167,6 @@ class S3(Backend):
         if not refused:
             raise UnsafeStoreError(
                 f"{self._client.place}: the server ignores the conditions of writes, so writers would overwrite each other",
-                remains="nothing was written",
                 hint="use a server that honours If-None-Match and If-Match of PUT, as Amazon S3 does",
             )
         self._conditions_hold = True

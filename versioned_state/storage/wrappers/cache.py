@@ -10,7 +10,8 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from versioned_state.errors import InvalidArgumentError, StateError
+from versioned_state.arguments import count
+from versioned_state.errors import StateError
 from versioned_state.storage.backend import check_keys
 from versioned_state.storage.base import Batch, KVStore, is_object
 from versioned_state.storage.call_lock import CallLock
@@ -33,8 +34,7 @@ class Cache(Wrapper):
     """
 
     def __init__(self, store: KVStore, max_bytes: int = CACHE_BYTES) -> None:
-        if max_bytes < 0:
-            raise InvalidArgumentError(f"max_bytes must not be negative: {max_bytes}")
+        count("max_bytes", max_bytes)
         super().__init__(store)
         self.sends_together = store.sends_together
         self.max_bytes = max_bytes

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from blake3 import blake3
 
+from versioned_state.arguments import one_of
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError
 from versioned_state.values.codec import arrays
 from versioned_state.values.codec.exceptions import reduce_exception
@@ -65,8 +66,7 @@ class PicklePolicy:
     __slots__ = ("key", "mode", "private")
 
     def __init__(self, mode: PickleMode = "own", *, private: bool, key: bytes | None = None) -> None:
-        if mode not in ("own", "allow", "refuse"):
-            raise InvalidArgumentError(f"pickle={mode!r}: it takes 'own', 'allow' or 'refuse'")
+        one_of("pickle", mode, PickleMode)
         if key is not None and type(key) is not bytes:
             raise TypeError(f"pickle_key is bytes, not {type(key).__name__}")
         if key is not None and len(key) < 16:

@@ -114,7 +114,7 @@ def as_path(path: str | StatePath) -> StatePath:
     if isinstance(path, str):
         return StatePath.parse(path)
     if not isinstance(path, StatePath):
-        raise InvalidArgumentError(f"a path is a string or a StatePath, not {type(path).__name__}", remains="nothing was changed")
+        raise InvalidArgumentError(f"a path must be a string or a StatePath, not {type(path).__name__}")
     return path
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import FrozenInstanceError, dataclass, field
 from typing import Any, Final, Never
 
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.arguments import string
 from versioned_state.values.codec.arrays import is_array
 
 Notes = dict[str, Any] | None
@@ -88,5 +88,4 @@ def _why_tagged(name: str) -> str:
 
 def check_name(name: Any) -> None:
     """Raise ``InvalidArgumentError`` for a name that no type can have."""
-    if type(name) is not str or not name:
-        raise InvalidArgumentError(f"the name of a type is a string of one character or more, not {name!r}")
+    string("the name of a type", name, empty=False)

@@ -49,7 +49,7 @@ def _read(path: str, value: str, *, text: bool) -> Any:
         try:
             value = sys.stdin.buffer.read().decode()
         except UnicodeDecodeError as error:
-            raise InvalidArgumentError("standard input is not text in UTF-8", remains="nothing was changed") from error
+            raise InvalidArgumentError("standard input is not text in UTF-8") from error
     if text:
         return value
     try:
@@ -57,7 +57,6 @@ def _read(path: str, value: str, *, text: bool) -> Any:
     except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(
             not_json(value, error),
-            remains="nothing was changed",
             hint=f"--text takes it as a string: vstate set --text {shlex.quote(path)} …",
         ) from error
 
@@ -65,7 +64,7 @@ def _read(path: str, value: str, *, text: bool) -> Any:
 def _assign(state: State, path: StatePath, value: Any) -> None:
     """Set a value in the state. Raises ``UnknownPathError`` if nothing on the way to it exists."""
     if isinstance(path.steps[0], Index):
-        raise InvalidArgumentError(f"{path} begins with an index, and a state has keys", remains="nothing was changed")
+        raise InvalidArgumentError(f"{path} begins with an index, and a state has keys")
     container: Any = state
     for count, step in enumerate(path.steps[:-1], 1):
         try:
@@ -101,7 +100,7 @@ def _held(container: Any, path: StatePath) -> Any:
             return None
     kind = "a key" if isinstance(last, Key) else "an index"
     name = short_name(container.name) if type(container) is Tagged else type(container).__name__
-    raise InvalidArgumentError(f"{parent} is a value of type {name}, in which {kind} cannot be set", remains="nothing was changed")
+    raise InvalidArgumentError(f"{parent} is a value of type {name}, in which {kind} cannot be set")
 
 
 def _parts_hint(container: Any, path: StatePath) -> str:

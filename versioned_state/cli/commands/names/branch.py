@@ -110,7 +110,7 @@ def _matching(repository: Repository, pattern: str) -> list[str]:
         return [pattern]
     found = [info.name for info in _chosen(repository, (pattern,), "", None, "name", None)]
     if not found:
-        raise InvalidArgumentError(f"no branch matches {pattern!r}", remains="nothing was deleted")
+        raise InvalidArgumentError(f"no branch matches {pattern!r}")
     return found
 
 

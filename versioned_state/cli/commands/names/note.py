@@ -63,7 +63,6 @@ def _check_is_key(repository: Repository, word: str, last: str) -> None:
         return
     raise InvalidArgumentError(
         f"{word!r} is a revision, and VALUE is missing",
-        remains="nothing was changed",
         hint=f"vstate note {word} {last} VALUE; to set the key {word!r}: vstate note HEAD {word} {last}",
     )
 
@@ -72,9 +71,7 @@ def _parsed(value: str) -> Any:
     try:
         return json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(
-            not_json(value, error), remains="nothing was changed", hint="--text takes it as a string: vstate note --text …"
-        ) from error
+        raise InvalidArgumentError(not_json(value, error), hint="--text takes it as a string: vstate note --text …") from error
 
 
 def _list(output: Output, repository: Repository, *, as_json: bool) -> None:

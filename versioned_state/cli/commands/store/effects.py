@@ -67,7 +67,7 @@ def _settle(repository: Repository, key: str, result: str | None) -> dict[str, A
     try:
         value = None if result is None else json.loads(result)
     except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(not_json(str(result), error), remains="nothing was changed") from error
+        raise InvalidArgumentError(not_json(str(result), error)) from error
     settle_effect(repository, key, value)
     return {"key": key, "status": "settled", "result": value}
 

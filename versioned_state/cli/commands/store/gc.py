@@ -11,7 +11,7 @@ from versioned_state.cli.render.ages import parse_age
 from versioned_state.cli.render.text import of_size, plural, size
 from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, json_option, verb
-from versioned_state.repository.arguments import DEFAULT_EXPIRE
+from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE
 
 
 @verb("gc", "Delete objects that nothing refers to.", example="vstate gc --expire 7d --compact")

@@ -15,6 +15,7 @@ from datetime import timedelta
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
+from versioned_state import arguments
 from versioned_state.errors import (
     CorruptObjectError,
     InvalidArgumentError,
@@ -26,7 +27,6 @@ from versioned_state.errors import (
 )
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import GC, KEEPERS, NOTES, OBJECTS, SHALLOW, SHALLOW_PAGES, SHARED, address_in, commit_in, ref_key
-from versioned_state.repository.arguments import DEFAULT_EXPIRE, age
 from versioned_state.repository.history.keepers import KeeperSet
 from versioned_state.repository.history.shallow import all_cuts
 from versioned_state.repository.maintenance.gc.keeper_table import drop_older, drop_pages, new_salt, read_table, write_pages
@@ -36,6 +36,7 @@ from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.lock_record import remove_unused_locks
 from versioned_state.repository.refs.ref import Ref, keys_of
+from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE
 from versioned_state.storage import KVStore
 from versioned_state.storage.wrappers.tiered import backends
 
@@ -119,12 +120,12 @@ def collect(
         UnsafeStoreError: the store takes only one condition a batch, so gc cannot run beside writers.
         MissingObjectError, CorruptObjectError, CorruptRefError: a reachable object is damaged, so garbage cannot be told from the rest.
     """
-    age("expire", expire)
+    arguments.age("expire", expire)
     base = backends(database.store)[0]
     if compact and not isinstance(base, _Compacting):
         raise InvalidArgumentError(f"{base!r} cannot be compacted")
-    if time_limit is not None and not time_limit > 0:
-        raise InvalidArgumentError(f"time_limit={time_limit}: it is more than 0 seconds")
+    if time_limit is not None:
+        arguments.seconds("time_limit", time_limit, above=True, endless=True)
     start = time.monotonic()
     cutoff = max(database.now() - expire // timedelta(microseconds=1), 0)
     with KeeperSet(in_memory=in_memory) as seen:
@@ -158,7 +159,7 @@ def _count_garbage(database: Database, marking: Marking, tally: _Tally, sweeps: 
     except MissingObjectError as error:
         if database.fence.refresh().sweeps == sweeps:
             raise
-        raise StoreBusyError("another gc deleted objects meanwhile", remains="nothing was changed", hint="try again") from error
+        raise StoreBusyError("another gc deleted objects meanwhile", hint="try again") from error
 
 
 class _TimeOverError(Exception):

@@ -144,11 +144,11 @@ def purge(
     targets = [*map(target_of, paths), *map(target_of_prefix, prefixes)]
     words = dict(replace or {})
     if not targets and not patterns and not keys and not words:
-        raise InvalidArgumentError("purge needs a path, a branch, an effect, or a word to replace", remains="nothing was changed")
+        raise InvalidArgumentError("purge needs a path, a branch, an effect, or a word to replace")
     if "" in words or "" in prefixes:
-        raise InvalidArgumentError("an empty text is in everything", remains="nothing was changed")
+        raise InvalidArgumentError("an empty text is in everything")
     if not database.fence.enabled and not dry_run:
-        raise UnsafeStoreError("gc cannot run over this store, so nothing could be erased", remains="nothing was changed")
+        raise UnsafeStoreError("gc cannot run over this store, so nothing could be erased")
     run = _Purge(database, targets, patterns, keys, words, progress or (lambda *_: None), dry_run=dry_run)
     if dry_run:
         return run.look(thorough=thorough)

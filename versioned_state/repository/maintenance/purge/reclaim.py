@@ -291,7 +291,7 @@ class _Reclaim(Collector):
                 plan.are_erased = True
                 return plan, left
             self._journal.refresh()
-        raise StoreBusyError("writers keep changing the store", remains="nothing was changed", hint="try again")
+        raise StoreBusyError("writers keep changing the store", hint="try again")
 
     def _delete(self, plan: _Plan, keys: list[str]) -> None:
         """Delete the keys that are left, and stop being the owner with the last batch."""

@@ -100,9 +100,7 @@ class Encrypted(Backend, Wrapper):
         self._cipher = next(iter(self._ciphers.values()))
         opener = next((cipher for id, cipher in self._ciphers.items() if id in ring.wrapped), None)
         if opener is None:
-            raise WrongKeyError(
-                "the store is encrypted with another key", remains=_UNCHANGED, hint="use the key that the store was made with"
-            )
+            raise WrongKeyError("the store is encrypted with another key", hint="use the key that the store was made with")
         self._check_ring(ring)
         try:
             name_key = opener.unwrap(ring.wrapped[opener.id])
@@ -124,7 +122,6 @@ class Encrypted(Backend, Wrapper):
                 return False
             raise NotAStoreError(
                 "the store holds values that are not encrypted",
-                remains="it was not touched",
                 hint="open it without a key; only an empty store can become an encrypted one",
             )
         cipher = Cipher(key, salt := new_salt())
@@ -140,7 +137,6 @@ class Encrypted(Backend, Wrapper):
         if unknown:
             raise WrongKeyError(
                 f"the store is encrypted with a key that was not given (id {', '.join(unknown)})",
-                remains=_UNCHANGED,
                 hint="add it to old_keys; reencrypt() ends the use of old keys",
             )
 
