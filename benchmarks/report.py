@@ -1,4 +1,4 @@
-"""Printing and saving of results: tables by rich in a terminal and aligned text elsewhere, and one JSON file a workload."""
+"""Printing and saving of results: tables, and one JSON file a workload."""
 
 from __future__ import annotations
 
@@ -83,28 +83,7 @@ def _with_ratio(target: str, base: str, ratio: float | None) -> str:
 
 
 def print_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table by rich in a terminal, and aligned text elsewhere."""
-    if sys.stdout.isatty():
-        try:
-            _print_rich(columns, rows)
-        except ImportError:
-            pass
-        else:
-            return
+    """A table, in aligned columns."""
     widths = [max(len(line[index]) for line in [columns, *rows]) for index in range(len(columns))]
     for line in [columns, *rows]:
         print("  " + "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip())
-
-
-def _print_rich(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table as RichTable
-
-    table = RichTable()
-    for column in columns:
-        table.add_column(column)
-    for row in rows:
-        style = "red" if "NO" in row[-1] else ""
-        table.add_row(*(escape(cell) for cell in row), style=style)
-    Console().print(table)

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 UNUSED = """
-    cloudpickle numpy pydantic cryptography rich click pygments redis psycopg obstore diskcache
+    cloudpickle numpy pydantic cryptography click redis psycopg obstore diskcache
     asyncio concurrent.futures logging multiprocessing difflib hmac secrets pickletools socket subprocess tempfile unittest
     versioned_state.cli versioned_state.repository.inspect versioned_state.repository.maintenance
     versioned_state.repository.merging.merge versioned_state.repository.views.html versioned_state.repository.views.patch

@@ -117,9 +117,9 @@ def loaded_by(*args: str, cwd: Path, **more: str) -> set[str]:
 
 
 def test_looking_does_not_load_what_it_does_not_need(trip: Trip, tmp_path: Path):
-    """A log starts in the time of Python and of reading: no rich, no numpy, no other command, no live state."""
+    """A log starts in the time of Python and of reading: no numpy, no other command, no live state."""
     loaded = loaded_by("--store", str(trip.path), "log", "-n", "1", "--oneline", cwd=tmp_path)
-    assert not {name.partition(".")[0] for name in loaded} & {"rich", "numpy", "pygments", "asyncio"}
+    assert not {name.partition(".")[0] for name in loaded} & {"numpy", "asyncio"}
     unused = ("state", "cli.commands.change", "repository.inspect", "repository.maintenance", "repository.views.html")
     assert not {name for name in loaded if name.startswith(tuple(f"versioned_state.{each}" for each in unused))}
     assert "cloudpickle" not in loaded

@@ -13,7 +13,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
+from textwrap import wrap
 from typing import Any, Final
 
 import click
@@ -25,9 +27,10 @@ from versioned_state.cli.commands.read.diff import diff_of
 from versioned_state.cli.demo.trip_agent import TripAgent, move_to
 from versioned_state.cli.render.changes import print_changes, stat_line
 from versioned_state.cli.render.output import Output, Span, is_utf8
+from versioned_state.cli.render.rows import Cells, fit_rows
 from versioned_state.cli.render.text import commit_header, commit_lines, message_lines, names_of, size
 from versioned_state.cli.shared.settings import Settings, program, verb
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.errors import StateError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
 from versioned_state.state.versioned import Versioned
@@ -115,7 +118,7 @@ def _place(folder: str | None) -> Path:
         return Path(tempfile.mkdtemp(prefix="vstate-demo-"))
     place = Path(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise InvalidArgumentError(f"{folder} is there, and is not an empty folder", hint="name one that is not there yet, or none at all")
+        raise StateError(f"{folder} is there, and is not an empty folder", hint="name one that is not there yet, or none at all")
     return place
 
 
@@ -127,18 +130,10 @@ def _title(output: Output, text: str) -> None:
 
 
 def _show_code(output: Output, place: Path) -> None:
-    code = _CODE.format(folder=str(place))
-    if not output.is_terminal:
-        output.print("versioned-state: git for the state of AI agents")
-        output.print()
-        for line in code.split("\n"):
-            output.print("    ", line)
-        return
-    from rich.panel import Panel
-    from rich.syntax import Syntax
-
-    shown = Syntax(code, "python", theme="ansi_dark", background_color="default", word_wrap=True)
-    output.console().print(Panel(shown, title="versioned-state: git for the state of AI agents", padding=(1, 2), expand=False))
+    output.print(Span("versioned-state: git for the state of AI agents", "title"))
+    output.print()
+    for line in _CODE.format(folder=str(place)).split("\n"):
+        output.print("    ", Span(line, "dim") if line.startswith("#") else line)
 
 
 def _show_rounds(output: Output, run: _Run) -> None:
@@ -176,19 +171,20 @@ def _show_diff(output: Output, run: _Run) -> None:
 
 
 def _show_past(output: Output, run: _Run) -> None:
-    from rich import box
-    from rich.table import Table
-
     then = run.commits[6]
     back = run.state.head.height - then.height
     _title(output, f'state.checkout("main~{back}")      What did it know then, and what does it know now?')
     now = run.state.head
-    frame = box.ROUNDED if output.is_terminal else box.ASCII2
-    table = Table("", f"then: round {then.height}, {then.short}", f"now: round {now.height}, {now.short}", box=frame)
     past = run.state.checkout(then)
-    for key in ("itinerary", "budget", "prefs", "plan", "notes", "messages"):
-        table.add_row(key, _brief(key, past[key]), _brief(key, run.state[key]), end_section=True)
-    output.console().print(table)
+    cells = [("", f"then: round {then.height}, {then.short}", f"now: round {now.height}, {now.short}")]
+    keys = ("itinerary", "budget", "prefs", "plan", "notes", "messages")
+    cells += [(key, _brief(key, past[key]), _brief(key, run.state[key])) for key in keys]
+    room = max(10, (output.width - 13) // 2)
+    rows: list[Cells] = []
+    for key, *sides in cells:
+        wrapped = [[part for line in side.split("\n") for part in wrap(line, room)] for side in sides]
+        rows += zip_longest([Span(key, "path")], *wrapped, fillvalue="")
+    output.lines(fit_rows(rows, [lambda row: row], None))
 
 
 def _brief(key: str, value: Any) -> str:

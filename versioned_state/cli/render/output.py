@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sys
+import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -80,9 +81,10 @@ class Output:
     @property
     def has_color(self) -> bool:
         """Whether stdout is printed in colour."""
-        return self._colors(sys.stdout)
+        return self.has_color_on(sys.stdout)
 
-    def _colors(self, stream: TextIO) -> bool:
+    def has_color_on(self, stream: TextIO) -> bool:
+        """Whether a stream is printed in colour."""
         if self._color != "auto":
             return self._color == "always"
         return _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
@@ -162,32 +164,13 @@ class Output:
 
     def note(self, *parts: Part) -> None:
         """One line that is not data, to stderr."""
-        print(join(parts, color=self._colors(sys.stderr)), file=sys.stderr, flush=True)
+        print(join(parts, color=self.has_color_on(sys.stderr)), file=sys.stderr, flush=True)
 
     def error(self, message: str, hint: str = "") -> None:
         """An error on one line, and the way out, if there is one, on another."""
         self.note(Span("error: ", "error"), message)
         if hint:
             self.note(Span("hint: ", "hint"), hint)
-
-    def console(self, *, stderr: bool = False) -> Any:
-        """A console of rich, for tables, panels and progress bars, with the same colours.
-
-        Rich is imported here because commands that print lines start in half the time without it.
-        """
-        from rich.console import Console
-
-        stream = sys.stderr if stderr else sys.stdout
-        color = self._colors(stream)
-        return Console(
-            file=stream,
-            force_terminal=color or _is_terminal(stream),
-            color_system="standard" if color else None,
-            width=None if _is_terminal(stream) else 100,
-            markup=False,
-            highlight=False,
-            emoji=False,
-        )
 
 
 def join(parts: Iterable[Part], *, color: bool) -> str:
@@ -256,11 +239,13 @@ def _text(part: Part) -> str:
 def columns(text: str) -> int:
     """The columns of a terminal that a text takes with its control characters escaped: a Chinese character takes two."""
     text = escape(text)
-    if text.isascii():
-        return len(text)
-    from rich.cells import cell_len
+    return len(text) if text.isascii() else sum(map(_columns_of, text))
 
-    return cell_len(text)
+
+def _columns_of(char: str) -> int:
+    if unicodedata.category(char) in ("Mn", "Me", "Cf"):  # joins the character before it
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:

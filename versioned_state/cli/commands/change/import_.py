@@ -9,8 +9,9 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from versioned_state.cli.importing.writer import BranchNames, Writer
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.render.text import plural
 from versioned_state.cli.shared import completion, store
+from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, program, verb
 from versioned_state.errors import StateError
 from versioned_state.storage.url import redact
@@ -83,15 +85,16 @@ def import_(settings: Settings, /, file: str, **options: Any) -> None:
     start = time.monotonic()
     with open_source(file) as source:
         plan = _plan(source, chosen)
-        with store.writing(url, settings.key_file) as repository, _progress(settings.output, plan) as told:
+        with store.writing(url, settings.key_file) as repository:
             repository.signer = signer
-            writer = Writer(repository, key=chosen.key or "messages", author=chosen.author, append=chosen.append, told=told)
+            counter = _CommitCounter(plan)
+            writer = Writer(repository, key=chosen.key or "messages", author=chosen.author, append=chosen.append, told=counter)
             try:
-                for branch, conversation in plan.branches:
-                    writer.check_free(branch, conversation)
-                plan.run(writer)
+                with progress_bar(settings.output) as counter.show:
+                    for branch, conversation in plan.branches:
+                        writer.check_free(branch, conversation)
+                    plan.run(writer)
             except BaseException:
-                told.stop()
                 with suppress(StateError):  # the store may be what failed
                     writer.recount()
                 _say_how_far(settings.output, writer)
@@ -153,41 +156,22 @@ def _fraction(source: Source, total: int | None) -> Callable[[int], float | None
 class _CommitCounter:
     """Counts commits, and updates the progress bar every few of them."""
 
-    def __init__(self, show: Callable[[int], None] | None = None, stop: Callable[[], None] | None = None) -> None:
-        self._show = show
+    def __init__(self, plan: _Plan) -> None:
+        self._plan = plan
+        self._start = time.monotonic()
         self._commits = 0
-        self.stop = stop or (lambda: None)
+        self.show: Callable[..., None] | None = None
 
     def __call__(self) -> None:
         self._commits += 1
-        if self._show is not None and self._commits % _STEP == 0:
-            self._show(self._commits)
-
-
-@contextmanager
-def _progress(output: Output, plan: _Plan) -> Iterator[_CommitCounter]:
-    """A progress bar on stderr if that is a terminal. It is erased at the end."""
-    console = output.console(stderr=True)
-    if not console.is_terminal or console.is_dumb_terminal:
-        yield _CommitCounter()
-        return
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("importing"),
-        BarColumn(),
-        TaskProgressColumn(),
-        TextColumn("{task.fields[commits]:,} commits"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("", total=None, commits=0)
-
-        def show(commits: int) -> None:
-            fraction = plan.fraction(commits)
-            progress.update(task, total=None if fraction is None else 1.0, completed=fraction or 0.0, commits=commits)
-
-        yield _CommitCounter(show, progress.stop)
+        if self.show is None or self._commits % _STEP:
+            return
+        done = self._plan.fraction(self._commits)
+        part = left = ""
+        if done:
+            part = f"{done:4.0%} "
+            left = f" {timedelta(seconds=round((time.monotonic() - self._start) * (1 - done) / done))}"
+        self.show("importing", done or 0.0, 1.0, f"{part}{self._commits:,} commits{left}")
 
 
 def _say_done(settings: Settings, writer: Writer, seconds: float) -> None:
