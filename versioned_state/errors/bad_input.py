@@ -9,16 +9,12 @@ from typing import Any, Self
 from .base import UNCHANGED, StateError, short
 
 
-class InvalidArgumentError(StateError, ValueError):
+class InvalidArgumentError(StateError, ValueError, remains=UNCHANGED):
     """A bad argument: a name, URL or option."""
 
-    remains = UNCHANGED
 
-
-class InvalidPathError(InvalidArgumentError):
+class InvalidPathError(InvalidArgumentError, remains=""):
     """A path that does not parse; ``position`` is the offset of the first bad character."""
-
-    remains = ""  # a path is most often read
 
     def __init__(self, text: str, position: int, reason: str) -> None:
         hint = 'for example: messages[17].content, prefs["a.b"]'
@@ -28,13 +24,11 @@ class InvalidPathError(InvalidArgumentError):
         self.text, self.position = text, position
 
 
-class InvalidTransitionError(StateError, ValueError):
+class InvalidTransitionError(StateError, ValueError, remains=UNCHANGED):
     """A state machine has no transition from its state by that event.
 
     ``machine`` is the key of the machine, ``state`` and ``event`` are those of the refused transition; ``allowed`` has the possible events.
     """
-
-    remains = UNCHANGED
 
     def __init__(self, machine: str, state: Any, event: Any, allowed: Sequence[Any], *, hint: str = "", remains: str | None = None) -> None:
         possible = f"allowed are {', '.join(map(str, allowed))}" if allowed else f"nothing leads out of {state}"
@@ -42,14 +36,12 @@ class InvalidTransitionError(StateError, ValueError):
         self.machine, self.state, self.event, self.allowed = machine, state, event, tuple(allowed)
 
 
-class ReplayMismatchError(StateError):
+class ReplayMismatchError(StateError, remains=UNCHANGED):
     """The events of an ``EventSourced`` value, replayed from the first one, do not give the value that was kept.
 
     ``index`` is that of the first event at which they are known to differ, None if the kept value alone is known to be wrong;
     ``replayed`` and ``kept`` are the two values.
     """
-
-    remains = UNCHANGED
 
     def __init__(self, key: str, index: int | None, *, replayed: Any, kept: Any, reason: str) -> None:
         place = f"from event {index} on" if index is not None else "at its end"
@@ -60,10 +52,9 @@ class ReplayMismatchError(StateError):
         self.key, self.index, self.replayed, self.kept = key, index, replayed, kept
 
 
-class UnserializableValueError(StateError, TypeError):
+class UnserializableValueError(StateError, TypeError, remains=UNCHANGED):
     """A value that cannot be stored; ``task`` names the task that would have committed it, if it was one."""
 
-    remains = UNCHANGED
     task = ""
 
     def __init__(self, path: str, type_name: str, reason: str, *, remains: str | None = None) -> None:
@@ -86,10 +77,8 @@ class LimitExceededError(StateError, ValueError):
         self.path = path
 
 
-class QuotaExceededError(LimitExceededError):
+class QuotaExceededError(LimitExceededError, remains="nothing was saved"):
     """A call that a user's quota of a service does not allow."""
-
-    remains = "nothing was saved"
 
 
 class PickleRefusedError(StateError):
@@ -110,20 +99,16 @@ class SchemaError(StateError, ValueError):
         self.path, self.rule, self.reason = path, rule, reason
 
 
-class MigrationError(StateError):
+class MigrationError(StateError, remains=UNCHANGED):
     """A migration failed; ``version`` is the version that it was to lead to, and the cause says why."""
-
-    remains = UNCHANGED
 
     def __init__(self, version: int, reason: str) -> None:
         super().__init__(f"the migration to version {version} failed: {reason}")
         self.version = version
 
 
-class NewerVersionError(StateError):
+class NewerVersionError(StateError, remains=UNCHANGED):
     """A state at a newer version than its reader's migrations lead to."""
-
-    remains = UNCHANGED
 
     def __init__(self, version: int, known: int) -> None:
         super().__init__(
@@ -141,30 +126,24 @@ class HandleClosedError(StateError):
     """A call on a state, snapshot or repository after its ``close()``."""
 
 
-class TransactionError(StateError):
+class TransactionError(StateError, remains=UNCHANGED):
     """A call within a transaction that the transaction could not undo; nothing was changed."""
-
-    remains = UNCHANGED
 
 
 class NoTaskError(StateError, RuntimeError):
     """A call that needs a running task, outside of any."""
 
 
-class EmbedderError(StateError):
+class EmbedderError(StateError, remains="no vector was kept"):
     """An embedder failed, or gave no vector of its dimension for each text; ``embedder`` is its name, and the cause says why."""
-
-    remains = "no vector was kept"
 
     def __init__(self, embedder: str, reason: str) -> None:
         super().__init__(f"the embedder {embedder!r} failed: {reason}")
         self.embedder = embedder
 
 
-class ServiceNotStartedError(StateError, RuntimeError):
+class ServiceNotStartedError(StateError, RuntimeError, remains=UNCHANGED):
     """A call on a service before ``start()``, or after ``stop()``."""
-
-    remains = UNCHANGED
 
     def __init__(self, service: str, *, stopped: bool) -> None:
         super().__init__(
@@ -178,10 +157,8 @@ class SandboxError(StateError):
     """A sandbox cannot be started, or its folder cannot be used."""
 
 
-class SandboxFileError(SandboxError, OSError):
+class SandboxFileError(SandboxError, OSError, remains=UNCHANGED):
     """A file of a sandbox cannot be read or written; ``path`` is its path there, ``errno`` the reason of the system, if it is one."""
-
-    remains = UNCHANGED
 
     def __init__(self, what: str, *, path: str, errno: int | None = None, remains: str | None = None, hint: str = "") -> None:
         super().__init__(what, remains=remains, hint=hint)
@@ -195,20 +172,16 @@ class SandboxFileError(SandboxError, OSError):
         return cls(f"{path}: {reason}", path=path, errno=error.errno)
 
 
-class SessionNotFoundError(StateError, KeyError):
+class SessionNotFoundError(StateError, KeyError, remains=UNCHANGED):
     """A session that was deleted, or that nobody ever created. ``session_id`` is empty where the error must not name it."""
-
-    remains = UNCHANGED
 
     def __init__(self, session_id: str = "", *, remains: str | None = None) -> None:
         super().__init__(f"there is no session {session_id!r}" if session_id else "there is no such session", remains=remains)
         self.session_id = session_id
 
 
-class AccessDeniedError(StateError):
+class AccessDeniedError(StateError, remains=UNCHANGED):
     """A server does not know the token of a request, or does not allow with it what the request asks for."""
-
-    remains = UNCHANGED
 
 
 class IdempotencyConflictError(StateError):
@@ -261,33 +234,27 @@ class UnknownPathError(StateError, KeyError):
         self.path = path
 
 
-class WorkspaceError(StateError):
+class WorkspaceError(StateError, remains=UNCHANGED):
     """The folder of a workspace cannot be read or written, or holds or is to hold something that it must not; ``files`` names it.
 
     An error of the operating system is its cause.
     """
-
-    remains = UNCHANGED
 
     def __init__(self, what: str, files: Sequence[str] = (), *, remains: str | None = None, hint: str = "") -> None:
         super().__init__(what, remains=remains, hint=hint)
         self.files = tuple(files)
 
 
-class UnknownEffectError(StateError, KeyError):
+class UnknownEffectError(StateError, KeyError, remains=UNCHANGED):
     """The ledger has no effect under that key. Nothing was changed."""
-
-    remains = UNCHANGED
 
     def __init__(self, key: str) -> None:
         super().__init__(f"there is no effect {key!r}", hint="effects(state) lists the keys")
         self.key = key
 
 
-class UnknownNoteError(StateError, KeyError):
+class UnknownNoteError(StateError, KeyError, remains=UNCHANGED):
     """The commit has no note, or its note does not have ``key``. Nothing was changed."""
-
-    remains = UNCHANGED
 
     def __init__(self, commit: str, key: str | None = None) -> None:
         what = "has no note" if key is None else f"has a note without {key!r}"
@@ -317,10 +284,8 @@ class RefExistsError(StateError):
         self.name = name
 
 
-class UnsupportedByStoreError(StateError):
+class UnsupportedByStoreError(StateError, remains=UNCHANGED):
     """A call that needs more than this kind of store can do, such as several conditions in one batch."""
-
-    remains = UNCHANGED
 
 
 class MissingDependencyError(StateError, ImportError):

@@ -16,11 +16,15 @@ class StateError(Exception):
 
     Attributes:
         what: what went wrong.
-        remains: what the failed call leaves behind, such as "nothing was changed"; may be empty. Each class has its usual words.
+        remains: what the failed call leaves behind, such as "nothing was changed"; may be empty. A class has its usual words.
         hint: the way out in one line; may be empty. A traceback shows it as a note.
     """
 
     remains = ""
+
+    def __init_subclass__(cls, *, remains: str | None = None) -> None:
+        if remains is not None:
+            cls.remains = remains
 
     def __init__(self, what: str, *, remains: str | None = None, hint: str = "") -> None:
         super().__init__(what)

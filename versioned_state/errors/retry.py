@@ -14,10 +14,8 @@ if TYPE_CHECKING:
     from versioned_state.repository.merging.merge import Conflict, Merge
 
 
-class BranchMovedError(StateError):
+class BranchMovedError(StateError, remains=UNCHANGED):
     """The branch was moved by another writer, and the call does not merge."""
-
-    remains = UNCHANGED
 
     def __init__(self, branch: str, *, expected: str | None, actual: str | None, hint: str = "", remains: str | None = None) -> None:
         super().__init__(
@@ -28,14 +26,12 @@ class BranchMovedError(StateError):
         self.branch, self.expected, self.actual = branch, expected, actual
 
 
-class MergeConflictError(StateError):
+class MergeConflictError(StateError, remains=UNCHANGED):
     """Both sides changed the same path since their merge base. Nothing was changed.
 
     ``conflicts`` has the paths with their values in the base, in ours and in theirs, read when asked for. ``merge`` resolves them:
     ``merge.resolve(path, value)`` for each, then ``merge.commit()``.
     """
-
-    remains = UNCHANGED
 
     def __init__(self, branch: str, conflicts: Sequence[Conflict], *, merge: Merge | None = None, remains: str | None = None) -> None:
         paths = [str(conflict.path) for conflict in conflicts]
@@ -92,20 +88,16 @@ class FencedError(StateError):
         self.branch, self.token, self.newest = branch, token, newest
 
 
-class LockTimeoutError(StateError, TimeoutError):
+class LockTimeoutError(StateError, TimeoutError, remains=UNCHANGED):
     """Others had the lock of a branch for longer than the caller would wait. ``token`` is that of the holder."""
-
-    remains = UNCHANGED
 
     def __init__(self, branch: str, token: int, wait: float) -> None:
         super().__init__(f"branch {branch!r} is locked, with token {token}, and was not free within {wait:g} s")
         self.branch, self.token, self.wait = branch, token, wait
 
 
-class PatchConflictError(StateError):
+class PatchConflictError(StateError, remains=UNCHANGED):
     """The old values of a patch are not there. Nothing was changed; ``paths`` are the places."""
-
-    remains = UNCHANGED
 
     def __init__(self, paths: Sequence[str]) -> None:
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
@@ -116,10 +108,8 @@ class PatchConflictError(StateError):
         self.paths = tuple(paths)
 
 
-class UncommittedChangesError(StateError):
+class UncommittedChangesError(StateError, remains=UNCHANGED):
     """A call would move a state to another commit and lose its uncommitted changes. Nothing was changed."""
-
-    remains = UNCHANGED
 
     def __init__(self, call: str, paths: Sequence[str]) -> None:
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")

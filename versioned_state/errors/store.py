@@ -18,10 +18,8 @@ class StoreClosedError(StorageError):
         super().__init__(what, remains=remains, hint=hint)
 
 
-class StoreBusyError(StorageError):
+class StoreBusyError(StorageError, remains=UNCHANGED):
     """Another process kept the store locked for longer than the timeout; nothing was written."""
-
-    remains = UNCHANGED
 
 
 class UnreachableStoreError(StorageError):
@@ -51,10 +49,8 @@ class CommitInDoubtError(StorageError):
         self.commit = commit
 
 
-class UnsafeStoreError(StorageError):
+class UnsafeStoreError(StorageError, remains=UNCHANGED):
     """The server or file could lose or change data, because of its settings or of foreign content. Nothing was written."""
-
-    remains = UNCHANGED
 
 
 class UnfinishedPurgeError(StorageError):
@@ -102,22 +98,16 @@ class StoreNotFoundError(StorageError):
     """There is no store at that place, and the call does not create one."""
 
 
-class NotAStoreError(StorageError):
+class NotAStoreError(StorageError, remains="it was not touched"):
     """The place does not hold a store of this library; it was not touched."""
 
-    remains = "it was not touched"
 
-
-class WrongKeyError(StorageError):
+class WrongKeyError(StorageError, remains=UNCHANGED):
     """The store is encrypted with a key that was not given. Nothing was changed."""
 
-    remains = UNCHANGED
 
-
-class FormatError(StorageError):
+class FormatError(StorageError, remains=UNCHANGED):
     """The store was written by a newer release, in a format that this one does not know."""
-
-    remains = UNCHANGED
 
     def __init__(self, found: int, supported: int) -> None:
         super().__init__(
