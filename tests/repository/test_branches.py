@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 
 import pytest
@@ -22,7 +22,7 @@ from versioned_state.errors import (
     UnknownRevisionError,
     UnmergedBranchError,
 )
-from versioned_state.objects.keys import address_in
+from versioned_state.objects.keys import address_in, ref_key
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.storage import Counting, Fault, Wrapper
@@ -316,6 +316,28 @@ def test_a_name_that_is_taken_while_a_branch_is_renamed_stays_with_its_taker(rep
     with pytest.raises(RefExistsError):
         Repository(busy).branches.rename("side", "other")
     assert [repository.branches[name].message for name in ("side", "other")] == ["s1", "meanwhile"]
+
+
+class DeletedBetween(Wrapper):
+    """A store in which others delete a branch after each time that it was read."""
+
+    def __init__(self, repository: Repository, branch: str) -> None:
+        super().__init__(repository.store)
+        self._repository, self._branch = repository, branch
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        wanted = list(keys)
+        found = self.store.get_many(wanted)
+        if ref_key("branch", self._branch) in wanted and self._branch in self._repository.branches:
+            self._repository.branches.delete(self._branch, force=True)
+        return found
+
+
+def test_a_branch_that_is_deleted_while_it_is_renamed_to_its_own_name_stays_deleted(repository):
+    with pytest.raises(RefExistsError):
+        Repository(DeletedBetween(repository, "side")).branches.rename("side", "side")
+    assert "side" not in repository.branches
+    assert repository.fsck().ok
 
 
 def test_on_a_store_of_one_condition_nothing_that_is_committed_meanwhile_is_lost(repository):

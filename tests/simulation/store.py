@@ -11,7 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from tests.simulation.scheduler import KilledError, Process, Scheduler
-from versioned_state.errors import StateError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.errors import InvalidArgumentError, StateError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.storage.backend import check_batch
 from versioned_state.storage.base import Batch, KVStore
 
 Fault = Literal["refused", "lost", "applied", "half", "late", "kill", "kill applied", "kill half", "kill late", "interrupt", "interrupted"]
@@ -190,6 +191,7 @@ class Connection(KVStore):
         objects: Mapping[str, bytes] | None = None,
     ) -> bool:
         what = _shown(expected, puts, deletes, objects)
+        _check(expected, puts, deletes, objects)
         self._before(what)
         done = self._applied(what, expected, puts, tuple(deletes), objects)
         self._after("applied" if done else "a condition did not hold")
@@ -203,6 +205,7 @@ class Connection(KVStore):
         for each in batches:
             try:
                 what = _shown(each.expected, each.puts, each.deletes, each.objects)
+                _check(each.expected, each.puts, each.deletes, each.objects)
                 outcomes.append(self._applied(what, each.expected, each.puts, tuple(each.deletes), each.objects))
             except StateError as error:
                 outcomes.append(error)
@@ -238,6 +241,16 @@ class Connection(KVStore):
 
     def close(self) -> None:
         pass
+
+
+def _check(
+    expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes] | None
+) -> None:
+    """Fail the run for a batch that every real store refuses."""
+    try:
+        check_batch(expected, puts, deletes, objects or {})
+    except InvalidArgumentError as error:
+        raise AssertionError(str(error)) from error
 
 
 def _shown(

@@ -148,7 +148,7 @@ class Branches(Refs):
         while True:
             source = self._live(old)
             target = self._database.ref("branch", new)
-            if target.head is not None:
+            if target.head is not None or old == new:  # others may have deleted it between the two reads
                 raise RefExistsError("branch", new)
             head = self._database.commits.read(self._head(source))  # first: once it is renamed, nothing can fail
             if self._swap(source, target) if at_once else self._create_and_delete(source, target):
