@@ -320,7 +320,7 @@ def _unfinished_purges(world: World, repository: Repository) -> None:
         except StateError as error:
             model.fail(f"{request} had not finished, and repeated after the run it raised {type(error).__name__}: {error}")
             continue
-        model.pay(request, None, report, began)
+        model.pay(request, None, report, began, began)
         if request.branch is not None:
             operation = Operation("check", "purge", request.branch, began, began)
             model.repaid.append((request, operation))

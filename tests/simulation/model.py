@@ -60,6 +60,10 @@ _ERASED = ("commits", "holding", "refs", "branches", "effects", "paths")
 """The fields of a report that have what was erased."""
 
 
+def _erased(report: PurgeReport) -> list[tuple[str, str]]:
+    return [(name, each) for name in _ERASED for each in getattr(report, name)]
+
+
 @dataclass
 class Model:
     """Attributes:
@@ -68,8 +72,10 @@ class Model:
     contents: by the id of a commit, values that its state must have.
     erased: words that must not be in the bytes of the store.
     kept: by the place, how many rounds each ``retain`` kept.
-    replaced: whether a commit may have replaced words by others, which a pick repeats elsewhere.
-    owed: of a purge that has not finished, since when, and what it has erased: the field of the report and the name.
+    replaced: operations whose commits may have replaced words by others, which merges and picks bring to other branches.
+    owed: of a purge that has not finished, since when, and what it has erased: when the attempt began that found it, the field of the
+        report, and the name.
+    reports: of each purge that has finished, when, and what its report names.
     """
 
     operations: list[Operation] = field(default_factory=list)
@@ -87,13 +93,14 @@ class Model:
     refused: set[str] = field(default_factory=set)
     secrets: dict[str, tuple[str, str]] = field(default_factory=dict)
     purges: list[tuple[Purge, Operation]] = field(default_factory=list)
-    owed: dict[Purge, tuple[int, list[tuple[str, str]]]] = field(default_factory=dict)
+    owed: dict[Purge, tuple[int, list[tuple[int, str, str]]]] = field(default_factory=dict)
+    reports: list[tuple[Purge, int, set[tuple[str, str]]]] = field(default_factory=list)
     repaid: list[tuple[Purge, Operation]] = field(default_factory=list)
     purged: list[tuple[str, Operation, bool]] = field(default_factory=list)
     writes: dict[str, list[Operation]] = field(default_factory=dict)
     forked: list[tuple[str, Operation]] = field(default_factory=list)
     copying: dict[str, list[Operation]] = field(default_factory=dict)
-    replaced: bool = False
+    replaced: list[Operation] = field(default_factory=list)
 
     def fail(self, text: str) -> None:
         self.failures.append(text)
@@ -110,28 +117,37 @@ class Model:
         for place in places:
             self.copying.setdefault(place, []).append(operation)
 
-    def owe(self, request: Purge, operation: Operation, report: PurgeReport | None, now: int) -> None:
+    def owe(self, request: Purge, report: PurgeReport | None, began: int, now: int) -> None:
         """A purge has begun to erase, and failed: the next one must finish it and report all of it."""
         _, erased = self.owed.get(request, (0, []))
         if report is not None:
-            erased = [*erased, *((name, each) for name in _ERASED for each in getattr(report, name))]
+            erased = [*erased, *((began, name, each) for name, each in _erased(report))]
         elif request.branch is not None:
-            erased = [*erased, ("branches", request.branch)]
+            erased = [*erased, (began, "branches", request.branch)]
         self.owed[request] = now, erased
 
-    def pay(self, request: Purge, operation: Operation | None, report: PurgeReport, began: int) -> None:
+    def pay(self, request: Purge, operation: Operation | None, report: PurgeReport, began: int, now: int) -> None:
         """A purge has finished: what an earlier one left is in its report, unless others did the same purge meanwhile."""
+        own = set(_erased(report))
+        self.reports.append((request, now, own))
         owed = self.owed.get(request)
         if owed is None:
             return
         since, erased = owed
-        missing = [f"{name} {each}" for name, each in erased if each not in getattr(report, name)]
+        missing = [each for each in erased if each[1:] not in own]
         if not missing:
             del self.owed[request]
         elif since <= began:
             del self.owed[request]
-            if not any(each == request and other is not operation and other.end >= since for each, other in self.purges):
-                self.fail(f"{request} had not finished at step {since}; the repeated one from step {began} does not report {missing[:5]}")
+            if any(each == request and other is not operation and math.isinf(other.end) for each, other in self.purges):
+                return  # it may have finished, and its report is to come or lost
+            lost = [
+                f"{name} {each}"
+                for start, name, each in missing
+                if not any(other == request and end >= start and (name, each) in named for other, end, named in self.reports)
+            ]
+            if lost:
+                self.fail(f"{request} had not finished at step {since}; the repeated one from step {began} does not report {lost[:5]}")
 
     def may_be_undone(self, place: str, start: float, but: Operation | None = None) -> bool:
         """Whether an operation that ended after this step may have removed what was written to a place."""

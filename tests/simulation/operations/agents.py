@@ -104,12 +104,13 @@ def commit(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 def _commit(runner: Runner, rng: Dice, operation: Operation, handle: Versioned) -> None:
     how: OnMovedOption = rng.choice(("merge", "merge", "merge", "refuse", "replace"))
+    before = handle.head
     if how == "replace":
         operation.detail += " replacing"
-        runner.model.replaced = True
         runner.model.undo(operation, [handle.branch])
+        runner.model.replaced.append(operation)
     try:
-        handle.commit(on_moved=how, policies=dict(POLICIES) if rng.random() < 0.9 else None)
+        made = handle.commit(on_moved=how, policies=dict(POLICIES) if rng.random() < 0.9 else None)
     except MergeConflictError as error:
         merge = error.merge
         if rng.random() < 0.5 and all(str(conflict.path) in KEYS for conflict in merge.conflicts):
@@ -119,6 +120,9 @@ def _commit(runner: Runner, rng: Dice, operation: Operation, handle: Versioned) 
             merge.commit()
             _acked(runner, operation, handle)
         return
+    if how == "replace" and (made == before or made.parents == (before.id,)):
+        runner.model.undoing[handle.branch].remove(operation)  # nobody had moved the branch
+        runner.model.replaced.remove(operation)
     _acked(runner, operation, handle)
 
 
@@ -214,7 +218,11 @@ def _moving(runner: Runner, rng: Dice, operation: Operation, run: Callable[[Vers
     runner.model.copied.add(EVERY)
     runner.model.copy(operation, other)
     before = runner.site.pending.get(id(handle))
-    run(handle, other)
+    try:
+        run(handle, other)
+    finally:
+        if runner.model.replaced:  # the change that comes along may be to replace words
+            runner.model.undo(operation, [branch])
     if before:
         _remember(runner, handle) if not handle.status() else None
     else:
@@ -227,21 +235,16 @@ def merge(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def cherry_pick(runner: Runner, rng: Dice, operation: Operation) -> None:
-    try:
-        _moving(runner, rng, operation, lambda handle, other: handle.cherry_pick(other, policies=POLICIES))
-    finally:
-        if runner.model.replaced:  # the repeated change may be to replace words
-            runner.model.undo(operation, [EVERY])
+    _moving(runner, rng, operation, lambda handle, other: handle.cherry_pick(other, policies=POLICIES))
 
 
 def revert(runner: Runner, rng: Dice, operation: Operation) -> None:
-    runner.model.replaced = True
-    runner.model.undo(operation, [EVERY])
+    runner.model.replaced.append(operation)
     _moving(runner, rng, operation, lambda handle, _: handle.revert("HEAD", policies={"**": "ours"}))
 
 
 def rebase(runner: Runner, rng: Dice, operation: Operation) -> None:
-    runner.model.undo(operation, [EVERY])
+    runner.model.replaced.append(operation)
     _moving(runner, rng, operation, lambda handle, other: handle.rebase(other, policies=POLICIES))
 
 

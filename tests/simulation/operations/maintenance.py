@@ -70,13 +70,13 @@ def _purge(runner: Runner, operation: Operation, rng: Dice, request: Purge, *, t
                 report = request.run(runner.repository, thorough=thorough)
             except UnfinishedPurgeError as error:
                 operation.end = math.inf
-                model.owe(request, operation, error.report, world.scheduler.steps)
+                model.owe(request, error.report, began, world.scheduler.steps)
                 if not isinstance(error.__cause__, StoreBusyError):
                     raise
                 unfinished = error
             else:
                 finished = True
-                model.pay(request, operation, report, began)
+                model.pay(request, operation, report, began, world.scheduler.steps)
                 break
         else:
             raise unfinished
@@ -87,7 +87,7 @@ def _purge(runner: Runner, operation: Operation, rng: Dice, request: Purge, *, t
             if not world.faults.happened:
                 model.fail(f"purge of {branch} erased it and raised {type(error).__name__}: {error}; its report is lost")
             elif any(key.startswith(PURGES) for key in world.content.mutable) and not world.scheduler.late:
-                model.owe(request, operation, None, world.scheduler.steps)
+                model.owe(request, None, operation.start, world.scheduler.steps)
         raise
     operation.detail += f" erased {list(report.branches)}"
     if branch is not None and branch in report.branches:
