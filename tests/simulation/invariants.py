@@ -11,7 +11,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation import environment
-from tests.simulation.model import EVERY, Operation
+from tests.simulation.model import Operation
 from tests.simulation.scheduler import Process
 from tests.simulation.store import Connection, Content, Faults
 from versioned_state import Repository, Versioned
@@ -172,7 +172,7 @@ def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:  # no
         if log is None:
             continue
         logs[name] = log
-        if not model.copied:
+        if not model.repeated:
             twice = [word for word, count in Counter(log).items() if count > 1]
             if twice:
                 model.fail(f"{name}: {twice} are in the log more than once: {log}")
@@ -194,10 +194,11 @@ def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:  # no
             if len(set(there)) > 1 and len(set(acked)) > 1:
                 model.fail(f"{words} were committed together to {names}: there are {there}")
     for name, (commit, start) in model.tags.items():
-        if model.may_be_undone(f"tag {name}", start) or model.undoing.get("keys") or model.undoing.get(EVERY):
+        if model.may_be_undone(f"tag {name}", start) or model.undoing.get("keys"):
             continue
-        if name not in repository.tags:
-            model.fail(f"tag {name} of {commit[:10]} is gone")
+        found = repository.tags.get(name)
+        if found is None or found.id != commit:
+            model.fail(f"tag {name} of {commit[:10]} is gone" if found is None else f"tag {name} of {commit[:10]} is at {found.short}")
     return logs
 
 
@@ -231,7 +232,7 @@ async def _ask_services(world: World, repository: Repository) -> None:  # noqa: 
                 model.fail(f"round {number} of {session} is listed in {rounds}, and cannot be read")
                 continue
             possible = [*map(_first, (1, 2, 3)), *model.rounds.get((session, number), ()), *model.rounds.get((session, -1), ())]
-            if model.undoing.get("keys") or model.undoing.get(EVERY):  # a key was purged from all states
+            if model.undoing.get("keys"):  # a key was purged from all states
                 continue
             if found[number] not in possible:
                 model.fail(f"round {number} of {session} is {found[number]!r:.200}, which nobody saved")
@@ -249,7 +250,7 @@ async def _ask_services(world: World, repository: Repository) -> None:  # noqa: 
                 model.fail(f"round {number} of {session} was {state!r:.100}, and is {found.get(number)!r:.100}")
             numbers[number] = state
         keep = min(model.kept.get(place, [0]))
-        others = [*model.undoing.get(place, ()), *model.undoing.get(EVERY, ()), *model.undoing.get("history *", ())]
+        others = [*model.undoing.get(place, ()), *model.undoing.get("history *", ())]
         if keep and not world.faults.happened and all(each.name == "retain" for each in others):
             ever = {*BEGUN[session], *rounds, *(number for where, number, *_ in model.acked_rounds if where == place)}
             lost = [number for number in sorted(ever)[-keep:] if number not in rounds]

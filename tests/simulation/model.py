@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     from versioned_state import Repository
     from versioned_state.repository.maintenance.purge.purge import PurgeReport
 
-EVERY = "*"
-
 
 @dataclass(eq=False)
 class Operation:
@@ -67,12 +65,13 @@ def _erased(report: PurgeReport) -> list[tuple[str, str]]:
 @dataclass
 class Model:
     """Attributes:
-    undoing: operations that may remove what was written to a place, by the place; ``EVERY``: to any.
-    counted: whether a token may be in a branch once only; no operation of this run copies changes.
+    undoing: operations that may remove what was written to a place, by the place.
+    replaced: operations whose commits may have replaced words by others.
+    carrying: operations that may bring such a commit to a branch, by the branch.
+    copied: whether an operation of this run brings the content of one branch to another.
+    repeated: whether one makes commits again, so that a merge may find a word on both sides and not in their base.
     contents: by the id of a commit, values that its state must have.
-    erased: words that must not be in the bytes of the store.
     kept: by the place, how many rounds each ``retain`` kept.
-    replaced: operations whose commits may have replaced words by others, which merges and picks bring to other branches.
     owed: of a purge that has not finished, since when, and what it has erased: when the attempt began that found it, the field of the
         report, and the name.
     reports: of each purge that has finished, when, and what its report names.
@@ -81,7 +80,8 @@ class Model:
     operations: list[Operation] = field(default_factory=list)
     tokens: dict[str, Token] = field(default_factory=dict)
     undoing: dict[str, list[Operation]] = field(default_factory=dict)
-    copied: set[str] = field(default_factory=set)
+    copied: bool = False
+    repeated: bool = False
     contents: dict[str, dict[str, Any]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     tags: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -101,6 +101,7 @@ class Model:
     forked: list[tuple[str, Operation]] = field(default_factory=list)
     copying: dict[str, list[Operation]] = field(default_factory=dict)
     replaced: list[Operation] = field(default_factory=list)
+    carrying: dict[str, list[Operation]] = field(default_factory=dict)
 
     def fail(self, text: str) -> None:
         self.failures.append(text)
@@ -108,6 +109,9 @@ class Model:
     def undo(self, operation: Operation, places: Iterable[str]) -> None:
         for place in places:
             self.undoing.setdefault(place, []).append(operation)
+
+    def carry(self, operation: Operation, place: str) -> None:
+        self.carrying.setdefault(place, []).append(operation)
 
     def write(self, operation: Operation, *places: str) -> None:
         for place in places:
@@ -151,10 +155,5 @@ class Model:
 
     def may_be_undone(self, place: str, start: float, but: Operation | None = None) -> bool:
         """Whether an operation that ended after this step may have removed what was written to a place."""
-        found = [*self.undoing.get(place, ()), *self.undoing.get(EVERY, ())]
+        found = [*self.undoing.get(place, ()), *(self.carrying.get(place, ()) if self.replaced else ())]
         return any(each is not but and each.end >= start for each in found)
-
-    def must_be(self, place: str) -> list[Token]:
-        return [
-            token for token in self.tokens.values() if token.place == place and token.acked and not self.may_be_undone(place, token.start)
-        ]

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation import environment
-from tests.simulation.model import EVERY, Operation, Token
+from tests.simulation.model import Operation, Token
 from tests.simulation.operations.kinds import Dice, Kind, Refused, table
 from versioned_state import Versioned, checkpoint, current_state, effect, parallel, task
 from versioned_state.errors import EffectInDoubtError, MergeConflictError, StateError, UnknownRevisionError
@@ -134,7 +134,7 @@ def commit_with_tag(runner: Runner, rng: Dice, operation: Operation) -> None:
     runner.model.copy(operation, branch)
     _stage(runner, handle, rng)
     made = handle.commit(tag=tag, policies=dict(POLICIES))
-    runner.model.tags.setdefault(tag, (made.id, operation.start))
+    runner.model.tags[tag] = made.id, operation.start
     _acked(runner, operation, handle)
 
 
@@ -205,24 +205,24 @@ def read(runner: Runner, rng: Dice, operation: Operation) -> None:
             try:
                 dict(runner.repository.snapshot(each))
             except StateError:
-                if not runner.model.undoing.get(EVERY) and not runner.model.undoing.get(handle.branch):
+                if not runner.model.undoing.get(handle.branch):
                     raise
                 raise Refused("the commit may have been deleted meanwhile") from None
 
 
-def _moving(runner: Runner, rng: Dice, operation: Operation, run: Callable[[Versioned, str], object]) -> None:
+def _moving(runner: Runner, rng: Dice, operation: Operation, run: Callable[[Versioned, str], object], *, replaces: bool = False) -> None:
     branch, other = _branch(rng), _branch(rng)
     operation.detail = f"{branch} {other}"
     handle = runner.handle(branch)
     runner.model.write(operation, branch)
-    runner.model.copied.add(EVERY)
+    runner.model.carry(operation, branch)
+    if replaces:
+        runner.model.undo(operation, [branch])
+        runner.model.replaced.append(operation)
+    runner.model.copied = True
     runner.model.copy(operation, other)
     before = runner.site.pending.get(id(handle))
-    try:
-        run(handle, other)
-    finally:
-        if runner.model.replaced:  # the change that comes along may be to replace words
-            runner.model.undo(operation, [branch])
+    run(handle, other)
     if before:
         _remember(runner, handle) if not handle.status() else None
     else:
@@ -235,20 +235,22 @@ def merge(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def cherry_pick(runner: Runner, rng: Dice, operation: Operation) -> None:
+    runner.model.repeated = True
     _moving(runner, rng, operation, lambda handle, other: handle.cherry_pick(other, policies=POLICIES))
 
 
 def revert(runner: Runner, rng: Dice, operation: Operation) -> None:
-    runner.model.replaced.append(operation)
-    _moving(runner, rng, operation, lambda handle, _: handle.revert("HEAD", policies={"**": "ours"}))
+    runner.model.repeated = True
+    _moving(runner, rng, operation, lambda handle, _: handle.revert("HEAD", policies={"**": "ours"}), replaces=True)
 
 
 def rebase(runner: Runner, rng: Dice, operation: Operation) -> None:
-    runner.model.replaced.append(operation)
-    _moving(runner, rng, operation, lambda handle, other: handle.rebase(other, policies=POLICIES))
+    runner.model.repeated = True
+    _moving(runner, rng, operation, lambda handle, other: handle.rebase(other, policies=POLICIES), replaces=True)
 
 
 def squash(runner: Runner, rng: Dice, operation: Operation) -> None:
+    runner.model.repeated = True
     _moving(runner, rng, operation, lambda handle, _: handle.squash("HEAD~2"))
 
 
@@ -274,7 +276,7 @@ def rollback(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def reset(runner: Runner, rng: Dice, operation: Operation) -> None:
-    runner.model.copied.add(EVERY)
+    runner.model.copied = True
     other = rng.choice(("HEAD~1", "HEAD~2", "HEAD@{1}", _branch(rng)))
     runner.model.copy(operation, other)
     _going_back(runner, rng, operation, lambda handle: handle.reset(other))
@@ -296,7 +298,7 @@ def fork(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = rng.choice((*BRANCHES, "c", "d", f"f{runner.world.word()}"))
     at = rng.choice((_branch(rng), _branch(rng), "main~1", "a@{1}", "b@{1}", "t0"))
     operation.detail = f"{branch} at {at}"
-    runner.model.copied.add(EVERY)
+    runner.model.copied = True
     runner.model.copy(operation, at.partition("~")[0].partition("@")[0])
     runner.model.write(operation, branch)
     made = runner.repository.branches.create(branch, at=at)
@@ -306,7 +308,7 @@ def fork(runner: Runner, rng: Dice, operation: Operation) -> None:
 def fork_handle(runner: Runner, rng: Dice, operation: Operation) -> None:
     source, branch = _branch(rng), rng.choice((*BRANCHES, "c", "d"))
     operation.detail = f"{branch} of {source}"
-    runner.model.copied.add(EVERY)
+    runner.model.copied = True
     runner.model.copy(operation, source)
     runner.model.write(operation, branch)
     runner.handle(source).fork(branch)
@@ -344,7 +346,7 @@ def rename(runner: Runner, rng: Dice, operation: Operation) -> None:
     old, new = _branch(rng), rng.choice((*BRANCHES, "c"))
     operation.detail = f"{old} to {new}"
     runner.model.undo(operation, [old, new])
-    runner.model.copied.add(EVERY)
+    runner.model.copied = True
     runner.model.copy(operation, old)
     runner.model.write(operation, new)
     runner.repository.branches.rename(old, new)

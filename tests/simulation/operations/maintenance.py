@@ -6,7 +6,7 @@ import math
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.model import EVERY, Operation, Purge
+from tests.simulation.model import Operation, Purge
 from tests.simulation.operations.agents import BRANCHES, KEYS
 from tests.simulation.operations.kinds import Dice, Kind, Refused, table
 from versioned_state import Repository
@@ -97,7 +97,7 @@ def _purge(runner: Runner, operation: Operation, rng: Dice, request: Purge, *, t
 def _exists_or_others(runner: Runner, operation: Operation, request: Purge) -> bool:
     """Whether the branch of a purge is there, or others may have deleted it."""
     assert request.branch is not None
-    others = [*runner.model.undoing.get(request.branch, ()), *runner.model.undoing.get(EVERY, ())]
+    others = runner.model.undoing.get(request.branch, ())
     return runner.world.has_branch(request.branch) or any(each is not operation and each.end >= operation.start for each in others)
 
 
