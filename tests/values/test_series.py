@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,7 @@ from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.values.cells import pack
 from versioned_state.values.decode.decoder import Decoder
-from versioned_state.values.series import EMPTY, GROUP, Series, extend_series, merge_series, parts_of
+from versioned_state.values.series import EMPTY, GROUP, Series, extend_series, leaves_of, merge_series, parts_of
 from versioned_state.values.trees.chunker import MapLeafChunker
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
@@ -133,3 +134,25 @@ def test_the_root_of_a_small_state_is_inlined_whatever_the_engine_has_beside_it(
 def test_anything_else_is_corrupt(cell: bytes):
     with pytest.raises(CorruptObjectError):
         parts_of(cell)
+
+
+class Slices(list[bytes]):
+    """A list that counts the elements that its slices copy."""
+
+    copied = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        found = super().__getitem__(index)
+        if isinstance(index, slice):
+            Slices.copied += len(found)
+            return Slices(found)
+        return found
+
+
+def test_many_entries_at_once_are_each_copied_once_into_their_leaves(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(Slices, "copied", 0)
+    keys, items = (Slices(b"%d" % number for number in range(100)) for _ in range(2))
+    leaves, done = leaves_of(keys, items, [7] * 13)
+    assert done == 91
+    assert [key for leaf in leaves for key in leaf.keys or ()] == keys[:done]
+    assert Slices.copied == 3 * done  # the keys, the items, and the line above

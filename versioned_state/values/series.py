@@ -115,10 +115,8 @@ def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -
         return Parts(complete, last, _part(Tree(Shape.MAP, len(keys), leaf)))
     if sizes:
         keys, items = _appended_to(nodes, last, keys, items)
-        leaves = []
-        for size in sizes:
-            leaves.append(Node(0, items[:size], None, keys[:size]))
-            keys, items = keys[size:], items[size:]
+        leaves, done = leaves_of(keys, items, sizes)
+        keys, items = keys[done:], items[done:]
         complete, last = _stored(nodes, append_leaves(nodes, complete.tree, leaves)), _NONE
     grouped = size_of_groups(keys, items)
     if grouped:
@@ -142,6 +140,15 @@ def _appended_to(nodes: Nodes, part: Part, keys: list[bytes], items: list[bytes]
         return keys, items
     leaf = _leaf_of(nodes, part)
     return [*(leaf.keys or ()), *keys], [*leaf.items, *items]
+
+
+def leaves_of(keys: list[bytes], items: list[bytes], sizes: list[int]) -> tuple[list[Node], int]:
+    """The leaves of these sizes, and how many entries are in them. Each entry is copied once."""
+    leaves, done = [], 0
+    for size in sizes:
+        leaves.append(Node(0, items[done : done + size], None, keys[done : done + size]))
+        done += size
+    return leaves, done
 
 
 def size_of_groups(keys: list[bytes], items: list[bytes]) -> int:
