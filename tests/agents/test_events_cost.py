@@ -15,9 +15,9 @@ from versioned_state.agents.events.entries import EVENTS, entry_cell, name_of
 from versioned_state.storage import Counting
 from versioned_state.storage.wrappers.counting import Counts
 
-SMALL, LARGE = 100, 100_000
+SMALL, LARGE = 100, 20_000
 DEEPER = 8
-"""Objects on the path to an entry that a log of 100,000 may have more than one of 100."""
+"""Objects on the path to an entry that a log of 20,000 may have more than one of 100."""
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
 NAMESPACES = ("planner", "planner/worker", "planner/worker/helper", "writer")
