@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from benchmarks.sides.ours import Ours
 from benchmarks.workloads.base import opened
 from tests.support.canonical_form import LONG, keeping_replaced_nodes, message
 from tests.support.oracle import Oracle, installed
+from tests.support.oracle_plugin import OraclePlugin
 from versioned_state import Disk, Memory, Versioned
 from versioned_state.state.worktree import stage
 from versioned_state.storage import Cache, Counting
@@ -150,7 +152,8 @@ def test_it_reads_beneath_what_counts_and_caches(tmp_path: Any):
 def test_a_seed_repeats_the_sample():
     def checked(seed: int) -> int:
         oracle = Oracle(share=0.3, seed=seed)
-        with installed(oracle), oracle.watching("a test"):
+        oracle.begin("a test")
+        with installed(oracle):
             state = Versioned(Memory())
             for number in range(60):
                 state["n"] = number
@@ -161,6 +164,21 @@ def test_a_seed_repeats_the_sample():
     assert counts[:20] == counts[20:]
     assert len(set(counts)) > 2  # a test that is not looked at has none
     assert max(counts) < 2 * 60
+
+
+def test_what_a_fixture_commits_is_the_tests(monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config):
+    plugin = OraclePlugin(pytestconfig, wanted=False)
+    plugin.oracle = Oracle(share=1.0, seed=1)
+    item: Any = SimpleNamespace(nodeid="a test", get_closest_marker=lambda name: None)
+    state = filled()
+    dropping(monkeypatch, lambda key, cell: key == b"ksmall")
+    with installed(plugin.oracle):
+        next(plugin.pytest_runtest_setup(item))
+        changed(state)
+        call = plugin.pytest_runtest_call()
+        next(call)
+        with pytest.raises(AssertionError, match="the oracle disagrees"):
+            next(call)
 
 
 def test_it_steps_aside_from_a_store_that_is_damaged():

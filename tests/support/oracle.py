@@ -104,24 +104,22 @@ class Oracle:
         self._lock = threading.RLock()
         self._known: Known = {}
         self._verified: set[bytes] = set()
-        self._begin("", None)
+        self.begin("")
 
-    def _begin(self, test: str, reason: str | None) -> None:
-        self.found: list[str] = []
-        self._rng = random.Random(f"{self.seed} {test}")
-        if reason is None and self.share < 1 and self._rng.random() >= TESTS:
-            reason = "the test is not in the sample"
-        self._reason = reason
-        self._seen = 0
-        self._wanted = True
-        self._done: dict[str, bool] = {}  # by id of a commit, whether it is in the sample
-
-    @contextmanager
-    def watching(self, test: str, reason: str | None = None) -> Iterator[None]:
-        """Check the commits of a test, and fail at its end for what was found; with a ``reason``, step aside."""
+    def begin(self, test: str, reason: str | None = None) -> None:
+        """Check the commits of a test from now on; with a ``reason``, step aside."""
         with self._lock:
-            self._begin(test, reason)
-        yield
+            self.found: list[str] = []
+            self._rng = random.Random(f"{self.seed} {test}")
+            if reason is None and self.share < 1 and self._rng.random() >= TESTS:
+                reason = "the test is not in the sample"
+            self._reason = reason
+            self._seen = 0
+            self._wanted = True
+            self._done: dict[str, bool] = {}  # by id of a commit, whether it is in the sample
+
+    def end(self) -> None:
+        """Fail for what was found since ``begin``."""
         with self._lock:
             found, self.found = self.found, []
             self._done.clear()

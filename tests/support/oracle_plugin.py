@@ -44,13 +44,19 @@ class OraclePlugin:
         with installed(self.oracle):
             return (yield)
 
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Iterator[None]:
+        if self.oracle is not None:  # before the fixtures: what they commit is the test's
+            marker = item.get_closest_marker("no_oracle")
+            self.oracle.begin(item.nodeid, None if marker is None else str(marker.args[0]))
+        return (yield)
+
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        if self.oracle is None:
-            return (yield)
-        marker = item.get_closest_marker("no_oracle")
-        with self.oracle.watching(item.nodeid, None if marker is None else str(marker.args[0])):
-            return (yield)
+    def pytest_runtest_call(self) -> Iterator[None]:
+        result = yield
+        if self.oracle is not None:
+            self.oracle.end()
+        return result
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
