@@ -19,6 +19,7 @@ from versioned_state.errors import EffectInDoubtError, ErasedResultError, Invali
 from versioned_state.repository.ledger import RUNNING, EffectRecord, Entry, Ledger, check_effect_key
 from versioned_state.repository.maintenance.owner import Owner
 from versioned_state.repository.repository import Repository
+from versioned_state.state.branch import port
 from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
 from versioned_state.state.state import State
@@ -166,7 +167,7 @@ def _place(state: State | Repository) -> _Place:
     if isinstance(state, Versioned):
         return _Place(Ledger(state.repository.database), state.branch, name)
     if isinstance(state, Live):
-        return _Place(state._effect_ledger(), "", name)
+        return _Place(port.live_ledger(state), "", name)
     raise InvalidArgumentError(f"{type(state).__name__} has no ledger of effects", hint="give a Versioned, a Live or a Repository")
 
 

@@ -38,7 +38,7 @@ from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.merging.policies import Policy
 from versioned_state.repository.refs.ref import read_refs
 from versioned_state.state.aio.caller import ready
-from versioned_state.state.branch import operations
+from versioned_state.state.branch import operations, port
 from versioned_state.state.branch.commit_options import check_policies
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.keyspace import Namespace
@@ -175,11 +175,11 @@ class _Work:
         from versioned_state.state.aio.gate import run_on_handle
 
         try:
-            forks = await run_on_handle(self._state._lock, self._fork_all)
+            forks = await run_on_handle(port.lock(self._state), self._fork_all)
             running = [call(state=self._part_of(fork)) for call, fork in zip(self._calls, forks, strict=True)]
             ended = await asyncio.gather(*running, return_exceptions=True)
             results = [_result_of(partial(_raise_or_return, each)) for each in ended]
-            outcomes = await run_on_handle(self._state._lock, partial(self._land, forks, results))
+            outcomes = await run_on_handle(port.lock(self._state), partial(self._land, forks, results))
         except GeneratorExit:  # the coroutine is closed, and cannot wait
             self._end()
             raise
@@ -209,7 +209,8 @@ class _Work:
             raise InvalidArgumentError(
                 f"processes cannot share a {type(store).__name__}", remains="nothing ran", hint='executor="threads", or a Disk'
             )
-        shape = {} if fork._shape is None else fork._shape.options
+        kept = port.shape(fork)
+        shape = {} if kept is None else kept.options
         return _run_in_process, f"disk:{store.path}", fork.branch, names, shape, call
 
     def _part_of(self, fork: Versioned) -> Versioned | Namespace:
@@ -227,10 +228,10 @@ class _Work:
         if call is not None:
             call.checkpoint(f"{call.name}: before {len(self._calls)} parallel calls")
         else:
-            with ready(state._lock):
-                state._check_open()
-                state._transactions.refuse("parallel")
-                state._handle.clean("parallel()")
+            with ready(port.lock(state)):
+                port.check_open(state)
+                port.transactions(state).refuse("parallel")
+                port.handle(state).clean("parallel()")
         self._sweep()
         return [self._fork(str(index)) for index in range(len(self._calls))]
 
@@ -286,8 +287,8 @@ class _Work:
                 continue
             try:
                 description = operations.Description(f"merge {self._describe(index)}")
-                with ready(merged._lock):  # in the order of the calls, whichever ended first
-                    operations.merge(merged._handle, commit, description, Resolving(self._policies), fast_forward=True, in_time=False)
+                with ready(port.lock(merged)):  # in the order of the calls, whichever ended first
+                    operations.merge(port.handle(merged), commit, description, Resolving(self._policies), fast_forward=True, in_time=False)
             except (InvalidTransitionError, SchemaError) as refused:
                 refused.add_note(f"call {index}, {self._describe(index)}, was not merged")
                 outcomes.append(Outcome(value, refused, made))
@@ -308,10 +309,10 @@ class _Work:
         if self._call() is None:
             state.merge(head, message=message, policies=self._policies)
             return
-        with ready(state._lock):
-            state._check_open()
+        with ready(port.lock(state)):
+            port.check_open(state)
             # Never a fast-forward: the commit marks the changes so far as not to be rolled back.
-            operations.merge(state._handle, head, operations.Description(message), Resolving(self._policies), fast_forward=False)
+            operations.merge(port.handle(state), head, operations.Description(message), Resolving(self._policies), fast_forward=False)
 
     def _conflicts(self, base: Commit, error: MergeConflictError, outcomes: list[Outcome]) -> Iterator[PathConflict]:
         for conflict in error.conflicts:
@@ -352,7 +353,7 @@ def _overlap(a: str, b: str) -> bool:
 def _names_of(space: Versioned | Namespace) -> list[str]:
     from versioned_state.agents.events.entries import space_of
 
-    names = space_of(space._prefix)
+    names = space_of(port.prefix(space))
     return names.split("\0") if names else []
 
 

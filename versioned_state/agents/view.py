@@ -14,6 +14,7 @@ from versioned_state.repository.views.render import escape, one_line
 from versioned_state.repository.views.sequence import BATCH
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch import port
 from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
 from versioned_state.state.versioned import Versioned
@@ -72,9 +73,9 @@ def view(state: Versioned | Namespace | Live | Snapshot, focus: Focus = "recent"
         return _compose(_heading(state.commit, "snapshot"), _snapshot_parts(state, focus), focus, budget)
     if isinstance(state, Versioned | Namespace):
         versioned = state.state if isinstance(state, Namespace) else state
-        with ready(versioned._lock):
-            versioned._check_open()
-            return _compose(_heading(versioned.head, versioned.branch), _handle_parts(versioned, state._prefix, focus), focus, budget)
+        with ready(port.lock(versioned)):
+            port.check_open(versioned)
+            return _compose(_heading(versioned.head, versioned.branch), _handle_parts(versioned, port.prefix(state), focus), focus, budget)
     raise InvalidArgumentError(f"view() takes a Versioned, a namespace, a Live or a Snapshot, not {type(state).__name__}")
 
 
@@ -160,10 +161,10 @@ def _live_parts(state: Live, prefix: str) -> Iterator[_Part]:
 
 
 def _snapshot_parts(snapshot: Snapshot, focus: Focus) -> Iterator[_Part]:
-    nodes = Nodes(snapshot._reader, cache=snapshot._cache)
-    prefix = snapshot._prefix
-    start, end = (rank(nodes, snapshot._tree, bound) for bound in (prefix, prefix + _LAST))
-    cells = {key: cell for key, cell in iter_items(nodes, snapshot._tree, start, end) if not is_internal(key)}
+    nodes = snapshot.nodes
+    prefix = port.prefix(snapshot)
+    start, end = (rank(nodes, snapshot.tree, bound) for bound in (prefix, prefix + _LAST))
+    cells = {key: cell for key, cell in iter_items(nodes, snapshot.tree, start, end) if not is_internal(key)}
     keys: Iterable[bytes] = cells
     if focus == "recent" and snapshot.commit is not None:
         keys = _by_recency(nodes, snapshot.commit, [], cells)
@@ -172,7 +173,7 @@ def _snapshot_parts(snapshot: Snapshot, focus: Focus) -> Iterator[_Part]:
 
 
 def _handle_parts(state: Versioned, prefix: bytes, focus: Focus) -> Iterator[_Part]:
-    worktree = state._worktree
+    worktree = port.handle(state).worktree
     nodes = Nodes(state.repository.database.objects, cache=state.repository.database.nodes)
     keys: Iterable[bytes] = [key for key in worktree.keys.between(prefix, prefix + _LAST) if not is_internal(key)]
     if focus == "recent":

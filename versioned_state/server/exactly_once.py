@@ -45,6 +45,7 @@ from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.turn import ApartError, callers
+from versioned_state.state.branch import port
 from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.trees.tree import Tree
@@ -222,7 +223,7 @@ class OnceDatabase(Database):
         while True:
             state = Versioned(Repository.over(self), branch=branch, ttl_seconds=_PLAN_S)
             try:
-                earlier, is_done = self._find_plan(request, state._handle.ref)
+                earlier, is_done = self._find_plan(request, port.handle(state).ref)
                 if earlier is not None:
                     request.check_same(_done_by(earlier)[request.id].fingerprint)
                     names = [] if is_done else list(state.repository.snapshot(earlier)[_PLAN])

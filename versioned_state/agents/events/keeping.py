@@ -11,6 +11,7 @@ from versioned_state.agents.call import Call, current_call
 from versioned_state.agents.events.entries import EVENTS, Entry, entry_cell, name_of, space_of, time_of
 from versioned_state.agents.events.stamps import Stamp, stamped
 from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch import port
 from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
 from versioned_state.state.versioned import Versioned
@@ -42,25 +43,24 @@ def keep_event(state: Versioned | Namespace | Live, event: Any, *, of: bytes | N
     if isinstance(state, Live):
         return _keep_live(state, event)
     versioned = state.state if isinstance(state, Namespace) else state
-    with ready(versioned._lock):
-        versioned._check_open()
-        handle = versioned._handle
+    with ready(port.lock(versioned)):
+        port.check_open(versioned)
+        handle = port.handle(versioned)
         head = handle.head
-        cell = versioned._worktree.encode_inline(event, f"{type(event).__name__} (an event)")
+        cell = handle.worktree.encode_inline(event, f"{type(event).__name__} (an event)")
         kept = _kept(versioned, handle.pending.next_time(handle.repository.database.now()), head.id)
-        entry = entry_cell(cell, head.address, kept.stamp.full_namespace, kept.stamp.agent_name, space_of(state._prefix))
+        entry = entry_cell(cell, head.address, kept.stamp.full_namespace, kept.stamp.agent_name, space_of(port.prefix(state)))
         handle.pending.add(EVENTS, kept.name, entry, of=of)
     return kept
 
 
 def _keep_live(state: Live, event: Any) -> Kept:
-    root = state._root
-    with ready(root._lock):
-        now = max(time.time_ns() // 1000, root._last_event + 1)
-        root._last_event = now
+    root = port.root(state)
+    with ready(port.lock(root)):
+        now = port.next_event_time(root, time.time_ns() // 1000)
         kept = _kept(root, now, None)
         if kept.call is None or kept.call.steps is None or kept.call.steps.is_kept:
-            root._events[kept.name] = Entry(stamped(copy.copy(event), kept.stamp), kept.stamp, "\0".join(state._names))
+            port.live_events(root)[kept.name] = Entry(stamped(copy.copy(event), kept.stamp), kept.stamp, "\0".join(port.names(state)))
     return kept
 
 
@@ -74,6 +74,6 @@ def _kept(state: Versioned | Live, now: int, commit: str | None) -> Kept:
 def _call_on(state: Versioned | Live) -> Call | None:
     """The innermost call that runs here and works on a state, or on a part of it."""
     call = current_call()
-    while call is not None and call.versioned is not state and getattr(call.state, "_root", None) is not state:
+    while call is not None and call.versioned is not state and not (isinstance(call.state, Live) and port.root(call.state) is state):
         call = call.parent
     return call

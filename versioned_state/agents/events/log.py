@@ -14,6 +14,7 @@ from versioned_state.errors import InvalidArgumentError, MissingDependencyError,
 from versioned_state.repository.inspect.log_filters import When, instants
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch import port
 from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
 from versioned_state.state.versioned import Versioned
@@ -132,15 +133,15 @@ _Read = Callable[[str, bool], Iterator[Entry]]
 def _source(state: Versioned | Namespace | Live | Snapshot) -> tuple[_Read, str]:
     """The function that reads the entries of a state from a name on, and the namespace whose calls are wanted."""
     if isinstance(state, Live):
-        return _live_entries(state), "\0".join(state._names)
+        return _live_entries(state), "\0".join(port.names(state))
     if isinstance(state, Snapshot):
-        return _stored_entries(state, {}), space_of(state._prefix)
+        return _stored_entries(state, {}), space_of(port.prefix(state))
     if isinstance(state, Versioned | Namespace):
         versioned = state.state if isinstance(state, Namespace) else state
-        with ready(versioned._lock):
-            versioned._check_open()
-            handle = versioned._handle
-            return _stored_entries(handle.repository.snapshot(handle.head), handle.pending.of(EVENTS)), space_of(state._prefix)
+        with ready(port.lock(versioned)):
+            port.check_open(versioned)
+            handle = port.handle(versioned)
+            return _stored_entries(handle.repository.snapshot(handle.head), handle.pending.of(EVENTS)), space_of(port.prefix(state))
     raise InvalidArgumentError(
         f"events() takes a Versioned, a namespace, a Live or a Snapshot, not {type(state).__name__}",
         hint="open a store with versioned_state.open(url)",
@@ -148,7 +149,7 @@ def _source(state: Versioned | Namespace | Live | Snapshot) -> tuple[_Read, str]
 
 
 def _live_entries(state: Live) -> _Read:
-    entries: dict[str, Entry] = state._root._events
+    entries: dict[str, Entry] = port.live_events(port.root(state))
 
     def read(start: str, backwards: bool) -> Iterator[Entry]:  # noqa: FBT001 - a _Read
         for name in sorted((name for name in list(entries) if name >= start), reverse=backwards):

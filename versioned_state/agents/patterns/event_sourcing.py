@@ -24,6 +24,7 @@ from versioned_state.repository.views.render import one_line
 from versioned_state.repository.views.sequence import BATCH
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch import port
 from versioned_state.state.branch.hooks import Hook
 from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
@@ -145,15 +146,15 @@ class EventSourced(Generic[V]):
     ) -> None:
         instance_of("state", state, Versioned | Namespace | Live)
         check_function("apply", apply)
-        prefix = b"" if isinstance(state, Live) else state._prefix
+        prefix = b"" if isinstance(state, Live) else port.prefix(state)
         self._state = state
         self._source: Source[V] = Source(apply, initial, integer("version", version), prefix, key)
         self._known: tuple[int, Point[V], Any] | None = None  # the generation, the value, and the last event that led to it
         self._hook: SourceHook | None = None
         if not isinstance(state, Live):
             versioned = state.state if isinstance(state, Namespace) else state
-            with ready(versioned._lock):
-                versioned._check_open()
+            with ready(port.lock(versioned)):
+                port.check_open(versioned)
                 self._hook = source_hook(versioned)
                 self._hook.add(self._source)
 
@@ -165,8 +166,8 @@ class EventSourced(Generic[V]):
     @property
     def value(self) -> V:
         """A copy of the value after all events. Cost: the events since the last access or commit, and the copy."""
-        with ready(self._state._lock):
-            self._state._check_open()
+        with ready(port.lock(self._state)):
+            port.check_open(self._state)
             value: V = _copied(self._now().value)
             return value
 
@@ -177,8 +178,8 @@ class EventSourced(Generic[V]):
             Exception: the exception that ``apply`` raises, for example for a payment that is not covered. The event was not appended then.
         """
         own = _copied(event)
-        with ready(self._state._lock):
-            self._state._check_open()
+        with ready(port.lock(self._state)):
+            port.check_open(self._state)
             now, self._known = self._now(), None  # the function may raise after half of its changes
             after = self._source.replay(now, [_copied(own)])
             self._state.sequence(self._source.key).append(own)
@@ -252,8 +253,8 @@ class EventSourced(Generic[V]):
         Raises:
             ReplayMismatchError: they differ. It names the first event after which they differ, as far as the commits show.
         """
-        with ready(self._state._lock):
-            self._state._check_open()
+        with ready(port.lock(self._state)):
+            port.check_open(self._state)
             kept = None if self._hook is None else self._hook.kept(self._source)
             count = len(self.events)
             if kept is None or self._hook is None:
@@ -296,7 +297,7 @@ class SourceHook(Hook):
     def _handle(self) -> BranchHandle:
         state = self._state()
         assert state is not None, "it makes the call"
-        return state._handle
+        return port.handle(state)
 
     @property
     def _policy(self) -> PicklePolicy:
@@ -391,7 +392,7 @@ class SourceHook(Hook):
 
 def source_hook(state: Versioned) -> SourceHook:
     """The hook of a state's sources; a new one if it has none."""
-    return state._transactions.hook(SourceHook, lambda: SourceHook(ref(state)))
+    return port.transactions(state).hook(SourceHook, lambda: SourceHook(ref(state)))
 
 
 def _read(events: Sequence[Any], start: int, end: int) -> Iterator[Any]:

@@ -17,6 +17,7 @@ from versioned_state.agents.events.keeping import keep_event
 from versioned_state.arguments import instance_of
 from versioned_state.errors import STAGED, InvalidArgumentError, InvalidTransitionError, PickleRefusedError, StateError
 from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch import port
 from versioned_state.state.branch.hooks import Hook
 from versioned_state.state.branch.resolving import UNCHANGED
 from versioned_state.state.keyspace import Namespace
@@ -86,9 +87,9 @@ class StateMachine:
         self._track: Track | None = None
         if not isinstance(state, Live):
             versioned = state.state if isinstance(state, Namespace) else state
-            with ready(versioned._lock):
-                versioned._check_open()
-                self._track = transition_hook(versioned).track(state._prefix + root_key, self._rules)
+            with ready(port.lock(versioned)):
+                port.check_open(versioned)
+                self._track = transition_hook(versioned).track(port.prefix(state) + root_key, self._rules)
 
     @property
     def current(self) -> Any:
@@ -108,8 +109,8 @@ class StateMachine:
                 is not a state of the machine. Nothing was changed.
             UnserializableValueError, PickleRefusedError, LimitExceededError: the event cannot be stored. Nothing was changed.
         """
-        with ready(self._state._lock):
-            self._state._check_open()
+        with ready(port.lock(self._state)):
+            port.check_open(self._state)
             key, before = self._rules.key, self.current
             after = self._rules.target(before, event)
             told = TransitionEvent(machine=key, from_state=before, event=event, to_state=after)
@@ -240,7 +241,7 @@ class TransitionHook(Hook):
         """The track of a machine. Machines of one key share it."""
         track = self.tracks.get(root_key)
         if track is None:
-            track = self.tracks[root_key] = Track(self.state._handle.pending, root_key, rules)
+            track = self.tracks[root_key] = Track(port.handle(self.state).pending, root_key, rules)
             # Both sides may have moved it: the transitions decide whether our value is kept, not the two values.
             self.policies = {**self.policies, str(path_of(root_key)): "theirs"}
         track.rules = rules
@@ -248,10 +249,10 @@ class TransitionHook(Hook):
 
     @property
     def _policy(self) -> PicklePolicy:
-        return self.state._handle.repository.database.policy
+        return port.handle(self.state).repository.database.policy
 
     def _current(self, track: Track) -> Any:
-        worktree = self.state._worktree
+        worktree = port.handle(self.state).worktree
         return worktree.get(track.root_key) if track.root_key in worktree else track.rules.initial
 
     def _open(self) -> list[Track]:
@@ -264,16 +265,16 @@ class TransitionHook(Hook):
     def before_commit(self, keys: Collection[bytes] | None) -> None:
         self._keys = keys
         self._is_dropping = False
-        for key in self.state._handle.pending.told_keys():
+        for key in port.handle(self.state).pending.told_keys():
             track = self.tracks.get(key)
             if track is not None:
                 track.settle(self._current(track))
 
     def take_in(self, head: Commit) -> None:
-        nodes = Nodes(self.state._handle.repository.database.objects)
+        nodes = Nodes(port.handle(self.state).repository.database.objects)
         decoder = Decoder(nodes, self._policy)
         for track in self._open():
-            current = self._value(track, decoder, nodes, self.state._handle.root_of(head))
+            current = self._value(track, decoder, nodes, port.handle(self.state).root_of(head))
             if current != track.chain[0].before:
                 raise track.late(current, UNCHANGED)
 
@@ -364,4 +365,4 @@ class TransitionHook(Hook):
 
 def transition_hook(state: Versioned) -> TransitionHook:
     """The hook of a state's machines; a new one if it has none."""
-    return state._transactions.hook(TransitionHook, lambda: TransitionHook(ref(state)))
+    return port.transactions(state).hook(TransitionHook, lambda: TransitionHook(ref(state)))

@@ -26,6 +26,7 @@ from versioned_state.agents.tasks.ways import Way, at_once, directly
 from versioned_state.errors import CommitInDoubtError, MergeConflictError, StateError, UnserializableValueError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch import port
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved
 from versioned_state.state.branch.publisher import again_if_moved
 from versioned_state.state.branch.resolving import Resolving
@@ -75,8 +76,8 @@ class Commits(Round):
         super().__init__(call, on_event, is_kept=True)
         assert call.versioned is not None
         self._state: Versioned = call.versioned
-        self._handle = call.versioned._handle
-        self._transactions = call.versioned._transactions
+        self._handle = port.handle(call.versioned)
+        self._transactions = port.transactions(call.versioned)
         self._on_unstorable = on_unstorable
         self._closes = closes
         self._worker = current_worker()
@@ -143,8 +144,8 @@ class Commits(Round):
     def _find_recorded(self) -> Recorded | None:
         call = self.call
         assert call.key is not None, "it was asked for"
-        with ready(self._state._lock):
-            self._state._check_open()
+        with ready(port.lock(self._state)):
+            port.check_open(self._state)
             self._keyed = KeyedCall(self._state, agent=call.agent, task=call.name, key=call.key, inputs=call.inputs)
             return self._keyed.find()
 
@@ -239,7 +240,7 @@ class Commits(Round):
                 raise _Repeated(recorded)
             self._handle.refresh(Resolving())
 
-        with ready(self._state._lock):
+        with ready(port.lock(self._state)):
             again_if_moved(lambda _: self._commit(options, ends=True), None, behind)
 
     async def _fail(self, error: BaseException, way: Way) -> None:
@@ -259,9 +260,9 @@ class Commits(Round):
 
     def _restore(self, error: BaseException) -> None:
         """End the transaction of a call that failed."""
-        with ready(self._state._lock):
+        with ready(port.lock(self._state)):
             with suppress(StateError):
-                self._state._check_open()
+                port.check_open(self._state)
             if error is self._unstorable and self._on_unstorable == "keep" and self._outer is None:
                 self._transactions.forget(self._open())
             else:
@@ -286,7 +287,7 @@ class Commits(Round):
         other = Versioned(self._state.repository, branch=self._state.branch, author=self._state.author)
         for series, entries in pending.items():
             for name, cell in entries.items():
-                other._handle.pending.add(series, name, cell)
+                port.handle(other).pending.add(series, name, cell)
         other.commit(message, meta=meta, allow_empty=True)
         self._handle.pending.forget(pending)
 
@@ -333,8 +334,8 @@ class Commits(Round):
     def _add(self, cls: type, fields: dict[str, Any]) -> _Kept:
         """Keep an event of the call itself, without making an instance. A part that cannot be stored is replaced by a description."""
         state = self._state
-        with ready(state._lock):
-            state._check_open()
+        with ready(port.lock(state)):
+            port.check_open(state)
             cell = plain_cell(fields)
             if cell is None:
                 try:
@@ -363,11 +364,11 @@ class Commits(Round):
         return True
 
     def _encode(self, value: Any, name: str) -> bytes:
-        return self._state._worktree.encode_inline(value, f"{name} (an event)")
+        return port.handle(self._state).worktree.encode_inline(value, f"{name} (an event)")
 
     def _keep(self, event: Any) -> tuple[int, Commit | None]:
-        with ready(self._state._lock):
-            self._state._check_open()
+        with ready(port.lock(self._state)):
+            port.check_open(self._state)
             return self._add_pending_event(self._encode(event, type(event).__name__))
 
     def _add_pending_event(self, event: bytes) -> tuple[int, Commit]:

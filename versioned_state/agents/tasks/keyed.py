@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from blake3 import blake3
 
 from versioned_state.errors import CorruptObjectError, IdempotencyConflictError
+from versioned_state.state.branch import port
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.cells import Code, array, extension
 from versioned_state.values.keys import ENGINE
@@ -36,7 +37,7 @@ class KeyedCall:
         self._state = state
         self.name = f"{agent}\0{task}\0{key}"
         self._shown = f"{task}(key={key!r})"
-        packed = state._worktree.encode_inline(_in_order(dict(inputs)), f"the arguments of {self._shown}")
+        packed = port.handle(state).worktree.encode_inline(_in_order(dict(inputs)), f"the arguments of {self._shown}")
         self._fingerprint = blake3(packed).digest(16)
 
     def find(self, *, committed: bool = False) -> Recorded | None:
@@ -48,7 +49,7 @@ class KeyedCall:
         Raises:
             IdempotencyConflictError: that call had other arguments.
         """
-        handle = self._state._handle
+        handle = port.handle(self._state)
         pending = None if committed else handle.pending.of(RESULTS).get(self.name)
         ref = handle.read_ref()
         head = handle.head if ref == handle.ref else handle.commit_of(ref)
@@ -68,7 +69,7 @@ class KeyedCall:
 
     def entry(self, call: str, result: Any) -> bytes:
         """The cell of the entry for a result. Raises as the constructor does."""
-        packed = self._state._worktree.encode_inline(result, f"the result of {self._shown}")
+        packed = port.handle(self._state).worktree.encode_inline(result, f"the result of {self._shown}")
         return array([extension(Code.BYTES, self._fingerprint), extension(Code.BYTES, bytes.fromhex(call)), packed])
 
 

@@ -24,6 +24,7 @@ from versioned_state.agents.tasks.ways import Way, at_once, directly
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch import port
 from versioned_state.state.branch.transactions import Block
 from versioned_state.state.live import Live
 
@@ -155,14 +156,13 @@ class Round(Block):
         """Keep an event with the state. Returns its time, and the commit that the call saw."""
         state = self.call.state
         assert isinstance(state, Live)
-        root = state._root
-        with ready(root._lock):
-            now = max(time.time_ns() // 1000, root._last_event + 1)
-            root._last_event = now
+        root = port.root(state)
+        with ready(port.lock(root)):
+            now = port.next_event_time(root, time.time_ns() // 1000)
             if self.is_kept:
                 stamp = self._stamp(now, None)
-                entry = Entry(stamped(copy.copy(event), stamp), stamp, "\0".join(state._names))
-                root._events[name_of(now, self.call.id)] = entry
+                entry = Entry(stamped(copy.copy(event), stamp), stamp, "\0".join(port.names(state)))
+                port.live_events(root)[name_of(now, self.call.id)] = entry
         return now, None
 
     def _stamp(self, now: int, commit: Commit | None) -> Stamp:

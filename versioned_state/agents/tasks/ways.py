@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from versioned_state.state.branch import port
 from versioned_state.state.versioned import Versioned
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def off_loop(task: Task[Any] | None) -> Way:
         ahead: Callable[[], None] | None = None,
         undo: Callable[[T], object] | None = None,
     ) -> T:
-        return await run_on_handle(state._lock, step, owner=task, ahead=ahead, undo=undo)
+        return await run_on_handle(port.lock(state), step, owner=task, ahead=ahead, undo=undo)
 
     return run
 

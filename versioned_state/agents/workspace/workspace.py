@@ -19,6 +19,7 @@ from versioned_state.errors import HandleClosedError, InvalidArgumentError, Work
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.diff import Diff
 from versioned_state.state.aio.caller import ready
+from versioned_state.state.branch import port
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import KVStore
 from versioned_state.values.keys import user_key
@@ -76,10 +77,10 @@ class Workspace:
         if "\0" in os.fsdecode(path):
             raise InvalidArgumentError(f"no folder has a NUL in its path: {os.fsdecode(path)!r}")
         self._path = str(Path(os.fsdecode(path)).absolute())
-        with ready(state._lock):
-            state._check_open()
-            state._transactions.refuse("Workspace")
-            handle = state._handle
+        with ready(port.lock(state)):
+            port.check_open(state)
+            port.transactions(state).refuse("Workspace")
+            handle = port.handle(state)
             if handle.hooks.makes(user_key(name)):
                 raise InvalidArgumentError(f"the state has a workspace under {name!r} already", hint="give each a name= of its own")
             try:
@@ -109,14 +110,14 @@ class Workspace:
         return self._name
 
     def _ready(self) -> WorkingFolder:
-        self._state._check_open()
-        if self._hook not in self._state._handle.hooks.all:
+        port.check_open(self._state)
+        if self._hook not in port.handle(self._state).hooks.all:
             raise HandleClosedError("this workspace was closed", hint="make another one: Workspace(state, path)")
         return self._hook.folder
 
     def status(self) -> Diff:
         """The changes of files for the next commit, by path and line. Cost: a stat for each file, and reading the changed ones."""
-        with ready(self._state._lock):
+        with ready(port.lock(self._state)):
             folder = self._ready()
             head = self._state.head.tree
             nodes = folder.nodes()
@@ -130,21 +131,21 @@ class Workspace:
 
         Ignored files are not in it. It does not follow later changes. Cost: as of ``status``; a file is read on access.
         """
-        with ready(self._state._lock):
+        with ready(port.lock(self._state)):
             folder = self._ready()
             nodes = folder.nodes()
             return Files(nodes, folder.content(nodes))
 
     def at(self, rev: str | Commit) -> Files:
         """The regular files of a commit. Raises ``UnknownRevisionError``. Cost: a read when a file is accessed."""
-        with ready(self._state._lock):
+        with ready(port.lock(self._state)):
             self._ready()
             return files_of(self._state.checkout(rev), self._name)
 
     @property
     def left_out(self) -> list[str]:
         """The sockets, pipes and devices in the folder, which no commit takes. Cost: as of ``status``."""
-        with ready(self._state._lock):
+        with ready(port.lock(self._state)):
             folder = self._ready()
             folder.scan(folder.nodes())
             return sorted(folder.special)
@@ -155,7 +156,7 @@ class Workspace:
 
         ``restore(path, overwrite=True)`` takes the state's file; ``keep(path)`` keeps the folder's, after merging by hand.
         """
-        with ready(self._state._lock):
+        with ready(port.lock(self._state)):
             return self._ready().unresolved
 
     def restore(self, path: str | os.PathLike[str] | None = None, *, at: str | Commit = "HEAD", overwrite: Overwrite = False) -> None:
@@ -175,12 +176,12 @@ class Workspace:
             WorkspaceError: files cannot be written, or must not be; it names them. Those before them were restored.
         """
         one_of("overwrite", overwrite, (True, False, "restored"), remains="no file was touched")
-        with ready(self._state._lock):
-            self._ready().restore(None if path is None else self._relative(path), self._state._resolve(at), overwrite=overwrite)
+        with ready(port.lock(self._state)):
+            self._ready().restore(None if path is None else self._relative(path), port.resolve(self._state, at), overwrite=overwrite)
 
     def keep(self, *paths: str | os.PathLike[str]) -> None:
         """Keep the folder's files at some ``unresolved`` paths, or all: the next commit takes them as they are."""
-        with ready(self._state._lock):
+        with ready(port.lock(self._state)):
             folder = self._ready()
             folder.keep([self._relative(path) for path in paths] if paths else folder.unresolved)
 
@@ -196,9 +197,9 @@ class Workspace:
 
     def close(self) -> None:
         """Release the folder: later commits and moves of the state ignore it. The files stay. Idempotent."""
-        with ready(self._state._lock):
-            if not self._state._closed:
-                self._state._handle.hooks.remove(self._hook)
+        with ready(port.lock(self._state)):
+            if not port.is_closed(self._state):
+                port.handle(self._state).hooks.remove(self._hook)
             self._hook.close()
 
     def __enter__(self) -> Self:
@@ -228,5 +229,5 @@ def _patterns_of_stores(store: KVStore, folder: Path) -> list[str]:
 
 def files_of(snapshot: Snapshot, name: str = "workspace") -> Files:
     """The regular files of a snapshot: a read-only mapping from relative path to bytes. Raises ``WorkspaceError`` if there are none."""
-    nodes = snapshot._nodes
-    return Files(nodes, Content(nodes, snapshot._cell(name), large=False))
+    nodes = snapshot.nodes
+    return Files(nodes, Content(nodes, snapshot.cell(name), large=False))

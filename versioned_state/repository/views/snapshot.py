@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 from functools import partial
 from itertools import islice
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 from versioned_state.arguments import count, instance_of
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, ReadOnlyError, UnknownPathError
@@ -36,6 +37,9 @@ class Snapshot(Mapping[str, Any]):
 
     Every read decodes again, so a change to a returned value never shows in the next read. Opening a snapshot reads nothing; a key costs
     one path and its value.
+
+    Attributes:
+        tree, nodes: the tree of the whole state and its nodes, for what is built on snapshots.
     """
 
     def __init__(
@@ -50,14 +54,14 @@ class Snapshot(Mapping[str, Any]):
         cache: NodeCache | None = None,
         spend: Callable[[int], None] | None = None,
     ) -> None:
+        self.tree = tree
+        self.nodes = Nodes(reader, cache=cache)
         self._reader = reader
-        self._tree = tree
         self._policy = policy
         self._describe = describe
         self._prefix = prefix
-        self._nodes = Nodes(reader, cache=cache)
         self._cache = cache
-        self._decoder = Decoder(self._nodes, None if describe else policy, spend=spend)
+        self._decoder = Decoder(self.nodes, None if describe else policy, spend=spend)
         self._lock = RLock()
         self._commit = commit
 
@@ -69,7 +73,7 @@ class Snapshot(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         """A new copy of the value of a key. Raises ``KeyError``, and ``PickleRefusedError`` for an object that may not be unpickled."""
         with self._lock:
-            cell = self._cell(key)
+            cell = self.cell(key)
             if cell is None:
                 raise KeyError(key)
             return self._decoder.decode(cell)
@@ -78,12 +82,12 @@ class Snapshot(Mapping[str, Any]):
         """Whether there is a key. Cost: one path; no value is read."""
         with self._lock:
             try:
-                return type(key) is str and self._cell(key) is not None
+                return type(key) is str and self.cell(key) is not None
             except LimitExceededError:
                 return False  # no state has a key of that length
 
-    def _cell(self, key: str) -> bytes | None:
-        return find(self._nodes, self._tree, self._prefix + user_key(key))
+    def cell(self, key: str) -> bytes | None:
+        return find(self.nodes, self.tree, self._prefix + user_key(key))
 
     def __iter__(self) -> Iterator[str]:
         """The keys, in order. No value is read."""
@@ -113,10 +117,10 @@ class Snapshot(Mapping[str, Any]):
 
     def _keys(self, start: bytes, end: bytes, limit: int | None, *, reverse: bool) -> Iterator[str]:
         with self._lock:
-            low, high = rank(self._nodes, self._tree, start), rank(self._nodes, self._tree, end)
+            low, high = rank(self.nodes, self.tree, start), rank(self.nodes, self.tree, end)
             if limit is not None and limit < high - low:
                 low, high = (high - limit, high) if reverse else (low, low + limit)
-            items = (iter_items_back if reverse else iter_items)(self._nodes, self._tree, low, high)
+            items = (iter_items_back if reverse else iter_items)(self.nodes, self.tree, low, high)
         skip = len(self._prefix) + 1
         while True:
             with self._lock:
@@ -128,16 +132,15 @@ class Snapshot(Mapping[str, Any]):
     def __len__(self) -> int:
         """How many keys there are, without those of namespaces. Cost: two paths."""
         with self._lock:
-            low = rank(self._nodes, self._tree, self._prefix + USER)
-            high = rank(self._nodes, self._tree, self._prefix + bytes((USER[0] + 1,)))
+            low = rank(self.nodes, self.tree, self._prefix + USER)
+            high = rank(self.nodes, self.tree, self._prefix + bytes((USER[0] + 1,)))
             return high - low
 
-    def namespace(self, name: str) -> Snapshot:
+    def namespace(self, name: str) -> Self:
         """The view of a namespace of the same commit."""
-        prefix = self._prefix + namespace_prefix(name)
-        return Snapshot(
-            self._reader, self._tree, self._policy, commit=self._commit, describe=self._describe, prefix=prefix, cache=self._cache
-        )
+        part = copy(self)  # with the same nodes, and the lock that guards them
+        part._prefix = self._prefix + namespace_prefix(name)
+        return part
 
     def namespaces(self) -> list[str]:
         """The names of the namespaces directly below this one, in order; empty ones do not exist."""
@@ -145,8 +148,8 @@ class Snapshot(Mapping[str, Any]):
         start = self._prefix + b"n"
         with self._lock:
             while True:
-                offset = rank(self._nodes, self._tree, start)
-                found = next(iter_items(self._nodes, self._tree, offset, offset + 1), None)
+                offset = rank(self.nodes, self.tree, start)
+                found = next(iter_items(self.nodes, self.tree, offset, offset + 1), None)
                 if found is None or not found[0].startswith(self._prefix + b"n"):
                     return names
                 name = found[0][len(self._prefix) + 1 :].partition(b"\0")[0]
@@ -168,13 +171,13 @@ class Snapshot(Mapping[str, Any]):
         path = as_path(path)
         with self._lock:
             root_key, rest = root_key_of(path)
-            cell = find(self._nodes, self._tree, self._prefix + root_key)
+            cell = find(self.nodes, self.tree, self._prefix + root_key)
             done = path_of(root_key)
             if cell is None:
                 raise UnknownPathError(str(done), at=self._where(), hint=self._hint(root_key))
             for step in rest.steps:
                 done = StatePath((*done.steps, step))
-                part = find_part(self._nodes, cell, step)
+                part = find_part(self.nodes, cell, step)
                 if part is None:
                     raise UnknownPathError(str(done), at=self._where(), hint=self._length(cell))
                 cell = part
@@ -191,7 +194,7 @@ class Snapshot(Mapping[str, Any]):
 
     def _length(self, cell: bytes) -> str:
         """How long the list in a cell is; empty for any other value."""
-        opened = container_of(self._nodes, cell)
+        opened = container_of(self.nodes, cell)
         if opened is None or opened.tree.shape is not Shape.SEQUENCE:
             return ""
         return f"the list has {opened.tree.count:,} element{'' if opened.tree.count == 1 else 's'}"
@@ -199,12 +202,12 @@ class Snapshot(Mapping[str, Any]):
     def keys_at(self, path: str | StatePath) -> list[Any] | int | None:
         """The keys of the dict at a path, in their order, or the length of the list there; None for any other value. Reads no value."""
         with self._lock:
-            opened = container_of(self._nodes, self.cell_at(path))
+            opened = container_of(self.nodes, self.cell_at(path))
             if opened is None:
                 return None
             if opened.tree.shape is Shape.SEQUENCE:
                 return opened.tree.count
-            return [self._decoder.decode_key(key) for key in order_keys(self._nodes, opened)]
+            return [self._decoder.decode_key(key) for key in order_keys(self.nodes, opened)]
 
     @property
     def aio(self) -> SnapshotAio:
@@ -216,7 +219,7 @@ class Snapshot(Mapping[str, Any]):
     def _keep(self, path: str | StatePath) -> Any:
         """The value at a path, as ``at`` gives it. What was read stays in memory, for later reads."""
         with self._lock:
-            self._nodes.keep_objects()
+            self.nodes.keep_objects()
             return self.at(path)
 
     def series(self, key: bytes, *, describe: bool = False) -> Series:
@@ -227,7 +230,7 @@ class Snapshot(Mapping[str, Any]):
         """
         nodes = Nodes(self._reader, cache=self._cache)
         decoder = Decoder(nodes, None if describe or self._describe else self._policy)
-        return Series(nodes, find(nodes, self._tree, key), decoder)
+        return Series(nodes, find(nodes, self.tree, key), decoder)
 
     def sequence(self, key: str) -> SnapshotSequence:
         """The list under a key, to read without loading it: a call costs O(log n) and the elements that it reads.
@@ -237,8 +240,8 @@ class Snapshot(Mapping[str, Any]):
         from versioned_state.repository.views.sequence import SnapshotSequence
 
         with self._lock:
-            cell = self._cell(key)
-            tree = elements_of(self._nodes, cell)
+            cell = self.cell(key)
+            tree = elements_of(self.nodes, cell)
             if tree is not None:
                 return SnapshotSequence(partial(self._elements, tree), tree.count)
             value = self[key]
@@ -249,7 +252,7 @@ class Snapshot(Mapping[str, Any]):
 
     def _elements(self, tree: Tree, picked: range) -> list[Any]:
         with self._lock:
-            return self._decoder.decode_many(cells_at(self._nodes, tree, picked))
+            return self._decoder.decode_many(cells_at(self.nodes, tree, picked))
 
     def copy(self) -> dict[str, Any]:
         """All keys and values as a dict of your own."""
@@ -258,12 +261,12 @@ class Snapshot(Mapping[str, Any]):
     def preview(self, key: str, *, width: int = WIDTH) -> str:
         """The beginning of a value on one line of about ``width`` characters. Cost: one path, and what is shown. Unpickles nothing."""
         with self._lock:
-            cell = self._cell(key)
+            cell = self.cell(key)
             if cell is None:
                 raise KeyError(key)
             from versioned_state.repository.views.preview import Preview
 
-            return Preview(self._nodes, Decoder(self._nodes)).one_line(cell, width=width)
+            return Preview(self.nodes, Decoder(self.nodes)).one_line(cell, width=width)
 
     def diff(self, other: Snapshot) -> Diff:
         """The changes from this snapshot to another one of the same store, by path, over all keys and namespaces. Cost: what differs.
@@ -276,7 +279,7 @@ class Snapshot(Mapping[str, Any]):
             raise InvalidArgumentError("the snapshots are of different repositories", hint="take both from one")
         from versioned_state.repository.views.diff import Diff
 
-        return Diff(_both(self._reader, other._reader), self._tree, other._tree, cache=self._cache)
+        return Diff(_both(self._reader, other._reader), self.tree, other.tree, cache=self._cache)
 
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import table

@@ -20,6 +20,7 @@ from versioned_state.services.agent_state.rounds import LARGEST, Rounds, RoundsH
 from versioned_state.services.agent_state.writer import Session, SessionGoneError, expire
 from versioned_state.services.calls.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
+from versioned_state.state.branch import port
 from versioned_state.state.branch.publisher import MovedError, again_if_moved
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.trees.nodes import Nodes
@@ -30,11 +31,11 @@ _Prepare = Callable[[Commit, Rounds], "tuple[Rounds, dict[str, Any]] | None"]
 
 def rounds_hook(state: Versioned) -> RoundsHook:
     """The part that the service has in the commits of a handle."""
-    for hook in state._handle.hooks.all:
+    for hook in port.handle(state).hooks.all:
         if isinstance(hook, RoundsHook):
             return hook
     hook = RoundsHook()
-    state._handle.hooks.add(hook, state.head)
+    port.handle(state).hooks.add(hook, state.head)
     return hook
 
 
@@ -168,7 +169,7 @@ def _commit(state: Versioned, session: Session, prepare: _Prepare) -> Rounds | N
 
 def _take_in(state: Versioned) -> None:
     """Drop our changes and move to the head of the branch. Raises ``SessionGoneError``."""
-    state._worktree.restore()  # the folders of workspaces are left alone
+    port.handle(state).worktree.restore()  # the folders of workspaces are left alone
     try:
         state.refresh()
     except BranchMovedError:
@@ -178,7 +179,7 @@ def _take_in(state: Versioned) -> None:
 
 def _seems_over(state: Versioned) -> bool:
     """Whether the time to live of the branch is over, as far as the handle knows."""
-    return state.head.id != ROOT_ID and is_over(state.repository.database, state._handle.ref, state.head)
+    return state.head.id != ROOT_ID and is_over(state.repository.database, port.handle(state).ref, state.head)
 
 
 def _assign(state: Versioned, content: Mapping[str, Any]) -> None:
@@ -189,5 +190,5 @@ def _assign(state: Versioned, content: Mapping[str, Any]) -> None:
             state.get(key)
         state[key] = value
     for key in keys.difference(content):
-        if key != FILES_KEY or not has_files(Nodes(state._handle.objects), state._worktree.tree):
+        if key != FILES_KEY or not has_files(Nodes(port.handle(state).objects), port.handle(state).worktree.tree):
             del state[key]

@@ -26,6 +26,7 @@ from versioned_state.services.calls.locks import Locks
 from versioned_state.services.calls.sending import sent
 from versioned_state.services.calls.turn import ALONE
 from versioned_state.services.session_hooks import SessionHooks
+from versioned_state.state.branch import port
 from versioned_state.state.versioned import Versioned
 
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class SessionSaves:
 
     def _save_ready(self, asked: AskedSave, handle: SessionHandle, ready: Encoded) -> Generator[Any, Any, int | None]:
         """Save an encoded state with those of other sessions; None if that cannot be, and nothing was saved."""
-        handle._handle.ttl = asked.ttl
+        port.handle(handle).ttl = asked.ttl
         try:
             prepared = handle.prepare(asked.session, ready, asked.number, max_rounds=self._limits.rounds)
             if prepared is None:
@@ -108,7 +109,7 @@ class SessionSaves:
             number = prepared.settle(answer)
             if number is None:
                 with suppress(BranchMovedError, MissingObjectError):  # it was deleted, which a save alone finds as well
-                    handle._handle.refresh(SAVED)
+                    port.handle(handle).refresh(SAVED)
                 return None
         except BaseException:
             close_handle(handle)
@@ -134,7 +135,7 @@ class SessionSaves:
                     if ready is not None and not content.equals(ready[1]):  # the dict is the caller's, who has changed it since
                         was = ready[0].head.id
                         raise BranchMovedError(asked.branch, expected=was, actual=None, remains="nothing was saved", hint="save again")
-                taken._handle.ttl = asked.ttl
+                port.handle(taken).ttl = asked.ttl
                 with self._creation(taken, asked.session):
                     saved = taken.save(asked.session, content, asked.number, max_rounds=self._limits.rounds)
             except BaseException as error:
@@ -154,7 +155,7 @@ class SessionSaves:
         """Save a state together with what joins the saves of the session; the number of its round."""
 
         def save(state: Versioned) -> int:
-            state._handle.ttl = asked.ttl
+            port.handle(state).ttl = asked.ttl
             with self._creation(state, asked.session):
                 return saving.save(state, asked.session, asked.content, asked.number, max_rounds=self._limits.rounds)
 

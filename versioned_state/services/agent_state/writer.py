@@ -30,6 +30,7 @@ from versioned_state.services.agent_state.reading import has_files
 from versioned_state.services.agent_state.rounds import LARGEST, NO_ROUNDS, Rounds, rounds_of
 from versioned_state.services.calls.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
+from versioned_state.state.branch import port
 from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.branch.publisher import PreparedCommit, Proposal, publish
 from versioned_state.state.branch.resolving import Resolving
@@ -194,7 +195,7 @@ class SessionHandle(Versioned):
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored.
         """
-        staging = Staging(self._objects, flush_at=None if sealed else _FLUSH_AT, since=self._handle.ref.sweeps)
+        staging = Staging(self._objects, flush_at=None if sealed else _FLUSH_AT, since=port.handle(self).ref.sweeps)
         before = {} if anew else self._cells
         if anew:
             staging.distrust()
@@ -242,9 +243,9 @@ class SessionHandle(Versioned):
 
     def prepare(self, session: Session, encoded: Encoded, number: int | None, *, max_rounds: int | None) -> PreparedSave | None:
         """Begin to save an encoded state; None, and nothing was changed, if the store has to be asked first or an error is likely."""
-        handle = self._handle
+        handle = port.handle(self)
         head = handle.head
-        if head != self._content_of or is_over(self.repository.database, handle.ref, head) or not self._is_at_rest():
+        if head != self._content_of or is_over(self.repository.database, handle.ref, head) or not port.is_at_rest(self):
             return None
         if self._rounds is None or self._rounds[0] != head or not self._rounds[1]:  # without a round it is not counted as a session
             return None
@@ -267,7 +268,7 @@ class SessionHandle(Versioned):
             SessionGoneError: the session is gone; nothing was saved.
             StorageError: as ``commit``.
         """
-        handle, database = self._handle, self.repository.database
+        handle, database = port.handle(self), self.repository.database
         if handle.head.id != ROOT_ID and is_over(database, handle.ref, handle.head):
             self._end()
         save = self._begun(session, encoded, number, max_rounds)
@@ -286,11 +287,11 @@ class SessionHandle(Versioned):
         return self._saved(save, commit)
 
     def _begun(self, session: Session, encoded: Encoded, number: int | None, max_rounds: int | None) -> Save:
-        staged = Staged(self._handle.worktree.tree, encoded.staging, {}, {}, [], repacking=Repacking((), []))
+        staged = Staged(port.handle(self).worktree.tree, encoded.staging, {}, {}, [], repacking=Repacking((), []))
         return Save(session, encoded, number, max_rounds, staged)
 
     def _proposal(self, save: Save) -> Proposal:
-        handle, tree = self._handle, save.staged.tree
+        handle, tree = port.handle(self), save.staged.tree
         return Proposal(
             handle, save.staged, lambda _, parent: self._written(save, parent), handle.ref, handle.head, tree, tree, allow_empty=True
         )
@@ -314,13 +315,13 @@ class SessionHandle(Versioned):
             (parent,),
             staging=save.encoded.staging,
             message=summary_of(changes),
-            author=self._handle.author,
+            author=port.handle(self).author,
             meta=save.session.meta(round=chosen),
         )
 
     def _saved(self, save: Save, commit: Commit) -> int:
         """Note that the branch has the commit of a save; the number of the round."""
-        sweeps = self._handle.ref.sweeps
+        sweeps = port.handle(self).ref.sweeps
         if sweeps != self._since:
             self._nodes.trim(0)  # the cached nodes may name segments that were known to be stored at the old number only
         self._since = min(self._since, sweeps)  # first: an interrupt may come between the two lines
@@ -357,7 +358,7 @@ class SessionHandle(Versioned):
     def _end(self) -> None:
         """Delete the branch if its time to live is over. Raises ``SessionGoneError`` if so."""
         try:
-            self._handle.refresh(SAVED)
+            port.handle(self).refresh(SAVED)
         except BranchMovedError:
             raise SessionGoneError from None
         expire(self)
@@ -403,7 +404,7 @@ def expire(state: Versioned) -> None:
         if not is_over(database, ref, head):
             raise UnknownRevisionError(state.branch, reason="it was renewed")
 
-    if state.head.id != ROOT_ID and is_over(database, state._handle.ref, state.head):
+    if state.head.id != ROOT_ID and is_over(database, port.handle(state).ref, state.head):
         with suppress(UnknownRevisionError):  # another process was first
             state.repository.branches.remove(state.branch, check, action=EXPIRE)
         raise SessionGoneError

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Final
 
+from versioned_state.state.branch import port
 from versioned_state.state.versioned import Versioned
 
 _NODE_BYTES: Final = 1 << 15
@@ -78,8 +79,8 @@ class Handles:
             close_handle(state)
 
     def _keep(self, branch: str, state: Versioned) -> None:
-        state._worktree.trim(_NODE_BYTES)
-        size = _HANDLE_BYTES + state._held_bytes
+        port.handle(state).worktree.trim(_NODE_BYTES)
+        size = _HANDLE_BYTES + port.held_bytes(state)
         with self._lock:
             over = [self._pop(branch)] if branch in self._idle else []
             self._idle[branch], self._sizes[branch] = state, size
@@ -97,4 +98,4 @@ class Handles:
 def close_handle(state: Versioned) -> None:
     """Close a handle without a warning about uncommitted changes."""
     # Uncommitted changes belong to a call that failed, and its caller was told: no warning.
-    state._close(warning=False)
+    port.close(state, warning=False)

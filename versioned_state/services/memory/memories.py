@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from versioned_state.services.calls.deadline import check_deadline
 from versioned_state.services.calls.spending import counted
+from versioned_state.state.branch import port
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import USER, namespace_prefix, user_key
@@ -96,7 +97,7 @@ def session_of(state: Versioned, session: str) -> Namespace:
 def count_in(state: Versioned) -> int:
     """The number of messages on a handle, with those that are not committed. Cost: two paths."""
     prefix = namespace_prefix(MESSAGES)
-    return state._worktree.keys.count(prefix, prefix + b"\xff")
+    return port.handle(state).worktree.keys.count(prefix, prefix + b"\xff")
 
 
 class Memories:

@@ -30,6 +30,7 @@ from versioned_state.services.agent_state.reading import commit_of
 from versioned_state.services.agent_state.state_service import VersionedStateService
 from versioned_state.services.agent_state.writer import SessionGoneError
 from versioned_state.services.session_hooks import FILES_KEY
+from versioned_state.state.branch import port
 from versioned_state.state.versioned import Versioned
 
 _BYTES_OF_A_FILE: Final = 4096
@@ -78,7 +79,7 @@ class SessionFiles:
             with self._open(state) as workspace:
                 yield workspace, state
         finally:
-            state._close(warning=False)
+            port.close(state, warning=False)
 
     def _open(self, state: Versioned) -> Workspace:
         if state.head.id == ROOT_ID:  # a new session, or one that was deleted: no commit has the files

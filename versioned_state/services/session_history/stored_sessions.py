@@ -31,6 +31,7 @@ from versioned_state.services.calls.turn import ALONE, APART, Steps
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.users import UserErasure, delete_user
+from versioned_state.state.branch import port
 from versioned_state.state.branch.branch_handle import GIVEN_UP
 from versioned_state.state.branch.commit_options import CommitOptions, OnMoved
 from versioned_state.state.branch.publisher import MovedError, again_if_moved
@@ -156,7 +157,7 @@ class StoredSessions:
         def attempt(_: None) -> Session:
             self._handles.forget(branch)  # its handle may stand on a head from before a deletion
             with self._handles.handle(branch) as state:
-                ref = state._handle.ref
+                ref = port.handle(state).ref
                 if ref.head is not None and not is_over(self._database, ref, state.head):
                     return self._session(name, state.head, last)
                 if ref.head is None:
@@ -164,9 +165,9 @@ class StoredSessions:
                         state[MESSAGES] = []
                         if id_of(branch.rpartition("/")[2]) != name.session_id:
                             state.namespace(_NAMESPACE)[_ID] = name.session_id
-                        state._handle.ttl = ttl
+                        port.handle(state).ttl = ttl
                         state.commit("session created", on_moved=OnMoved.REFUSE)  # raises if another process has created it
-                        state._handle.ttl = None
+                        port.handle(state).ttl = None
                     state.release(MESSAGES)  # appends must not load the list
                     return Session(id=name.session_id, user_id=name.user_id)
             expire_branch(self._repository.branches, branch, self._database.now())
@@ -267,7 +268,7 @@ class StoredSessions:
 
     def _extend(self, state: Versioned, items: list[Append]) -> None:
         """Give a handle the messages to commit. Raises ``_StaleHandleError`` if the session does not take them, as far as it knows."""
-        ref = state._handle.ref
+        ref = port.handle(state).ref
         if ref.head is None or is_over(self._database, ref, state.head):
             raise _StaleHandleError(SessionNotFoundError(items[0].session.id))
         stored = [message for item in items for message in item.stored]
@@ -276,7 +277,7 @@ class StoredSessions:
         if limit is not None and len(messages) + len(stored) > limit:
             raise _StaleHandleError(QuotaExceededError("the number of messages of a session", limit=limit))
         messages.extend(stored)
-        state._handle.ttl = ttl
+        port.handle(state).ttl = ttl
 
 
 class _StaleHandleError(Exception):
@@ -293,7 +294,7 @@ def _options(items: list[Append]) -> CommitOptions:
 
 
 def _appended(state: Versioned) -> None:
-    state._handle.ttl = None  # what other processes set later stays
+    port.handle(state).ttl = None  # what other processes set later stays
     state.release(MESSAGES)  # the next append must not compare the messages of this one
 
 

@@ -18,7 +18,7 @@ from versioned_state.state.shape.bounded import Bound, Bounded
 from versioned_state.state.shape.judge import Judge
 from versioned_state.state.shape.parts import Fields, below
 from versioned_state.state.shape.rules import Function, Rule
-from versioned_state.values.keys import USER, namespace_prefix, path_of
+from versioned_state.values.keys import USER, path_of
 from versioned_state.values.paths.path import Index, Key, StatePath, as_path
 from versioned_state.values.paths.pattern import Pattern
 from versioned_state.values.trees.nodes import Nodes
@@ -214,16 +214,3 @@ class CheckedSnapshot(Snapshot):
     def _check(self, value: Any, path: StatePath) -> None:
         for rule in self._schema.rules_at(path):
             rule.check(value, path)
-
-    def namespace(self, name: str) -> CheckedSnapshot:
-        prefix = self._prefix + namespace_prefix(name)
-        return CheckedSnapshot(
-            self._schema,
-            self._reader,
-            self._tree,
-            self._policy,
-            commit=self._commit,
-            describe=self._describe,
-            prefix=prefix,
-            cache=self._cache,
-        )

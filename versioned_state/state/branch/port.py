@@ -1,0 +1,166 @@
+"""The port for what is built on states: the parts of a state that are not for its users. Layer: state.
+
+Tasks, events, workspaces and services take a state as anybody does, and need its handle, its lock or its transactions besides. They get
+these here and nowhere else::
+
+    with ready(port.lock(state)):
+        port.check_open(state)
+        head = port.handle(state).head
+
+Everything that a function returns belongs to the state: it is used under the lock, and not after ``close()``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+
+from versioned_state.repository.history.commit import Commit
+from versioned_state.state.aio.caller import HandleLock
+from versioned_state.state.branch.branch_handle import BranchHandle
+from versioned_state.state.branch.transactions import Transactions
+
+if TYPE_CHECKING:
+    from versioned_state.repository.ledger import LiveLedger
+    from versioned_state.state.shape.shape import Shape
+
+L = TypeVar("L", bound="LiveState")
+
+
+class LockedState(Protocol):
+    """A state whose calls are locked: ``Versioned``, ``Live``, or a namespace of either."""
+
+    _lock: HandleLock
+
+    def _check_open(self) -> None: ...
+
+
+class BranchState(LockedState, Protocol):
+    """A state over a branch: ``Versioned``."""
+
+    _handle: BranchHandle
+    _transactions: Transactions
+    _shape: Shape | None
+    _closed: bool
+
+    def _resolve(self, rev: str | Commit) -> Commit: ...
+
+    def _close(self, *, warning: bool) -> None: ...
+
+    def _is_at_rest(self) -> bool: ...
+
+    @property
+    def _held_bytes(self) -> int: ...
+
+
+class LiveState(LockedState, Protocol):
+    """A state in memory: ``Live``."""
+
+    _names: tuple[str, ...]
+    _events: dict[str, Any]
+    _last_event: int
+
+    @property
+    def _root(self) -> Self: ...
+
+    def _effect_ledger(self) -> LiveLedger: ...
+
+
+class _Prefixed(Protocol):
+    @property
+    def _prefix(self) -> bytes: ...
+
+
+# Calls
+
+
+def lock(state: LockedState) -> HandleLock:
+    """The lock of the state's calls: ``with ready(port.lock(state))``."""
+    return state._lock
+
+
+def check_open(state: LockedState) -> None:
+    """Complete what an exception interrupted in an earlier call. The lock must be held. Raises ``HandleClosedError``."""
+    state._check_open()
+
+
+def is_closed(state: BranchState) -> bool:
+    """Whether the state was closed."""
+    return state._closed
+
+
+def is_at_rest(state: BranchState) -> bool:
+    """Whether the state is open, and no interrupted call needs to be completed first."""
+    return state._is_at_rest()
+
+
+def close(state: BranchState, *, warning: bool) -> None:
+    """Close the state, with or without a warning about uncommitted changes."""
+    state._close(warning=warning)
+
+
+# The parts of a state over a branch
+
+
+def handle(state: BranchState) -> BranchHandle:
+    """The handle on the branch: its head, live values, pending entries and hooks."""
+    return state._handle
+
+
+def transactions(state: BranchState) -> Transactions:
+    """The open transactions of the handle."""
+    return state._transactions
+
+
+def shape(state: BranchState) -> Shape | None:
+    """The schema and migrations of the state; None if it has neither."""
+    return state._shape
+
+
+def resolve(state: BranchState, rev: str | Commit) -> Commit:
+    """The commit of a revision as the state understands it: ``HEAD`` is its head. Raises ``UnknownRevisionError``."""
+    return state._resolve(rev)
+
+
+def held_bytes(state: BranchState) -> int:
+    """Approximate bytes of memory of the handle, without live values and its fixed size. Cost: O(keys)."""
+    return state._held_bytes
+
+
+def prefix(state: _Prefixed) -> bytes:
+    """The beginning of the root keys of a state, a namespace or a snapshot; empty unless it is a namespace."""
+    return state._prefix
+
+
+# The parts of a state in memory
+
+
+def names(state: LiveState) -> tuple[str, ...]:
+    """The names of the namespaces that lead to a namespace of a state in memory; empty for the state itself."""
+    return state._names
+
+
+def root(state: L) -> L:
+    """The state in memory that this is a namespace of, or this one."""
+    return state._root
+
+
+def live_events(state: LiveState) -> dict[str, Any]:
+    """The events of a state in memory, by name, to read and to add to."""
+    return state._events
+
+
+def next_event_time(state: LiveState, now: int) -> int:
+    """A time for the next event of a state in memory, in microseconds: now, or later if the last event has that time. The lock is held."""
+    state._last_event = time = max(now, state._last_event + 1)
+    return time
+
+
+def live_ledger(state: LiveState) -> LiveLedger:
+    """The ledger of the effects of a state in memory and its namespaces."""
+    return state._effect_ledger()
+
+
+__all__ = [
+    "BranchState", "LiveState", "LockedState", "check_open", "close", "handle", "held_bytes", "is_at_rest", "is_closed", "live_events",
+    "live_ledger", "lock", "names", "next_event_time", "prefix", "resolve", "root", "shape", "transactions",
+]  # fmt: skip
