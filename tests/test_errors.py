@@ -134,7 +134,7 @@ def test_a_conflict_crosses_from_a_store_that_fails():
     def fail(cell: bytes) -> Any:
         raise StoreClosedError("the store is closed")
 
-    list_conflict._decode = fail
+    list_conflict._decode = fail  # type: ignore[attr-defined]
     found = crossed(error)
     assert str(found) == str(error)
     values = {str(each.path): each for each in found.conflicts}

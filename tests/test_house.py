@@ -68,3 +68,81 @@ def test_the_architecture_names_every_module_and_no_other():
         named |= {f"{layer}/{line.split('`')[1]}" for line in part.splitlines() if line.startswith("| `")}
     there = {str(path.relative_to(PACKAGE)) for path in PACKAGE.glob("*/**/*.py") if path.name != "__init__.py"}
     assert named == {path for path in there if not path.startswith("cli/commands/")}
+
+
+# The port: what is built on a layer uses what that says in public
+
+LAYERS = [path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"]
+ON_STATES = ("agents", "services", "server", "cli", "sandbox")
+ORDER = ("errors", "storage", "objects", "values", "repository", "state", "agents", "services", "server", "cli")
+
+OF_A_STATE = {"_handle", "_worktree", "_transactions", "_check_open", "_hooks", "_close", "_shape", "_resolve", "_prefix"}
+"""Private names of a state that other layers have as well, for objects of their own."""
+
+OF_THE_STANDARD_LIBRARY = {"_replace", "_missing_", "_fields"}
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def private_names(tree: ast.Module) -> Iterator[str]:
+    """The private names that a module defines: of methods, functions and fields, and attributes that it assigns."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.Attribute(attr=name, ctx=ast.Store()) | ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+
+
+def private_names_used(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
+    """Private names that a module takes from anything but ``self``, ``cls`` or ``super()``, by ``getattr`` too: line, object, name."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=owner, attr=name) if is_private(name):
+                pass
+            case ast.Call(func=ast.Name(id="getattr" | "setattr" | "hasattr"), args=[owner, ast.Constant(value=str(name)), *_]) if (
+                is_private(name)
+            ):
+                pass
+            case _:
+                continue
+        if ast.unparse(owner) not in ("self", "cls", "super()"):
+            yield node.lineno, ast.unparse(owner), name
+
+
+@pytest.fixture(scope="module")
+def modules() -> dict[str, dict[Path, ast.Module]]:
+    """The modules of each layer."""
+    return {layer: {path: ast.parse(path.read_text("utf-8")) for path in (PACKAGE / layer).rglob("*.py")} for layer in LAYERS}
+
+
+def test_no_layer_uses_a_private_name_of_another(modules):
+    names = {layer: {name for tree in trees.values() for name in private_names(tree)} for layer, trees in modules.items()}
+    found = []
+    for layer, trees in modules.items():
+        foreign = {name for other in LAYERS if other != layer for name in names[other]} - names[layer] - OF_THE_STANDARD_LIBRARY
+        for path, tree in trees.items():
+            for line, owner, name in private_names_used(tree):
+                if name in foreign or (layer in ON_STATES and name in OF_A_STATE and "state" in owner.lower()):
+                    found.append(f"{path.relative_to(PACKAGE)}:{line} {owner}.{name}")
+    assert found == []
+
+
+@pytest.mark.parametrize("source", ["state._handle", "getattr(state, '_handle', None)", "self._state._handle.ref", "f(state)._handle"])
+def test_a_private_name_is_found(source):
+    assert [name for _, _, name in private_names_used(ast.parse(source)) if name != "_state"] == ["_handle"]
+    assert not list(private_names_used(ast.parse("self._handle, cls._handle, super()._handle, state.__class__, handle")))
+
+
+def test_no_import_runs_up_a_layer_not_even_for_types(modules):
+    found = []
+    for layer in ORDER:
+        for path, tree in modules[layer].items():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("versioned_state."):
+                    above = node.module.split(".")[1]
+                    if above in ORDER and ORDER.index(above) > ORDER.index(layer):
+                        found.append(f"{path.relative_to(PACKAGE)}:{node.lineno} {node.module}")
+    assert found == []

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from versioned_state.agents.view import view
     from versioned_state.agents.workspace.workspace import Workspace, files_of
     from versioned_state.errors import StateError
+    from versioned_state.repository.committing import OnMoved
     from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.history.signing import Signer
     from versioned_state.repository.inspect.bisect import Skip
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.state.aio.open import open_async
-    from versioned_state.state.branch.commit_options import OnMoved
     from versioned_state.state.live import Live
     from versioned_state.state.open import open as open  # noqa: A004 - read as versioned_state.open; the alias exports it
     from versioned_state.state.sequence import StateSequence
@@ -181,7 +181,7 @@ __getattr__, __dir__ = lazy_names(
         "Change": "repository.views.change",
         "Diff": "repository.views.diff",
         "Snapshot": "repository.views.snapshot",
-        "OnMoved": "state.branch.commit_options",
+        "OnMoved": "repository.committing",
         "Live": "state.live",
         "open": "state.open",
         "open_async": "state.aio.open",

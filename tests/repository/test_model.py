@@ -236,7 +236,7 @@ class RepositoryMachine(RuleBasedStateMachine):
             with pytest.raises(MergeConflictError) as conflict:
                 call()
             wanted = self.merge(handle)[1]
-            assert {part.path.steps[0].key for part in conflict.value.conflicts} == wanted  # type: ignore[union-attr]
+            assert {part.path.steps[0].key for part in conflict.value.conflicts} == wanted
         elif merged == theirs and not allow_empty:
             # The others have made the very same change: there need not be anything to add.
             commit = call()

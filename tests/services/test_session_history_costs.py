@@ -63,7 +63,7 @@ async def test_appends_that_wait_are_one_commit() -> None:
     store = await stored(SHORT)
     async with SessionHistoryService.over(store) as service:
         session, branch, let_go = Session(id="s", user_id="u"), service.branch("u", "s"), Event()
-        busy = asyncio.ensure_future(service._run(branch, lambda: let_go.wait(20)))
+        busy = asyncio.ensure_future(service.run_in_turn(branch, lambda: let_go.wait(20)))
         calls = [asyncio.ensure_future(service.append_message(session, text(str(n)))) for n in range(60)]
         lanes: Any = service._lanes
         await until(lambda: len(lanes._waiting.get(branch, ())) == 60)

@@ -212,7 +212,7 @@ async def test_a_service_with_much_to_do_is_healthy(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("versioned_state.services.store_service._HEALTH_S", 0.5)
     async with Counters(threads=1) as service:
         let_go = Event()
-        busy = asyncio.ensure_future(service._run("busy", lambda: let_go.wait(20)))
+        busy = asyncio.ensure_future(service.run_in_turn("busy", lambda: let_go.wait(20)))
         assert await service.health()
         let_go.set()
         assert await busy

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from tests.support.processes import fork, join
-from versioned_state import Disk, Live, Memory, Merge, Repository, Versioned, errors
+from versioned_state import Disk, Live, Memory, Repository, Versioned, errors
 from versioned_state.errors import (
     CorruptStoreError,
     HandleClosedError,
@@ -33,6 +33,7 @@ from versioned_state.errors import (
     StoreNotFoundError,
     UnserializableValueError,
 )
+from versioned_state.errors.retry import Merge
 
 
 @pytest.fixture

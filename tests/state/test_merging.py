@@ -17,8 +17,9 @@ from versioned_state.errors import (
     UncommittedChangesError,
     UnknownRevisionError,
 )
+from versioned_state.errors.retry import Merge
 from versioned_state.repository.history.commit import ROOT_ID
-from versioned_state.repository.merging.merge import MISSING, Merge
+from versioned_state.repository.merging.merge import MISSING
 from versioned_state.storage import Counting, Disk
 
 MESSAGES = [{"role": "user", "content": f"{n} " + "x" * 60} for n in range(200)]

@@ -7,11 +7,12 @@ import itertools
 from contextlib import suppress
 from typing import Any
 
-from versioned_state import KVStore, Memory, Merge, Repository, Versioned
+from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import (
     MergeConflictError,
     MissingObjectError,
 )
+from versioned_state.errors.retry import Merge
 
 
 class RollbackWantedError(Exception):

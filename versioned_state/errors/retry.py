@@ -5,13 +5,53 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .bad_input import TransactionError
 from .base import UNCHANGED, StateError, restore, short
 
-if TYPE_CHECKING:
-    from versioned_state.repository.merging.merge import Conflict, Merge
+
+class Conflict(Protocol):
+    """A path that both sides changed: see ``repository.merging.merge.Conflict``."""
+
+    both_appended: bool
+
+    @property
+    def path(self) -> Any:
+        """The path, a ``StatePath``."""
+        ...
+
+    @property
+    def base(self) -> Any:
+        """The value in the merge base; ``MISSING`` if it has none."""
+        ...
+
+    @property
+    def ours(self) -> Any:
+        """Our value."""
+        ...
+
+    @property
+    def theirs(self) -> Any:
+        """Their value."""
+        ...
+
+
+class Merge(Protocol):
+    """A merge that stopped at conflicts: see ``repository.merging.merge.Merge``."""
+
+    @property
+    def conflicts(self) -> Sequence[Any]:
+        """The conflicts that are left."""
+        ...
+
+    def resolve(self, path: Any, value: Any) -> None:
+        """Decide on the value at the path of a conflict."""
+        ...
+
+    def commit(self) -> Any:
+        """Make the call again, with the decisions. Returns the ``Commit``."""
+        ...
 
 
 class BranchMovedError(StateError, remains=UNCHANGED):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 from versioned_state.arguments import check_function, check_text, count, instance_of, integer
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.keys import RefKind
+from versioned_state.repository.committing import C, OnMovedOption, all_of_one_class
 from versioned_state.repository.database import Database
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
@@ -45,8 +46,6 @@ if TYPE_CHECKING:  # loaded by the calls that need them: an agent that commits l
     from versioned_state.repository.views.lists import BlameList, Log
     from versioned_state.repository.views.repository_aio import RepositoryAio
     from versioned_state.repository.views.snapshot import Snapshot
-    from versioned_state.state.branch.commit_options import OnMovedOption
-    from versioned_state.state.versioned import Versioned
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PickleMode
 
@@ -182,7 +181,7 @@ class Repository:
 
     @staticmethod
     def commit_together(
-        states: Iterable[Versioned],
+        states: Iterable[C],
         message: str = "",
         *,
         author: str | None = None,
@@ -210,11 +209,9 @@ class Repository:
         wanted = list(states)
         if not wanted:
             return []
-        together = getattr(wanted[0], "_commit_together", None)
-        if together is None or any(type(state) is not type(wanted[0]) for state in wanted):
+        if not all_of_one_class(wanted):
             raise InvalidArgumentError("commit_together takes states: Versioned(store, branch=…)")
-        made: list[Commit] = together(wanted, message, author, meta, on_moved, policies or {})
-        return made
+        return wanted[0].__commit_together__(wanted, message, author, meta, on_moved, policies or {})
 
     # Log
 

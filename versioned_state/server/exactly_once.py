@@ -37,6 +37,7 @@ from versioned_state.errors import (
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import Staging
+from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.database import Database
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
@@ -46,7 +47,6 @@ from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.turn import ApartError, callers
 from versioned_state.state.branch import port
-from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.trees.tree import Tree
 

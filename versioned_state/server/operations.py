@@ -167,7 +167,7 @@ async def _repeated(service: StoreService, branch: str) -> Any:
     request, database = REQUEST.get(), service.repository.database
     if request is None or not isinstance(database, OnceDatabase):
         raise absent()
-    if not await service._run(branch, partial(database.is_done, request, branch)):
+    if not await service.run_in_turn(branch, partial(database.is_done, request, branch)):
         raise absent()
     return NOTHING
 
@@ -300,7 +300,7 @@ async def _has_memory(call: Call) -> bool:
     if not call.session_id:
         return bool(await memory.list_memory(call.user_id, {"page_size": 1}))
     names = (MESSAGES, session_name(call.session_id))
-    return bool(await memory._read(memory.branch(call.user_id), lambda memories: any(True for _ in memories.entries(names))))
+    return bool(await memory.read_in_turn(memory.branch(call.user_id), lambda memories: any(True for _ in memories.entries(names))))
 
 
 async def _delete_memory(call: Call) -> Any:

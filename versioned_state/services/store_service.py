@@ -221,16 +221,16 @@ class StoreService(ServiceWithLifecycleManager):
         name = branch_name(as_id("user_id", user_id), as_id("session_id", session_id))
         return f"{self.kind}/{name}" if self.kind else name
 
-    async def _run(self, lane: str, function: Callable[[], T]) -> T:
+    async def run_in_turn(self, lane: str, function: Callable[[], T]) -> T:
         """Run a function off the loop, after the calls that its lane has already. Raises ``ServiceNotStartedError``."""
         return await self._submit(lambda lanes: lanes.submit(lane, function))
 
     async def _run_item(self, lane: str, item: Item, function: Callable[[list[Item]], Sequence[T | BaseException]]) -> T:
-        """``_run`` for a function of items, which does those together that wait in a row; see ``Lanes.submit_item``."""
+        """``run_in_turn`` for a function of items, which does those together that wait in a row; see ``Lanes.submit_item``."""
         return await self._submit(lambda lanes: lanes.submit_item(lane, item, function))
 
     async def _run_steps(self, lane: str, function: Callable[[], Steps[T]]) -> T:
-        """``_run`` for a generator function that yields ``Publication``s, and gets the answer of ``publish_each`` to each."""
+        """``run_in_turn`` for a generator function that yields ``Publication``s, and gets the answer of ``publish_each`` to each."""
         return await self._submit(lambda lanes: lanes.submit_steps(lane, function))
 
     async def _run_item_steps(self, lane: str, item: Item, function: Callable[[list[Item]], Steps[Sequence[T | BaseException]]]) -> T:
@@ -258,7 +258,7 @@ class StoreService(ServiceWithLifecycleManager):
             with handles.handle(branch) as state:
                 return function(state)
 
-        return await self._run(branch, call)
+        return await self.run_in_turn(branch, call)
 
     def _open_handle(self, branch: str) -> Versioned:
         """Open a branch's handle. A service whose handles have options overrides it."""

@@ -18,13 +18,14 @@ from versioned_state.errors import (
     StateError,
     StorageError,
 )
+from versioned_state.repository.committing import OnMoved, OnMovedOption
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository
 from versioned_state.state.aio.caller import HandleLock, ready
 from versioned_state.state.branch import operations, publisher
 from versioned_state.state.branch.branch_handle import BranchHandle
-from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, OnMovedOption, check_policies
+from versioned_state.state.branch.commit_options import CommitOptions, check_policies
 from versioned_state.state.branch.transactions import Transaction, Transactions
 from versioned_state.state.calls.operations import BranchOperations
 from versioned_state.state.keyspace import Namespace
@@ -228,8 +229,8 @@ class Versioned(BranchOperations):
         self._transactions.refuse("commit")
         return self._resolvable(lambda resolving: operations.commit(self._handle, options, resolving), options.policies, remains=STAGED)
 
-    @staticmethod
-    def _commit_together(
+    def __commit_together__(
+        self,
         states: Sequence[Versioned],
         message: str,
         author: str | None,
@@ -243,8 +244,7 @@ class Versioned(BranchOperations):
         options = CommitOptions(message, author, meta, on_moved=OnMoved(on_moved), policies=check_policies(policies))
         return commit_together(states, options)
 
-    @staticmethod
-    async def _run_together(states: Sequence[Versioned], call: Callable[[], list[Commit]]) -> list[Commit]:
+    async def __run_together__(self, states: Sequence[Versioned], call: Callable[[], list[Commit]]) -> list[Commit]:
         """Run ``commit_together`` of these states off the event loop, for ``repository.aio``, which is a layer below."""
         from versioned_state.state.aio.ahead import stage_ahead
         from versioned_state.state.aio.gate import run_on_handles

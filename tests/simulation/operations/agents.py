@@ -20,7 +20,7 @@ from versioned_state.repository.merging.policies import Policy
 
 if TYPE_CHECKING:
     from tests.simulation.run import Runner
-    from versioned_state.state.branch.commit_options import OnMovedOption
+    from versioned_state.repository.committing import OnMovedOption
 
 BRANCHES = ("main", "a", "b")
 TAGS = ("t0", "t1")

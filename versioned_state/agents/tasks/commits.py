@@ -24,10 +24,11 @@ from versioned_state.agents.tasks.outcome import Outcome, event_of, outcome_of, 
 from versioned_state.agents.tasks.round import OnEvent, Round
 from versioned_state.agents.tasks.ways import Way, at_once, directly
 from versioned_state.errors import CommitInDoubtError, MergeConflictError, StateError, UnserializableValueError
+from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import port
-from versioned_state.state.branch.commit_options import CommitOptions, OnMoved
+from versioned_state.state.branch.commit_options import CommitOptions
 from versioned_state.state.branch.publisher import again_if_moved
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.transactions import OpenTransaction, current_worker
@@ -82,7 +83,7 @@ class Commits(Round):
         self._closes = closes
         self._worker = current_worker()
         self._pauses = pauses
-        self._prefix = b"" if call.state is call.versioned else cast("Namespace", call.state)._prefix
+        self._prefix = b"" if call.state is call.versioned else port.prefix(cast("Namespace", call.state))
         self._space = space_of(self._prefix) if self._prefix else ""
         self._entered: OpenTransaction | None = None
         self._unstorable: StateError | None = None

@@ -19,8 +19,9 @@ from versioned_state.cli.render.output import Line, Output, Span, Style
 from versioned_state.cli.render.text import plural
 from versioned_state.cli.shared.hints import not_json, shortened
 from versioned_state.errors import InvalidArgumentError, MergeConflictError, StateError
+from versioned_state.errors.retry import Conflict
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.merging.merge import MISSING, Conflict
+from versioned_state.repository.merging.merge import MISSING
 from versioned_state.repository.merging.policies import NAMES, Policy
 from versioned_state.repository.views.render import json_value, one_line
 from versioned_state.values.paths.path import StatePath

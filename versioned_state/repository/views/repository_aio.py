@@ -7,14 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 from versioned_state.off_loop import Named, Twin, off_loop
+from versioned_state.repository.committing import C, OnMovedOption, all_of_one_class
 from versioned_state.repository.views.diff import Diff
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.merging.policies import Policy
     from versioned_state.repository.repository import Repository  # noqa: TC004 - nobody calls the functions that name its methods
-    from versioned_state.state.branch.commit_options import OnMovedOption
-    from versioned_state.state.versioned import Versioned
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -82,7 +81,7 @@ class RepositoryAio:
 
     async def commit_together(
         self,
-        states: Iterable[Versioned],
+        states: Iterable[C],
         message: str = "",
         *,
         author: str | None = None,
@@ -93,8 +92,6 @@ class RepositoryAio:
         """See ``Repository.commit_together``. The commits have the values as they are when it is called, or when its turn comes."""
         wanted = list(states)
         call = partial(self.of.commit_together, wanted, message, author=author, meta=meta, on_moved=on_moved, policies=policies)
-        together = getattr(wanted[0], "_run_together", None) if wanted else None
-        if together is None or any(type(state) is not type(wanted[0]) for state in wanted):
+        if not wanted or not all_of_one_class(wanted):
             return await off_loop(call)  # which raises, or does nothing
-        made: list[Commit] = await together(wanted, call)
-        return made
+        return await wanted[0].__run_together__(wanted, call)

@@ -172,7 +172,7 @@ class VersionedStateService(StoreService, StateService):
         ready = encoded(handles, branch, state) if handles is not None and not joins else None
         asked = AskedSave(branch, session, state if ready is not None else _copied(state), ready, number, ttl)
         if joins:
-            return await self._run(branch, lambda: self._saves.save_joined(asked))
+            return await self.run_in_turn(branch, lambda: self._saves.save_joined(asked))
         return await self._run_steps(branch, lambda: self._saves.save_in_steps(asked))
 
     async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
@@ -209,7 +209,7 @@ class VersionedStateService(StoreService, StateService):
                     found.append(id)
             return sorted(found)
 
-        return await self._run(prefix, listed)
+        return await self.run_in_turn(prefix, listed)
 
     async def list_rounds(self, user_id: str, session_id: str | None = None) -> list[int]:
         """The rounds of a session, in order; none if there is no such session. Rounds that ``prune`` cut off history are left out."""
@@ -236,7 +236,7 @@ class VersionedStateService(StoreService, StateService):
                     self._handles.forget(branch)  # it knows other rounds
 
             if await self._read(branch, lambda repository, head: round_id in rounds_at(repository.database, head), absent=False):
-                await self._run(branch, delete)
+                await self.run_in_turn(branch, delete)
             return
 
         def remove() -> None:
@@ -245,7 +245,7 @@ class VersionedStateService(StoreService, StateService):
             with suppress(UnknownRevisionError):
                 self._accepted_repository().branches.delete(branch, force=True)
 
-        await self._run(branch, remove)
+        await self.run_in_turn(branch, remove)
 
     async def save_owned(
         self,
@@ -266,7 +266,7 @@ class VersionedStateService(StoreService, StateService):
             self._check_state(state)
             return self._saves.save_joined(asked) if self.session_hooks.has(branch) else self._saves.save_alone(asked)
 
-        return await self._run(branch, save)
+        return await self.run_in_turn(branch, save)
 
     # Retention and users
 
@@ -308,7 +308,7 @@ class VersionedStateService(StoreService, StateService):
                 repository.prune(branches=branch, down_to=oldest, gc=gc)
             return gone
 
-        return await self._run(branch, retain)
+        return await self.run_in_turn(branch, retain)
 
     async def delete_user(self, user_id: str) -> UserErasure:
         """Erase all that a user has in the store, that of the other services too, with its history; a report that is the proof.
@@ -329,7 +329,7 @@ class VersionedStateService(StoreService, StateService):
                 self._handles.forget(branch)
             return report
 
-        return await self._run(_USERS, erase)
+        return await self.run_in_turn(_USERS, erase)
 
     async def export_user(self, user_id: str, path: str | os.PathLike[str]) -> int:
         """Write all that a user has in the store into a new file of JSON lines; the number of records. ``read_export`` reads it.
@@ -340,7 +340,7 @@ class VersionedStateService(StoreService, StateService):
             StorageError: the store failed. There is no file then.
         """
         user = as_id("user_id", user_id)
-        return await self._run(_USERS, lambda: users.export_user(self._accepted_repository(), user, path))
+        return await self.run_in_turn(_USERS, lambda: users.export_user(self._accepted_repository(), user, path))
 
     # Sessions
 
@@ -384,7 +384,7 @@ class VersionedStateService(StoreService, StateService):
             repository = self._accepted_repository()
             return at_head(repository.database, branch, lambda head: function(repository, head), absent)
 
-        return await self._run(branch, call)
+        return await self.run_in_turn(branch, call)
 
 
 class InMemoryStateService(VersionedStateService):

@@ -22,6 +22,7 @@ from versioned_state.agents.modules.containers import captured
 from versioned_state.errors import BranchMovedError, QuotaExceededError, StateError, UnknownRevisionError, UnserializableValueError
 from versioned_state.objects.address import Address
 from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.refs.ref import Ref
@@ -31,7 +32,6 @@ from versioned_state.services.agent_state.rounds import LARGEST, NO_ROUNDS, Roun
 from versioned_state.services.calls.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.state.branch import port
-from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.branch.publisher import PreparedCommit, Proposal, publish
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summary_of

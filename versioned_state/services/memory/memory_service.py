@@ -164,7 +164,7 @@ class VersionedMemoryService(StoreService, MemoryService):
         if not query.strip() or wanted.top_k == 0:
             return []
         search = searching.by_keyword if wanted.rank == "keyword" else searching.by_words
-        found = await self._read(branch, lambda memories: _messages(search(memories, self._memory.index, query, wanted.top_k)))
+        found = await self.read_in_turn(branch, lambda memories: _messages(search(memories, self._memory.index, query, wanted.top_k)))
         return found or []
 
     async def list_memory(self, user_id: str, filters: Mapping[str, Any] | None = None) -> list[Message]:
@@ -179,7 +179,7 @@ class VersionedMemoryService(StoreService, MemoryService):
         branch = self.branch(user_id)
         wanted = ListFilters.of(filters)
         start = (wanted.page_num - 1) * wanted.page_size
-        found = await self._read(branch, lambda memories: _messages(memories.page(start, wanted.page_size)))
+        found = await self.read_in_turn(branch, lambda memories: _messages(memories.page(start, wanted.page_size)))
         return found or []
 
     async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:
@@ -195,10 +195,10 @@ class VersionedMemoryService(StoreService, MemoryService):
         """
         branch = self.branch(user_id, session_id)
         if not session_id:
-            await self._run(branch, lambda: self._memory.delete_user(branch))
+            await self.run_in_turn(branch, lambda: self._memory.delete_user(branch))
             return
         session = session_name(session_id)
-        await self._run(branch, lambda: self._memory.delete_session(branch, session))
+        await self.run_in_turn(branch, lambda: self._memory.delete_session(branch, session))
 
     async def delete_user_memory(self, user_id: str) -> None:
         """``delete_memory`` of all that a user has."""
@@ -210,9 +210,9 @@ class VersionedMemoryService(StoreService, MemoryService):
 
     async def _clear(self) -> None:
         prefix = f"{self.kind}/"
-        while names := await self._run(prefix, lambda: self._memory.names(prefix)):
+        while names := await self.run_in_turn(prefix, lambda: self._memory.names(prefix)):
             for name in names:
-                await self._run(name, partial(self._delete_user, name))
+                await self.run_in_turn(name, partial(self._delete_user, name))
 
     async def delete_user(self, user_id: str) -> PurgeReport:
         """Erase all that a user said, from history, the store and the indexes. The report says what was erased, and what no purge reaches.
@@ -227,7 +227,7 @@ class VersionedMemoryService(StoreService, MemoryService):
         """
         branch = self.branch(user_id)
 
-        return await self._run(branch, lambda: self._memory.erase_user(branch))
+        return await self.run_in_turn(branch, lambda: self._memory.erase_user(branch))
 
     # Adding
 
@@ -251,22 +251,22 @@ class VersionedMemoryService(StoreService, MemoryService):
         if not query.strip() or top_k == 0:
             return []
         name = _model(embedder)
-        missing = await self._read(branch, lambda memories: vectors.without_vector(memories, name)) or {}
+        missing = await self.read_in_turn(branch, lambda memories: vectors.without_vector(memories, name)) or {}
         places = list(missing)
         for start in range(0, len(places), _EMBEDDED_AT_ONCE):
             batch = places[start : start + _EMBEDDED_AT_ONCE]
             made = await _embedded(embedder, [missing[place] for place in batch])
-            await self._run(branch, partial(self._keep_vectors, branch, name, dict(zip(batch, made, strict=True))))
+            await self.run_in_turn(branch, partial(self._keep_vectors, branch, name, dict(zip(batch, made, strict=True))))
         (vector,) = await _embedded(embedder, [query])
 
         def nearest(memories: Memories) -> list[Message]:
             return _messages([data for _, data in memories.read(self._memory.vectors.nearest(memories, name, vector, top_k))])
 
-        return await self._read(branch, nearest) or []
+        return await self.read_in_turn(branch, nearest) or []
 
-    async def _read(self, branch: str, function: Callable[[Memories], T]) -> T | None:
+    async def read_in_turn(self, branch: str, function: Callable[[Memories], T]) -> T | None:
         """Run a function of a user's memory off the loop; None if there is no such user."""
-        return await self._run(branch, lambda: self._memory.read(branch, function))
+        return await self.run_in_turn(branch, lambda: self._memory.read(branch, function))
 
     # These are called off the loop.
 

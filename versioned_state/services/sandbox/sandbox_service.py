@@ -166,7 +166,7 @@ class SandboxService(ServiceWithLifecycleManager):
             what = "without state_service=" if self._states is None else "of a session without a user"
             raise InvalidArgumentError(f"files {what} are in no round")
         # In the session's lane, so that it waits for the saves that were called before.
-        await self._states._run(
+        await self._states.run_in_turn(
             self._states.branch(user_id, session_id), lambda: self._with_session(key, lambda session: function(session.files))
         )
 

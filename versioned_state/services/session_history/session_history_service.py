@@ -140,7 +140,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         branch, last = self.branch(user_id, session_id), _as_last(last)
         ttl = self._ttl if ttl_seconds is None else as_ttl(ttl_seconds)
         name = SessionName(user_id, session_id)
-        return await self._run(branch, lambda: self._sessions.create(branch, name, ttl, last))
+        return await self.run_in_turn(branch, lambda: self._sessions.create(branch, name, ttl, last))
 
     async def get_session(self, user_id: str, session_id: str, last: int | None = None) -> Session | None:
         """A session with its messages, oldest first; they are copies.
@@ -157,7 +157,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         """
         branch, last = self.branch(user_id, session_id), _as_last(last)
         name = SessionName(user_id, session_id.strip())
-        return await self._run(branch, lambda: self._get(branch, name, last))
+        return await self.run_in_turn(branch, lambda: self._get(branch, name, last))
 
     async def delete_session(self, user_id: str, session_id: str) -> None:
         """Delete a session. Does nothing if there is none. Its reflog keeps it for 30 days: ``repository.branches`` brings it back.
@@ -167,7 +167,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
             StorageError: the store failed; the session may have been deleted.
         """
         branch = self.branch(user_id, session_id)
-        await self._run(branch, lambda: self._delete(branch))
+        await self.run_in_turn(branch, lambda: self._delete(branch))
 
     async def list_sessions(self, user_id: str, *, after: str | None = None, limit: int | None = None) -> list[Session]:
         """The sessions of a user, without their messages, in the order of their branches' names. Cost: what it lists.
@@ -184,7 +184,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         start = None if after is None else self.branch(user_id, after)
         if limit is not None:
             count("limit", limit)
-        return await self._run(prefix, lambda: self._sessions.listing(user_id, prefix, start, limit))
+        return await self.run_in_turn(prefix, lambda: self._sessions.listing(user_id, prefix, start, limit))
 
     async def append_message(self, session: Session, message: Given | Sequence[Given], *, ttl_seconds: float | None = None) -> None:
         """Append a message, or some, to a stored session, and to the session object that was given: all of them or none.
@@ -236,7 +236,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
             StoreBusyError, StorageError: nothing was erased.
         """
         prefix = self._prefix(user_id)
-        return await self._run(prefix, lambda: self._sessions.erase_user(user_id))
+        return await self.run_in_turn(prefix, lambda: self._sessions.erase_user(user_id))
 
     @property
     def _sessions(self) -> StoredSessions:
@@ -258,10 +258,10 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
     async def _delete_all(self, user_id: str) -> None:
         prefix = self._prefix(user_id)
         database, branch = self.repository.database, prefix.removesuffix("/")
-        names = await self._run(prefix, lambda: database.planned(branch, lambda: self._sessions.names(prefix)))
+        names = await self.run_in_turn(prefix, lambda: database.planned(branch, lambda: self._sessions.names(prefix)))
         for at in range(0, len(names), _DELETED_AT_ONCE):
-            await gather(*(self._run(name, partial(self._delete, name)) for name in names[at : at + _DELETED_AT_ONCE]))
-        await self._run(prefix, lambda: database.end_plan(branch))
+            await gather(*(self.run_in_turn(name, partial(self._delete, name)) for name in names[at : at + _DELETED_AT_ONCE]))
+        await self.run_in_turn(prefix, lambda: database.end_plan(branch))
 
     def _delete(self, branch: str) -> None:
         self._sessions.delete(branch)

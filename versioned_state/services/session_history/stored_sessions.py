@@ -16,6 +16,7 @@ from versioned_state.errors import (
     StateError,
     UnknownRevisionError,
 )
+from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.maintenance.expire import expire_branch
 from versioned_state.repository.names.branch_name import branch_name, id_of
@@ -33,7 +34,7 @@ from versioned_state.services.schemas.session import Session
 from versioned_state.services.users import UserErasure, delete_user
 from versioned_state.state.branch import port
 from versioned_state.state.branch.branch_handle import GIVEN_UP
-from versioned_state.state.branch.commit_options import CommitOptions, OnMoved
+from versioned_state.state.branch.commit_options import CommitOptions
 from versioned_state.state.branch.publisher import MovedError, again_if_moved
 from versioned_state.state.branch.together import prepare_commit
 from versioned_state.state.versioned import Versioned

@@ -25,6 +25,7 @@ from versioned_state.errors import (
     StorageError,
     UncommittedChangesError,
 )
+from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
 from versioned_state.repository.names.branches import EXPIRE
@@ -32,7 +33,6 @@ from versioned_state.repository.refs.ref import BatchPart, Ref
 from versioned_state.repository.repository import Repository
 from versioned_state.state.aio.caller import current_caller, hold_still
 from versioned_state.state.aio.held_objects import HeldObjects
-from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.branch.hooks import Hooks
 from versioned_state.state.branch.merging import LateMerge, merge_roots
 from versioned_state.state.branch.resolving import Resolving

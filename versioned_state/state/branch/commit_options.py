@@ -4,34 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import Any, Literal, NoReturn
+from typing import Any
 
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.arguments import check_text
+from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.merging.policies import Policies, Policy
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.values.keys import user_key
-
-
-class OnMoved(Enum):
-    """The choice for a commit whose branch has moved since the handle last saw it. ``OnMoved("refuse")`` is ``OnMoved.REFUSE``."""
-
-    MERGE = "merge"
-    """Merge our changes by path onto the new head; ``MergeConflictError`` if both sides changed the same path."""
-    REFUSE = "refuse"
-    """Raise ``BranchMovedError``."""
-    REPLACE = "replace"
-    """Make the new head the parent and our content, as it is, the state."""
-
-    @classmethod
-    def _missing_(cls, value: object) -> NoReturn:
-        known = ", ".join(repr(member.value) for member in cls)
-        raise InvalidArgumentError(f"on_moved is one of {known}, not {value!r}", remains="nothing was changed")
-
-
-OnMovedOption = OnMoved | Literal["merge", "refuse", "replace"]
-"""How callers give it: the member, or its value."""
 
 
 @dataclass(slots=True)

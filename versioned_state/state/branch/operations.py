@@ -22,13 +22,14 @@ from versioned_state.errors import (
     UnknownRevisionError,
 )
 from versioned_state.repository.arguments import check_text
+from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.names.tags import CommitTag
 from versioned_state.repository.refs.reflog import Position
 from versioned_state.state.branch.branch_handle import GIVEN_UP, BranchHandle
-from versioned_state.state.branch.commit_options import CommitOptions, OnMoved, check_meta
+from versioned_state.state.branch.commit_options import CommitOptions, check_meta
 from versioned_state.state.branch.merging import merge_roots, replacing_root
 from versioned_state.state.branch.publisher import (
     MovedError,

@@ -27,13 +27,13 @@ from versioned_state.errors import (
     UnknownOutcomeError,
     UnreachableStoreError,
 )
+from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.database import Publication, backoff
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.mapping import check_conditions
 from versioned_state.repository.names.tags import CommitTag
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref
 from versioned_state.state.branch.branch_handle import BranchHandle
-from versioned_state.state.branch.commit_options import OnMoved
 from versioned_state.state.branch.merging import merge_roots
 from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.worktree.entries import NewEntries, Staged

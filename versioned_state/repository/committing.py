@@ -1,0 +1,61 @@
+"""What the repository needs of states to commit several of them at once. Layer: repository."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from typing import Any, Literal, NoReturn, Protocol, Self, TypeVar, runtime_checkable
+
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.merging.policies import Policy
+
+
+class OnMoved(Enum):
+    """The choice for a commit whose branch has moved since the handle last saw it. ``OnMoved("refuse")`` is ``OnMoved.REFUSE``."""
+
+    MERGE = "merge"
+    """Merge our changes by path onto the new head; ``MergeConflictError`` if both sides changed the same path."""
+    REFUSE = "refuse"
+    """Raise ``BranchMovedError``."""
+    REPLACE = "replace"
+    """Make the new head the parent and our content, as it is, the state."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> NoReturn:
+        known = ", ".join(repr(member.value) for member in cls)
+        raise InvalidArgumentError(f"on_moved is one of {known}, not {value!r}")
+
+
+OnMovedOption = OnMoved | Literal["merge", "refuse", "replace"]
+"""How callers give it: the member, or its value."""
+
+
+@runtime_checkable
+class Committing(Protocol):
+    """A state over a branch: ``Versioned``. The repository calls the methods; ``commit_together`` is the call for everybody else."""
+
+    def __commit_together__(
+        self,
+        states: Sequence[Self],
+        message: str,
+        author: str | None,
+        meta: Mapping[str, Any] | None,
+        on_moved: OnMovedOption,
+        policies: Mapping[str, Policy],
+        /,
+    ) -> list[Commit]:
+        """Commit the changes of states of one class; see ``Repository.commit_together``."""
+        ...
+
+    async def __run_together__(self, states: Sequence[Self], call: Callable[[], list[Commit]], /) -> list[Commit]:
+        """Run a call that commits these states off the event loop."""
+        ...
+
+
+C = TypeVar("C", bound=Committing)
+
+
+def all_of_one_class(states: Sequence[object]) -> bool:
+    """Whether states can be committed together: they are ``Committing``, and of one class."""
+    return all(isinstance(state, Committing) and type(state) is type(states[0]) for state in states)
