@@ -8,10 +8,12 @@ from functools import partial
 import pytest
 
 from tests.support.interrupts import Interrupt, Trace
+from tests.support.outage import Outage
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import (
     STAGED,
     BranchMovedError,
+    CommitInDoubtError,
     InvalidArgumentError,
     MergeConflictError,
     RefExistsError,
@@ -111,6 +113,20 @@ def test_a_transaction_makes_a_tag():
     assert dict(state) == {"a": 1}
 
 
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_commit_under_a_lock_makes_its_tag(moved):
+    store = Memory()
+    state, other = Versioned(store), Versioned(store)
+    with state.lock():
+        if moved:
+            other["b"] = 1
+            other.commit()
+        state["a"] = 1
+        commit = state.commit(tag="one")
+    assert Repository(store).tags["one"] == commit == Repository(store).branches["main"]
+    assert dict(state.checkout("one")) == ({"a": 1, "b": 1} if moved else {"a": 1})
+
+
 def test_on_a_branch_that_has_moved_the_tag_names_the_merge():
     store = Memory()
     mine, other = Versioned(store), Versioned(store)
@@ -149,8 +165,9 @@ def test_a_store_of_one_condition_a_batch_says_so():
     assert state.commit() == state.head
 
 
+@pytest.mark.parametrize("keys", [None, ["a"]])
 @pytest.mark.parametrize("fault", list(Fault))
-def test_a_failure_at_any_call_leaves_both_or_neither(fault):
+def test_a_failure_at_any_call_leaves_both_or_neither(fault, keys):
     for at in range(1, 12):
         store = Memory()
         state = Versioned(store)
@@ -161,7 +178,7 @@ def test_a_failure_at_any_call_leaves_both_or_neither(fault):
         state["a"] = 2
         faulty.calls, faulty.at = 0, at
         with suppress(StateError):
-            state.commit("second", tag="one")
+            state.commit("second", tag="one", keys=keys)
         repository = Repository(store)
         assert (repository.tags.get("one") == repository.branches["main"]) == (repository.snapshot("main")["a"] == 2)
         faulty.at = 10_000
@@ -169,6 +186,22 @@ def test_a_failure_at_any_call_leaves_both_or_neither(fault):
         if not faulty.fired:
             return
     pytest.fail("the commit never went through without a fault")
+
+
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
+def test_after_a_commit_in_doubt_the_same_call_finds_its_tag_or_makes_both(fault):
+    store = Outage(Memory(), calls=2)  # the batch, and the look for its outcome
+    state = Versioned(store)
+    state["a"] = 1
+    state.commit("first")
+    state["a"] = 2
+    store.calls, store.at, store.fault = 0, 1, fault
+    with pytest.raises(CommitInDoubtError):
+        state.commit("second", tag="one")
+    commit = state.commit("second", tag="one")
+    repository = Repository(store.store)
+    assert repository.tags["one"] == commit == repository.branches["main"]
+    assert [each.message for each in repository.log()] == ["second", "first"]
 
 
 def test_an_interrupt_at_any_line_leaves_both_or_neither():

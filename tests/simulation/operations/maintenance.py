@@ -116,6 +116,7 @@ def purge_thoroughly(runner: Runner, rng: Dice, operation: Operation) -> None:
 def purge_path(runner: Runner, rng: Dice, operation: Operation) -> None:
     path = rng.choice((*KEYS, "secret"))
     operation.detail = path
+    runner.model.repeated = True  # each later commit is made again, and a fork of an old one merges as any other history
     _purge(runner, operation, rng, Purge(path=path))
 
 
