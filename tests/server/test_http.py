@@ -405,6 +405,8 @@ def test_ids_of_any_characters_are_one_to_one(client: httpx.Client):
         ("round_id=" + "9" * 4000, 404),
         ("round_id=-1", 404),
         ("round_id=1", 200),
+        ("round_id=1" + 62 * "&", 200),
+        ("round_id=1" + 63 * "&", 400),  # 65 with the session, though most of them are empty
     ],
 )
 def test_parameters(client: httpx.Client, params: str, status: int):
