@@ -20,7 +20,7 @@ from tests.support.processes import start
 from versioned_state import Disk, Memory, Repository, Versioned, current_state, parallel, task
 from versioned_state.errors import StateError
 from versioned_state.repository.maintenance.owner import Owner
-from versioned_state.storage import Counting
+from versioned_state.storage import Counting, Wrapper
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:coroutine:RuntimeWarning"),  # what an interrupt left
@@ -59,6 +59,16 @@ def in_a_loop(state: Versioned) -> None:
 
 def in_processes(state: Versioned) -> None:
     parallel(state, [partial(note, "a")], executor="processes")
+
+
+class Watched(Wrapper):
+    """A store that counts the batches that are sent on the thread of an event loop, which waits meanwhile."""
+
+    on_a_loop = 0
+
+    def apply(self, *arguments: Any, **options: Any) -> bool:
+        self.on_a_loop += asyncio._get_running_loop() is not None
+        return self.store.apply(*arguments, **options)
 
 
 def branches(state: Versioned) -> list[str]:
@@ -104,7 +114,8 @@ def test_an_interrupt_of_processes_leaves_no_branch(tmp_path: Path, *, long_run:
 @pytest.mark.parametrize("kind", ["cancel", "cancel twice", "close the loop"])
 def test_a_task_that_is_cancelled_at_any_time_leaves_no_branch(kind: str):
     for turns in itertools.count():
-        state = made()
+        store = Watched(Memory())
+        state = made(store)
         loop = asyncio.new_event_loop()
         running = loop.create_task(parallel(state, [partial(meet, "a"), partial(meet, "b")]))
         for _ in range(turns):
@@ -123,6 +134,7 @@ def test_a_task_that_is_cancelled_at_any_time_leaves_no_branch(kind: str):
                 loop.run_until_complete(running)
             loop.close()
             assert branches(state) == ["main"], turns
+            assert not store.on_a_loop, turns
         in_threads(state)
         assert branches(state) == ["main"], turns
         if has_ended:
