@@ -228,18 +228,33 @@ def test_a_stream_whose_step_is_cancelled_loses_no_element():
 
 def test_timeouts_of_asyncio_and_task_groups_are_told_apart_from_errors():
     async def main() -> None:
+        loop = asyncio.get_running_loop()
         store, state = prepared("commit")
         store.stop(1)
-        asyncio.get_running_loop().call_later(0.02, store.go)
+        work = loop.create_task(state.aio.commit("waited for"))
+        assert await store.is_reached(work)  # a commit that has not begun does nothing
+        loop.call_later(0.02, store.go)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(state.aio.commit("edited"), 0.001)
+            await asyncio.wait_for(work, 0.001)
+        assert state.head.message == "waited for"
         store.stop(1)
         state["n"] = 49
-        asyncio.get_running_loop().call_later(0.02, store.go)
-        with suppress(TimeoutError):
-            async with asyncio.timeout(0.001):
+
+        async def expire(limit: asyncio.Timeout, waiting: asyncio.Task[Any]) -> None:
+            assert await store.is_reached(waiting)
+            loop.call_later(0.02, store.go)
+            limit.reschedule(loop.time())
+
+        async def commit_in_time() -> None:
+            waiting = asyncio.current_task()
+            assert waiting is not None
+            async with asyncio.timeout(None) as limit:
+                expiry = loop.create_task(expire(limit, waiting))
                 await state.aio.commit("edited")
-            raise AssertionError("the timeout was lost")
+            await expiry
+
+        with pytest.raises(TimeoutError):
+            await commit_in_time()
         assert state.head.message == "edited"
         store.stop(1)
         edit(state)
