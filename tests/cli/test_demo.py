@@ -3,20 +3,38 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.support.command_line import Vstate
+import pytest
+from click.testing import CliRunner
+
+from tests.support.command_line import Result, Vstate
 from tests.support.examples import control_characters
 from tests.support.terminal import run, run_in_terminal
 from versioned_state import Disk, Repository
-from versioned_state.cli.demo import demo  # noqa: F401 - before a test begins: what registers itself within one is forgotten at its end
+from versioned_state.cli.demo import demo as _demo  # noqa: F401 - before a test begins: what registers itself within one is forgotten at its end
+from versioned_state.cli.main import vstate as group
+
+FOLDER = "trip"
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Result]:
+    """The folder in which the demo ran, and what it printed. Do not write to it."""
+    folder = tmp_path_factory.mktemp("demo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        result = CliRunner().invoke(group, ["demo", FOLDER], prog_name="vstate")
+    return folder, Result(result.stdout, result.stderr, result.exit_code)
+
 
 IDS = re.compile(r"\b(?:[0-9a-f]{12}|[0-9a-f]{48})\b")
 
 
-def test_it_prints(vstate: Vstate, snapshot: Callable[[str, str], None]):
-    shown = vstate("demo", "trip").shown("vstate demo trip")
+def test_it_prints(demo: tuple[Path, Result], snapshot: Callable[[str, str], None]):
+    shown = demo[1].shown("vstate demo trip")
     numbers: dict[str, str] = {}
 
     def tidy(match: re.Match[str]) -> str:
@@ -27,20 +45,20 @@ def test_it_prints(vstate: Vstate, snapshot: Callable[[str, str], None]):
     snapshot("demo", re.sub(r"[\d.]+ (KB|bytes)", lambda match: f"N {match[1]}".rjust(len(match.group())), IDS.sub(tidy, shown)))
 
 
-def test_every_run_is_the_same(vstate: Vstate):
-    first, second = (vstate("demo", name).stdout for name in ("trip1", "trip2"))
-    assert first.replace("trip1", "") == second.replace("trip2", "")
+def test_every_run_is_the_same(demo: tuple[Path, Result], vstate: Vstate):
+    assert vstate("demo", "trip2").stdout.replace("trip2", FOLDER) == demo[1].stdout
 
 
-def test_what_it_shows_is_in_the_store_and_the_commands_work(vstate: Vstate, tmp_path: Path):
-    shown = vstate("demo", "trip").stdout
+def test_what_it_shows_is_in_the_store_and_the_commands_work(demo: tuple[Path, Result], vstate: Vstate, monkeypatch: pytest.MonkeyPatch):
+    folder, shown = demo[0], demo[1].stdout
+    monkeypatch.chdir(folder)
     commands = [line.split()[1:] for line in shown.splitlines() if line.startswith("  vstate --store trip ")]
     assert len(commands) == 4
     for command in commands:
         done = vstate(*command)
         assert done.code == 0
         assert done.stdout
-    with Repository(Disk(tmp_path / "trip", read_only=True), pickle="refuse") as repository:
+    with Repository(Disk(folder / FOLDER, read_only=True), pickle="refuse") as repository:
         ids = {commit.short for commit in repository.log("main")}
         assert len(ids) == 14
         assert ids <= set(IDS.findall(shown))
@@ -48,8 +66,8 @@ def test_what_it_shows_is_in_the_store_and_the_commands_work(vstate: Vstate, tmp
         assert repository.snapshot("main")["budget"] == {"limit": 500, "spent": 454, "currency": "EUR"}
 
 
-def test_a_round_of_a_long_chat_costs_little(vstate: Vstate):
-    lines = [line for line in vstate("demo", "trip").stdout.splitlines() if line.startswith("round ")]
+def test_a_round_of_a_long_chat_costs_little(demo: tuple[Path, Result]):
+    lines = [line for line in demo[1].stdout.splitlines() if line.startswith("round ")]
     (trip, *_), _, (chat, whole, compressed) = ([float(size) for size in re.findall(r"([\d.]+) KB", line)] for line in lines)
     assert chat < 1.5 * trip
     assert chat < whole / 100
@@ -65,15 +83,15 @@ def test_without_a_folder_it_makes_one_and_names_it(tmp_path: Path):
     assert (made / "store.sqlite3").exists()
 
 
-def test_it_is_clean_in_a_pipe(vstate: Vstate):
-    result = vstate("demo", "trip")
+def test_it_is_clean_in_a_pipe(demo: tuple[Path, Result]):
+    result = demo[1]
     assert result.stderr == ""
     assert control_characters(result.stdout) == set()
     assert max(map(len, result.stdout.splitlines())) < 200
 
 
-def test_a_folder_with_something_in_it_is_refused(vstate: Vstate, tmp_path: Path):
-    assert vstate("demo", "trip").code == 0
+def test_a_folder_with_something_in_it_is_refused(demo: tuple[Path, Result], vstate: Vstate, tmp_path: Path):
+    shutil.copytree(demo[0] / FOLDER, tmp_path / FOLDER)
     (tmp_path / "file").touch()
     before = (tmp_path / "trip" / "store.sqlite3").read_bytes()
     for name in ("trip", "file", "."):

@@ -358,8 +358,8 @@ def test_conflicts_have_colours_in_a_terminal_and_fit_into_it(fork: Path, tmp_pa
 
 
 def test_the_shell_completes_branches_and_tags(trip: Trip, tmp_path: Path):
-    assert complete(f"vstate --store {trip.path} switch m", cwd=tmp_path) == ["main", "merged"]
-    assert complete(f"vstate --store {trip.path} switch ", cwd=tmp_path) == ["idea", "main", "merged"]
-    assert complete(f"vstate --store {trip.path} tag -d ", cwd=tmp_path) == ["v1"]
-    assert complete(f"vstate --store {trip.path} merge v", cwd=tmp_path) == ["v1"]
-    assert complete(f"vstate --store {trip.path} -b i", cwd=tmp_path) == ["idea"]
+    assert complete(f"vstate --store {trip.path} switch m") == ["main", "merged"]
+    assert complete(f"vstate --store {trip.path} switch ") == ["idea", "main", "merged"]
+    assert complete(f"vstate --store {trip.path} tag -d ") == ["v1"]
+    assert complete(f"vstate --store {trip.path} merge v") == ["v1"]
+    assert complete(f"vstate --store {trip.path} -b i") == ["idea"]

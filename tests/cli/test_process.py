@@ -148,28 +148,28 @@ def test_the_summaries_of_the_help_are_those_of_the_commands():
 
 
 def test_the_shell_completes_commands_options_branches_and_tags(trip: Trip, tmp_path: Path):
-    assert complete("vstate stat", cwd=tmp_path) == ["status", "stats"]
-    assert "--oneline" in complete("vstate log --on", cwd=tmp_path)
-    assert complete(f"vstate --store {trip.path} log ", cwd=tmp_path) == ["idea", "main", "merged", "v1"]
-    assert complete(f"vstate --store {trip.path} diff main v", cwd=tmp_path) == ["v1"]
-    assert complete(f"vstate --store {trip.path} log main..m", cwd=tmp_path) == ["main..main", "main..merged"]
-    assert complete("vstate show m", cwd=tmp_path, VSTATE_STORE=str(trip.path)) == ["main", "merged"]
-    assert complete("vstate --store /nowhere log m", cwd=tmp_path) == []
+    assert complete("vstate stat") == ["status", "stats"]
+    assert "--oneline" in complete("vstate log --on")
+    assert complete(f"vstate --store {trip.path} log ") == ["idea", "main", "merged", "v1"]
+    assert complete(f"vstate --store {trip.path} diff main v") == ["v1"]
+    assert complete(f"vstate --store {trip.path} log main..m") == ["main..main", "main..merged"]
+    assert complete("vstate show m", VSTATE_STORE=str(trip.path)) == ["main", "merged"]
+    assert complete("vstate --store /nowhere log m") == []
 
 
 def test_the_shell_completes_places_paths_and_folders(trip: Trip, tmp_path: Path):
     more = {"VSTATE_STORE": str(trip.path)}
-    assert complete("vstate get bud", cwd=tmp_path, **more) == ["budget"]
-    assert complete("vstate get budget.l", cwd=tmp_path, **more) == ["budget.limit"]
-    assert complete("vstate get m", cwd=tmp_path, **more) == ["messages", "main:", "merged:"]
-    assert complete("vstate show main~2:p", cwd=tmp_path, **more) == ["main~2:prefs"]
-    assert complete("vstate diff main~3:budget.s", cwd=tmp_path, **more) == ["main~3:budget.spent"]
-    assert complete("vstate log --path no", cwd=tmp_path, **more) == ["notes"]
-    assert complete("vstate set prefs.", cwd=tmp_path, **more) == ["prefs.people"]
-    assert complete("vstate blame messages[", cwd=tmp_path, **more) == [f"messages[{index}]" for index in range(4)]
-    assert complete("vstate get nothing:x", cwd=tmp_path, **more) == []
-    assert complete("vstate --store /no", cwd=tmp_path) == ["dir,/no"]
-    assert complete("vstate --key-file /no", cwd=tmp_path) == ["file,/no"]
+    assert complete("vstate get bud", **more) == ["budget"]
+    assert complete("vstate get budget.l", **more) == ["budget.limit"]
+    assert complete("vstate get m", **more) == ["messages", "main:", "merged:"]
+    assert complete("vstate show main~2:p", **more) == ["main~2:prefs"]
+    assert complete("vstate diff main~3:budget.s", **more) == ["main~3:budget.spent"]
+    assert complete("vstate log --path no", **more) == ["notes"]
+    assert complete("vstate set prefs.", **more) == ["prefs.people"]
+    assert complete("vstate blame messages[", **more) == [f"messages[{index}]" for index in range(4)]
+    assert complete("vstate get nothing:x", **more) == []
+    assert complete("vstate --store /no") == ["dir,/no"]
+    assert complete("vstate --key-file /no") == ["file,/no"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
@@ -200,7 +200,7 @@ def test_bash_completes_words_that_it_splits(typed: str, offered: list[str], tri
 
 
 def test_the_shell_is_not_given_what_drives_the_terminal(hostile: Path, tmp_path: Path):
-    assert complete(f"vstate --store {hostile} switch ", cwd=tmp_path) == ["main"]
+    assert complete(f"vstate --store {hostile} switch ") == ["main"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

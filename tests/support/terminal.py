@@ -14,6 +14,10 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from click.testing import CliRunner
+
+from versioned_state.cli.main import vstate
+
 ROOT = Path(__file__).resolve().parents[2]
 COMMAND = [sys.executable, "-m", "versioned_state.cli.main"]
 
@@ -78,8 +82,9 @@ def _read_all(master: int, *, until: float) -> bytes:
     raise TimeoutError(f"the program did not end; so far: {written!r}")
 
 
-def complete(words: str, *, cwd: Path, **more: str) -> list[str]:
-    """The completions that the shell offers for the last of these words."""
-    done = run(cwd=cwd, _VSTATE_COMPLETE="bash_complete", COMP_WORDS=words, **more)
-    assert done.stderr == b""
-    return [line.removeprefix("plain,") for line in done.stdout.decode().splitlines() if line]
+def complete(words: str, **more: str) -> list[str]:
+    """The completions that the shell is given for the last of these words, by the program in this process."""
+    asked = environment(_VSTATE_COMPLETE="bash_complete", COMP_WORDS=words, **more)
+    done = CliRunner().invoke(vstate, [], prog_name="vstate", env=asked)
+    assert done.stderr == ""
+    return [line.removeprefix("plain,") for line in done.stdout.splitlines() if line]
