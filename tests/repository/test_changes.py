@@ -27,7 +27,8 @@ def diff_of(old: Any, new: Any, store: Any = None) -> Diff:
     return state.repository.diff(first, state.commit())
 
 
-LINES = [f"line {number}: {random.Random(number).random()}" for number in range(40_000)]
+_RNG = random.Random(1)
+LINES = [f"line {number}: {_RNG.random()}" for number in range(40_000)]
 TEXT = "\n".join(LINES)
 
 

@@ -25,7 +25,7 @@ from versioned_state.repository.ledger import read_entry
 from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.storage import Counting, DiskCache, Encrypted
 
-LARGE = {"text": "".join(chr(97 + n * 7919 % 26) for n in range(900_000)), "numbers": list(range(1000))}
+LARGE = {"text": "".join(chr(97 + n * 7919 % 26) for n in range(26)) * 35_000, "numbers": list(range(1000))}
 
 STORES: dict[str, Callable[[Path], KVStore]] = {
     "memory": lambda folder: Memory(),

@@ -29,8 +29,8 @@ from versioned_state.storage import Wrapper
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # handles that an interrupt left are dropped with changes
 
-_HANDLE_LINES = 8
-_OTHER_LINES = 3
+_HANDLE_LINES = 4
+_OTHER_LINES = 2
 
 
 class Note:

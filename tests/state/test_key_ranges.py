@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
@@ -80,16 +81,22 @@ RANGES: list[dict[str, Any]] = [
 ]
 
 
+@cache
+def stored(size: int) -> Memory:
+    store = Memory()
+    state = Versioned(store)
+    state.update({f"key/{n:05}": n for n in range(size)})
+    state.commit()
+    return store
+
+
 @pytest.mark.parametrize("of", ["state", "snapshot"])
 @pytest.mark.parametrize("chosen", RANGES, ids=str)
 def test_a_range_costs_what_it_lists(chosen, of):
     costs = []
     for size in (1_000, 30_000):
-        store = Counting(Memory())
-        state = Versioned(store)
-        state.update({f"key/{n:05}": n for n in range(size)})
-        state.commit()
-        cold = Versioned(Counting(store))
+        store = Counting(stored(size))
+        cold = Versioned(store)
         found = cold if of == "state" else cold.checkout("HEAD")
         store.reset()
         assert 10 <= len(list(found.iter_keys(**chosen))) <= 20

@@ -21,8 +21,8 @@ from versioned_state.values.trees.edit import Edit, splice
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import empty, iter_cells
 
-STEPS = 12
-"""Commits at one place between two comparisons with the whole value built anew, which takes longer than they do."""
+STEPS = 5
+"""Commits at one place between two comparisons with the whole value built anew."""
 
 
 def message(number: int) -> dict[str, Any]:

@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.exact import exact
 from tests.support.handles import two
+from tests.support.long_runs import first
 from versioned_state import Live, Memory, Versioned
 from versioned_state.errors import HandleClosedError, MergeConflictError, UnserializableValueError
 from versioned_state.storage import Wrapper
@@ -254,7 +255,7 @@ class Slow(Wrapper):
         return self.store.apply(*batch, **objects)
 
 
-@pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 12))])
+@pytest.mark.parametrize("seed", first(2, range(12)))
 def test_changes_in_place_beside_commits_and_merges_are_never_lost(seed):
     async def run() -> None:
         rng = random.Random(seed)

@@ -13,6 +13,7 @@ from hypothesis import given, strategies as st
 from xxhash import xxh3_64_intdigest
 
 from tests.support.exact import clone, exact_data
+from tests.support.long_runs import first
 from tests.support.mutations import mutate, sample
 from tests.support.processes import run
 from tests.support.strategies import any_values, keys, make_large
@@ -32,7 +33,7 @@ def root_of(**values: Any) -> str:
 
 
 @pytest.mark.parametrize("size", [0, 3, 30, 300])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", first(2, range(4)))
 def test_any_sequence_of_edits_gives_what_building_from_scratch_gives(size, seed):
     rng = random.Random(seed)
     repository = Repository(Memory(), pickle="refuse")
@@ -104,7 +105,7 @@ def test_grown_from_nothing_and_shrunk_to_nothing(name):
     assert commit.root == root_of(value=type(value)())
 
 
-@given(st.dictionaries(st.text(max_size=5), any_values, max_size=8), st.randoms(use_true_random=False))
+@given(st.dictionaries(st.text(max_size=5), any_values, max_size=4), st.randoms(use_true_random=False))
 def test_keys_of_the_state_in_any_order(content, rng):
     state = Versioned()
     state.update((key, clone(content[key])) for key in rng.sample(sorted(content), len(content)))
@@ -154,8 +155,8 @@ def test_the_hash_does_not_depend_on_hash_randomisation():
         state["larger"] = [make_large(kind, 700, 1) for kind in ("set", "frozenset", "dict")]
         print(state.commit().root)
     """
-    # -R randomises in any case; these seeds are as good as any.
-    roots = {run(f"import os; assert os.environ.get('X') is None\n{_seeded(program, seed)}").stdout for seed in (0, 1, 12345)}
+    # -R randomises in any case; these two seeds are as good as any.
+    roots = {run(f"import os; assert os.environ.get('X') is None\n{_seeded(program, seed)}").stdout for seed in (0, 12345)}
     assert len(roots) == 1
 
 
@@ -187,9 +188,9 @@ def stored_by(value: Any, edit: Callable[[Any], Any]) -> tuple[int, int]:
 
 LOCAL: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], int]] = {
     "insert in a long list": (lambda: make_large("list", 40_000, 1), lambda v: v.insert(2000, {"role": "user"}), 40_000),
-    "delete from a long list": (lambda: make_large("list", 40_000, 2), lambda v: v.pop(100), 40_000),
-    "insert at the start": (lambda: make_large("list", 40_000, 3), lambda v: v.insert(0, "first"), 40_000),
-    "replace in a long list": (lambda: make_large("list", 40_000, 4), lambda v: v.__setitem__(77, 0), 40_000),
+    "delete from a long list": (lambda: make_large("list", 8_000, 2), lambda v: v.pop(100), 40_000),
+    "insert at the start": (lambda: make_large("list", 8_000, 3), lambda v: v.insert(0, "first"), 40_000),
+    "replace in a long list": (lambda: make_large("list", 8_000, 4), lambda v: v.__setitem__(77, 0), 40_000),
     "numbers": (lambda: [n * n for n in range(50_000)], lambda v: v.insert(20_000, -1), 40_000),
     "entry of a large dict": (lambda: {f"k{n}": "v" * (n % 99) for n in range(20_000)}, lambda v: v.update(k777=1), 8_000),
     "key into a large dict": (lambda: {f"k{n}": "v" * (n % 99) for n in range(20_000)}, lambda v: v.update(new=1), 30_000),
@@ -213,8 +214,8 @@ LOCAL: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], int]] = {
     "end of a buffer": (lambda: bytearray(3_000_000), lambda v: v.extend(b"more"), 90_000),
     "byte of a buffer": (lambda: bytearray(1_000_000), lambda v: v.__setitem__(500_000, 1), 70_000),
     "number of an array": (lambda: np.zeros((1000, 500)), lambda v: v.__setitem__((500, 5), 1.0), 70_000),
-    "deep inside": (lambda: [{"a": {"b": make_large("list", 20_000, 5)}}] * 3, lambda v: v[1]["a"]["b"].append("x"), 40_000),
-    "end of many large": (lambda: [make_large("dict", 400, n) for n in range(50)], lambda v: v[-1].update(new=1), 40_000),
+    "deep inside": (lambda: [{"a": {"b": make_large("list", 5_000, 5)}}] * 3, lambda v: v[1]["a"]["b"].append("x"), 40_000),
+    "end of many large": (lambda: [make_large("dict", 400, n) for n in range(20)], lambda v: v[-1].update(new=1), 40_000),
 }
 
 
@@ -229,7 +230,7 @@ def test_an_edit_stores_few_objects(name):
 def test_what_two_values_share_is_stored_once():
     store = Memory()
     state = Versioned(store)
-    value = make_large("list", 20_000, 1)
+    value = make_large("list", 5_000, 1)
     state["a"] = value
     state.commit()
     before = len(list(store.keys("o/")))
@@ -242,9 +243,9 @@ def test_what_two_values_share_is_stored_once():
 def test_lists_of_one_repeated_element_stay_finite():
     for element in ("", 0, None, "x" * 50, {"a": 1}):
         state = Versioned()
-        state["value"] = value = [element] * 30_000
+        state["value"] = value = [element] * 10_000
         state.commit()
-        value.insert(15_000, element)
+        value.insert(5_000, element)
         assert state.commit().root == root_of(value=value)
 
 

@@ -14,6 +14,7 @@ from hypothesis import given, strategies as st
 
 from tests.support.codec import Codec
 from tests.support.exact import clone, exact, exact_data
+from tests.support.long_runs import first
 from tests.support.mutations import mutate, sample
 from tests.support.strategies import any_values, json_values, make_large, values
 from versioned_state import Change, Diff, Memory, Repository, Versioned
@@ -152,7 +153,7 @@ def test_between_dicts(old, new):
     check(old, new)
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", first(4, range(12)))
 def test_of_a_large_nested_state(seed):
     rng = random.Random(seed)
     old = sample(rng, 200)
@@ -163,8 +164,8 @@ def test_of_a_large_nested_state(seed):
 
 
 @pytest.mark.parametrize("kind", ["list", "numbers", "dict", "text", "nested"])
-def test_of_large_values(kind):
-    for seed in range(3):
+def test_of_large_values(kind, long_run):
+    for seed in range(10 if long_run else 1):
         rng = random.Random(seed)
         old = [make_large(kind, 2000, seed)]
         new = clone(old)
@@ -338,7 +339,7 @@ def test_threads_share_what_was_read():
     state = Versioned()
     commits = []
     for n in range(15):
-        state.update({f"k{rng:05}": n for rng in range(n, 20_000, 37)})
+        state.update({f"k{rng:05}": n for rng in range(n, 6_000, 37)})
         commits.append(state.commit())
     repository = Repository(state.repository.store)
     failed = []
@@ -347,7 +348,7 @@ def test_threads_share_what_was_read():
         rng = random.Random(seed)
         for _ in range(8):
             at = rng.randrange(14)
-            if len(repository.diff(commits[at], commits[at + 1])) != len(range(at + 1, 20_000, 37)):
+            if len(repository.diff(commits[at], commits[at + 1])) != len(range(at + 1, 6_000, 37)):
                 failed.append(at)
 
     threads = [threading.Thread(target=compare, args=(seed,)) for seed in range(4)]
