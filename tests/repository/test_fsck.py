@@ -53,8 +53,8 @@ def make() -> Memory:
 
 def fill(store: T) -> T:
     state = Versioned(store, author="a")
-    state["list"] = make_large("list", 9000, 1)
-    state["dict"] = make_large("dict", 3000, 1)
+    state["list"] = make_large("list", 2000, 1)
+    state["dict"] = make_large("dict", 1000, 1)
     state["sample"] = sample(random.Random(1), 30)
     state["blob"] = BIG
     for n in range(200):
@@ -69,7 +69,7 @@ def fill(store: T) -> T:
     state.reset("HEAD~1")
     state.repository.branches.create("side", "v1")
     side = Versioned(state.repository, branch="side")
-    side["only here"] = make_large("text", 3000, 4)
+    side["only here"] = make_large("text", 1000, 4)
     side.commit("on the side")
     side.reset("HEAD~1")
     state.repository.branches.create("gone")

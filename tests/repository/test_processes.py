@@ -47,7 +47,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path, long_run):
     store, acknowledged = tmp_path / "store", tmp_path / "acknowledged"
     rng = random.Random(1)
     known: set[str] = set()
-    for _ in range(500 if long_run else 20):
+    for _ in range(500 if long_run else 8):
         writer = start(WRITER, store, acknowledged)
         assert writer.stdout is not None
         assert writer.stdout.readline() == "ready\n"
@@ -70,7 +70,7 @@ def test_what_was_acknowledged_survives_kill_9(tmp_path, long_run):
             state = Versioned(repository)
             assert not state.status()
             assert exact(state.copy()) == exact(repository.snapshot(line[0]).copy())
-    assert len(known) > 20, "the writers had time to do something"
+    assert len(known) > 8, "the writers had time to do something"
 
 
 def committer(store: Path, name: str, rounds: int, begin: float) -> None:

@@ -28,14 +28,14 @@ def _prepared() -> tuple[dict[str, bytes], dict[str, str]]:
     """What ``prepare`` puts into a store, made once."""
     store = Memory()
     state = Versioned(store, clock=itertools.count(1_000_000).__next__)
-    state["messages"] = make_large("list", 400, 1)
+    state["messages"] = make_large("list", 200, 1)
     state["prefs"] = {"theme": "dark"}
     ids = {"first": state.commit("first").id}
     state.repository.tags.create("v1")
     state["messages"].append({"n": 1})
     ids["second"] = state.commit("second").id
     state["other"] = make_large("nested", 200, 2)
-    state["blob"] = random.Random(1).randbytes(200_000)
+    state["blob"] = random.Random(1).randbytes(100_000)
     ids["dropped"] = state.commit("dropped").id
     state.reset(ids["second"])
     state.repository.branches.create("side")
@@ -64,9 +64,9 @@ def assert_whole(store: KVStore) -> None:
 def recommit(store: KVStore) -> None:
     """Commit the dropped content again: its objects may be there as garbage."""
     state = Versioned(store, branch="again")
-    state["messages"] = [*make_large("list", 400, 1), {"n": 1}]
+    state["messages"] = [*make_large("list", 200, 1), {"n": 1}]
     state["other"] = make_large("nested", 200, 2)
-    state["blob"] = random.Random(1).randbytes(200_000)
+    state["blob"] = random.Random(1).randbytes(100_000)
     state["garbage"] = make_large("dict", 250, 3)
     state.commit("again")
     assert exact(Repository(store).snapshot("again")["garbage"]) == exact(make_large("dict", 250, 3))
