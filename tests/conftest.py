@@ -34,8 +34,8 @@ sys.dont_write_bytecode = False
 settings.register_profile(
     "everyday",
     deadline=None,
-    max_examples=50,
-    stateful_step_count=50,
+    max_examples=25,
+    stateful_step_count=40,
     derandomize=CI,
     print_blob=True,
 )
