@@ -197,7 +197,7 @@ def test_a_store_that_fails_at_any_call(name, way, long_run):
 def test_an_interrupt_at_any_line(name, long_run):
     lines = Trace()
     lines.run(partial(CALLS[name].act, opened(filled())))
-    apart = 1 if long_run else max(lines.count // 12, 1)
+    apart = 1 if long_run else max(lines.count // 6, 1)
     for at in itertools.count(1 + len(name) % apart, apart):
         store = filled()
         repository = opened(store)

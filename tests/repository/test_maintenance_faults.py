@@ -103,7 +103,7 @@ def test_a_call_that_is_interrupted_did_it_or_did_not(name, long_run):
     trace = Trace()
     trace.run(lambda: CALLS[name](Repository(done, clock=Clock(LATER))))
     after = outcome(done)
-    for at in range(1, trace.count, 1 if long_run else max(trace.count // 12, 1)):
+    for at in range(1, trace.count, 1 if long_run else max(trace.count // 6, 1)):
         store = store_of(PREPARED)
         repository = Repository(store, clock=Clock(LATER))
         with suppress(Interrupt):

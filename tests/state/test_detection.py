@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import random
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from sys import getrefcount
 from typing import Any
@@ -218,8 +218,16 @@ MUTATIONS = """
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("size", [8, 70, 500])
-@pytest.mark.parametrize("statement", [line.strip() for line in MUTATIONS])
+def at_sizes(statements: Iterable[str]) -> list[tuple[str, int]]:
+    """Each statement at each size that its values can have."""
+    return [
+        (statement, size)
+        for statement in map(str.strip, statements)
+        for size in ([8] if '"types"' in statement or '"note"' in statement else [8, 70, 500])
+    ]
+
+
+@pytest.mark.parametrize(("statement", "size"), at_sizes(MUTATIONS))
 def test_a_mutation_is_seen(statement, size, long_run):
     """Of a value that was given and of one that was loaded, under a key of its own and inside another; of large ones two of the four."""
     mutation = _set(statement)
@@ -265,8 +273,7 @@ NO_CHANGES = """
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("size", [8, 70, 500])
-@pytest.mark.parametrize("statement", [line.strip() for line in NO_CHANGES])
+@pytest.mark.parametrize(("statement", "size"), at_sizes(NO_CHANGES))
 def test_equal_content_is_no_change(statement, size):
     value = sized(size, statement)
     state = Versioned(pickle="refuse")

@@ -303,7 +303,7 @@ def test_references_deep_inside_are_kept_too(move):
 
 def test_random_moves_over_everything(long_run):
     """The content is right after each, whatever was mutated before, and the containers at the top are never replaced."""
-    for seed in range(2000 if long_run else 15):
+    for seed in range(2000 if long_run else 6):
         move_and_compare(seed)
 
 
