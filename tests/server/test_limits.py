@@ -171,7 +171,7 @@ async def test_the_requests_that_a_server_remembers_are_bounded_and_those_that_w
     ],
 )
 def test_limits_that_make_no_sense(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgumentError, match="nothing was started"):
+    with pytest.raises(InvalidArgumentError, match="nothing was changed"):
         Limits(**wrong)
 
 
