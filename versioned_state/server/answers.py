@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from pydantic import ValidationError
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -29,6 +30,7 @@ from versioned_state.services.calls.deadline import LateError
 from versioned_state.services.remote import bodies
 from versioned_state.services.remote.errors import error_document, without_details
 from versioned_state.services.schemas.model import Model
+from versioned_state.services.session_history.messages import invalid
 
 NOTHING: Final = object()
 """The result of an operation that has none: status 204."""
@@ -127,15 +129,9 @@ def refusal_of(error: BaseException) -> RefusalError:
             if error.remains == STAGED:  # by a handle that the client never sees
                 error.remains = "nothing was changed"
             return RefusalError(422, error)
-        case ValueError() | TypeError() | LookupError() if type(error).__module__.startswith("pydantic"):
-            return malformed(_reasons(error))
+        case ValidationError():
+            return RefusalError(422, invalid("the request", error))
     return RefusalError(500, StateError("the server failed", hint="its log has the request under the X-Request-ID of this answer"))
-
-
-def _reasons(error: Any) -> str:
-    """Where a message breaks its model, and how; never the values, which pydantic's own text shows."""
-    found = [(".".join(map(str, each["loc"])), each["msg"]) for each in error.errors(include_url=False, include_input=False)[:5]]
-    return "; ".join(f"{place}: {reason}" if place else reason for place, reason in found)
 
 
 def refuse(refusal: RefusalError) -> Response:

@@ -338,7 +338,7 @@ def _body_of(operation: Operation, kind: str, body: Body) -> Any:
         raise RefusalError(422, error) from None
     except StateError as error:
         raise RefusalError(400, error) from None
-    operation.check_body(value)
+    value = operation.checked_body(value)
     if len(content) > LARGE:
         body.share.take(footprint(value))
     return value

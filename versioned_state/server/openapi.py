@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+from pydantic import BaseModel, Field, TypeAdapter
+
 from versioned_state.server.operations import OPERATIONS, Operation
-from versioned_state.server.requests import Parameter
+from versioned_state.server.requests import Parameter, adapter
 from versioned_state.services.remote import bodies
 from versioned_state.services.remote.retries import LONGEST_AGE_S
-from versioned_state.services.schemas.agent_schemas import Message
 
 _REFUSALS: Final[dict[str, str]] = {
     "400": "The request does not read.",
@@ -29,23 +31,28 @@ _REFUSALS: Final[dict[str, str]] = {
     "507": "The store is full.",
 }
 
-_ERROR: Final[dict[str, Any]] = {
-    "type": "object",
-    "properties": {
-        "error": {
-            "type": "object",
-            "properties": {
-                "type": {"type": "string", "description": "The class of the error in `versioned_state.errors`."},
-                "what": {"type": "string"},
-                "remains": {"type": "string", "description": "What the failed call leaves behind."},
-                "hint": {"type": "string", "description": "The way out, if there is one."},
-                "facts": {"type": "object"},
-            },
-            "required": ["type", "what", "remains", "hint", "facts"],
-        }
-    },
-    "required": ["error"],
-}
+
+class Fault(BaseModel):
+    """An error of the library."""
+
+    type: str = Field(description="The class of the error in `versioned_state.errors`.")
+    what: str
+    remains: str = Field(description="What the failed call leaves behind.")
+    hint: str = Field(description="The way out, if there is one.")
+    facts: dict[str, Any]
+
+
+class Failure(BaseModel):
+    """The answer to a request that failed."""
+
+    error: Fault
+
+
+class Health(BaseModel):
+    """The answer of a server that lives."""
+
+    status: str
+
 
 _KEY: Final[dict[str, Any]] = {
     "name": "Idempotency-Key",
@@ -64,35 +71,23 @@ _AGE: Final[dict[str, Any]] = {
 @cache
 def document() -> dict[str, Any]:
     """The document."""
+    kinds = [Failure, Health, *(kind for operation in OPERATIONS for kind in (operation.body, operation.result) if kind is not None)]
+    asked: list[Any] = [(str(kind), "validation", adapter(kind)) for kind in kinds]
+    found, shared = TypeAdapter.json_schemas(asked, ref_template="#/components/schemas/{model}")
+    schemas = {kind: schema for (kind, _), schema in found.items()}
     paths: dict[str, dict[str, Any]] = {}
     for operation in OPERATIONS:
-        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation)
+        paths.setdefault(operation.path, {})[operation.method.lower()] = _operation(operation, schemas)
     paths["/health"] = {
         "get": {
             "operationId": "health",
             "summary": "Whether the server and its store answer.",
             "security": [],
             "responses": {
-                code: _response(
-                    text, {"type": "object", "properties": {"status": {"type": "string"}}, "required": ["status"]}, json_only=True
-                )
-                for code, text in (("200", "They do."), ("503", "They do not."))
+                code: _response(text, schemas[str(Health)], json_only=True) for code, text in (("200", "They do."), ("503", "They do not."))
             },
         }
     }
-    message = Message.model_json_schema(ref_template="#/components/schemas/{model}")
-    schemas = message.pop("$defs", {})
-    schemas["Message"] = message
-    schemas["Session"] = {
-        "type": "object",
-        "properties": {
-            "id": {"type": "string"},
-            "user_id": {"type": "string"},
-            "messages": {"type": "array", "items": {"$ref": "#/components/schemas/Message"}},
-        },
-        "required": ["id", "user_id", "messages"],
-    }
-    schemas["Error"] = _ERROR
     return {
         "openapi": "3.1.0",
         "info": {
@@ -102,17 +97,17 @@ def document() -> dict[str, Any]:
         },
         "security": [{"token": []}],
         "paths": paths,
-        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}, "schemas": schemas},
+        "components": {"securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}, "schemas": shared["$defs"]},
     }
 
 
-def _operation(operation: Operation) -> dict[str, Any]:
+def _operation(operation: Operation, schemas: Mapping[str, Any]) -> dict[str, Any]:
     codes = {code: text for code, text in _REFUSALS.items() if code != "415" or operation.body is not None}
-    responses = {code: _response(text, {"$ref": "#/components/schemas/Error"}, json_only=True) for code, text in sorted(codes.items())}
+    responses = {code: _response(text, schemas[str(Failure)], json_only=True) for code, text in sorted(codes.items())}
     if operation.result is None:
         responses["204"] = {"description": "Done."}
     else:
-        responses["200"] = _response("Done.", dict(operation.result))
+        responses["200"] = _response("Done.", schemas[str(operation.result)])
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
@@ -126,7 +121,10 @@ def _operation(operation: Operation) -> dict[str, Any]:
     if operation.body is not None:
         described["requestBody"] = {
             "required": True,
-            "content": {bodies.JSON: {"schema": dict(operation.body)}, bodies.NATIVE: {"schema": {"type": "string", "format": "binary"}}},
+            "content": {
+                bodies.JSON: {"schema": schemas[str(operation.body)]},
+                bodies.NATIVE: {"schema": {"type": "string", "format": "binary"}},
+            },
         }
     return described
 
@@ -137,7 +135,7 @@ def _parameter(parameter: Parameter, *, required: bool) -> dict[str, Any]:
         "in": "query",
         "required": required,
         "description": parameter.description,
-        "schema": dict(parameter.schema),
+        "schema": adapter(parameter.kind).json_schema(),
     }
 
 

@@ -5,18 +5,20 @@ The table is also what the OpenAPI document is made of.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 from uuid import UUID
 
-from versioned_state.server.answers import NOTHING, absent, is_large, malformed
+from pydantic import BaseModel, SkipValidation, ValidationError
+
+from versioned_state.server.answers import NOTHING, absent, is_large, malformed, refusal_of
 from versioned_state.server.exactly_once import REQUEST, Done, OnceDatabase
 from versioned_state.server.limits import MAX_BODY_OF_A_READ, Limits
 from versioned_state.server.off_loop import OffLoop
-from versioned_state.server.requests import SESSION, USER, Parameter, count, integer, number, text
+from versioned_state.server.requests import SESSION, USER, Count, Number, Parameter, adapter
 from versioned_state.server.tokens import Scope
 from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
@@ -29,7 +31,6 @@ from versioned_state.services.session_history.session_history_service import Ver
 from versioned_state.services.store_service import StoreService
 
 Method = Literal["GET", "POST", "DELETE"]
-Schema = Mapping[str, Any]
 
 _PART_OF_A_MESSAGE: Final = 256
 """Bytes for which a part of a message counts until it is checked, which takes ten times as long as to write it."""
@@ -112,7 +113,7 @@ class Operation:
         own: the parameters besides user and session.
         session: whether it takes a session.
         must_exist: whether a session that is not there is an error; ``exists`` says whether it is there.
-        body, result: schemas of the request's body and of the answer; None if there is none.
+        body, result: types of the request's body and of the answer, as pydantic knows them; None if there is none.
         repeated: the answer if an earlier attempt has made the commit.
     """
 
@@ -125,8 +126,8 @@ class Operation:
     session: Literal["none", "optional", "required"] = "none"
     must_exist: bool = False
     exists: Callable[[Call], Awaitable[bool]] = _nowhere
-    body: Schema | None = None
-    result: Schema | None = None
+    body: Any = None
+    result: Any = None
     repeated: Callable[[Call, Done], Awaitable[Any]] = _nothing
     document: Callable[[Any], Any] = _as_it_is
     reads: bool = False
@@ -153,13 +154,12 @@ class Operation:
         if self.session == "required" and call.session_id is None:
             raise malformed("the parameter session_id is missing")
 
-    def check_body(self, value: Any) -> None:
-        """Raise ``RefusalError`` if the body is not of the kind that its schema says; the service looks further."""
-        kinds = {"object": dict, "array": list}
-        allowed = [self.body] if self.body is None or "oneOf" not in self.body else self.body["oneOf"]
-        if not any(each is not None and type(value) is kinds.get(each["type"]) for each in allowed):
-            names = " or ".join(str(each["type"]) for each in allowed if each is not None)
-            raise malformed(f"the body is not an {names}")
+    def checked_body(self, value: Any) -> Any:
+        """The body as its type; the service looks further. Raises ``RefusalError``."""
+        try:
+            return adapter(self.body).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise refusal_of(error) from None
 
 
 async def _repeated(service: StoreService, branch: str) -> Any:
@@ -282,17 +282,12 @@ async def _add_memory(call: Call) -> Any:
 
 
 async def _search_memory(call: Call) -> Any:
-    body = call.body
-    if body.keys() - {"messages", "filters"} or type(body.get("messages")) is not list:
-        raise malformed('the body of a search is {"messages": […], "filters": {…}}')
-    query: Any = await call.messages(body["messages"][-1:])
-    return await call.services.memory.search_memory(call.user_id, query, body.get("filters"))
+    query: Any = await call.messages(call.body.messages[-1:])
+    return await call.services.memory.search_memory(call.user_id, query, call.body.filters)
 
 
 async def _list_memory(call: Call) -> Any:
-    if call.body.keys() - {"filters"}:
-        raise malformed('the body of a listing is {"filters": {…}}')
-    return await call.services.memory.list_memory(call.user_id, call.body.get("filters"))
+    return await call.services.memory.list_memory(call.user_id, call.body.filters)
 
 
 async def _has_memory(call: Call) -> bool:
@@ -321,29 +316,32 @@ def _documents(messages: list[Message]) -> list[dict[str, Any]]:
 
 # The table
 
-_ANY: Final[Schema] = {"type": "object"}
-_MESSAGE: Final[Schema] = {"$ref": "#/components/schemas/Message"}
-_MESSAGES: Final[Schema] = {"type": "array", "items": _MESSAGE}
-_SESSION: Final[Schema] = {"$ref": "#/components/schemas/Session"}
-_IDS: Final[Schema] = {"type": "array", "items": {"type": "string"}}
-_NUMBERS: Final[Schema] = {"type": "array", "items": {"type": "integer"}}
-_ROUND_ID: Final[Schema] = {"type": "object", "properties": {"round_id": {"type": "integer"}}, "required": ["round_id"]}
-_SEARCH: Final[Schema] = {
-    "type": "object",
-    "properties": {"messages": _MESSAGES, "filters": {"oneOf": [_ANY, {"type": "null"}]}},
-    "required": ["messages"],
-    "additionalProperties": False,
-}
-_LISTING: Final[Schema] = {
-    "type": "object",
-    "properties": {"filters": {"oneOf": [_ANY, {"type": "null"}]}},
-    "additionalProperties": False,
-}
 
-_ROUND: Final = integer("round_id", "The number of the round; by default the latest, or for a save the next one.")
-_LAST: Final = count("last", "The newest messages that are wanted; by default all.")
-_TTL: Final = number("ttl_seconds", "Seconds after which the session expires, if nothing is saved.")
-_AFTER: Final = (text("after", "Begin after the session of this id."), count("limit", "The most sessions that are wanted."))
+class Listing(BaseModel, extra="forbid"):
+    """The body of a listing."""
+
+    filters: dict[str, Any] | None = None
+
+
+class Search(Listing):
+    """The body of a search, which looks at the last of its messages: the service checks that one."""
+
+    messages: list[SkipValidation[Message]]
+
+
+class Round(BaseModel):
+    """The answer to a save."""
+
+    round_id: int
+
+
+_ROUND: Final = Parameter("round_id", int, "The number of the round; by default the latest, or for a save the next one.")
+_LAST: Final = Parameter("last", Count, "The newest messages that are wanted; by default all.")
+_TTL: Final = Parameter("ttl_seconds", Number, "Seconds after which the session expires, if nothing is saved.")
+_AFTER: Final = (
+    Parameter("after", str, "Begin after the session of this id."),
+    Parameter("limit", Count, "The most sessions that are wanted."),
+)
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     Operation(
@@ -355,8 +353,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         repeated=_saved,
         own=(_ROUND, _TTL),
         session="optional",
-        body=_ANY,
-        result=_ROUND_ID,
+        body=dict[Any, Any],
+        result=Round,
     ),
     Operation(
         name="export_state",
@@ -368,7 +366,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         session="optional",
         must_exist=True,
         exists=_has_state,
-        result=_ANY,
+        result=dict[Any, Any],
     ),
     Operation(
         name="delete_state",
@@ -390,7 +388,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         session="optional",
         must_exist=True,
         exists=_has_state,
-        result=_NUMBERS,
+        result=list[int],
     ),
     Operation(
         name="list_state_sessions",
@@ -398,7 +396,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         path="/v1/state/sessions",
         summary="The sessions of a user that have a state.",
         run=_list_state_sessions,
-        result=_IDS,
+        result=list[str],
     ),
     Operation(
         name="create_session",
@@ -410,7 +408,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         repeated=_created_again,
         own=(_TTL, _LAST),
         session="optional",
-        result=_SESSION,
+        result=Session,
     ),
     Operation(
         name="list_sessions",
@@ -420,7 +418,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         run=_list_history_sessions,
         document=_session_documents,
         own=_AFTER,
-        result={"type": "array", "items": _SESSION},
+        result=list[Session],
     ),
     Operation(
         name="delete_user_sessions",
@@ -440,7 +438,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         session="required",
         must_exist=True,
         exists=_has_session,
-        result=_SESSION,
+        result=Session,
     ),
     Operation(
         name="open_session",
@@ -452,7 +450,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         repeated=_created_again,
         own=(_LAST,),
         session="required",
-        result=_SESSION,
+        result=Session,
     ),
     Operation(
         name="delete_session",
@@ -474,7 +472,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         session="required",
         must_exist=True,
         exists=_has_session,
-        body={"oneOf": [{"type": "object"}, {"type": "array", "items": {"type": "object"}}]},
+        body=dict[str, Any] | list[dict[str, Any]],
     ),
     Operation(
         name="add_memory",
@@ -483,7 +481,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         summary="Add messages to the memory of a user.",
         run=_add_memory,
         session="optional",
-        body={"type": "array", "items": {"type": "object"}},
+        body=list[dict[str, Any]],
     ),
     Operation(
         name="search_memory",
@@ -492,8 +490,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         summary="Search the memory of a user.",
         run=_search_memory,
         document=_documents,
-        body=_SEARCH,
-        result=_MESSAGES,
+        body=Search,
+        result=list[Message],
         reads=True,
     ),
     Operation(
@@ -503,8 +501,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         summary="A page of the memory of a user.",
         run=_list_memory,
         document=_documents,
-        body=_LISTING,
-        result=_MESSAGES,
+        body=Listing,
+        result=list[Message],
         reads=True,
     ),
     Operation(

@@ -6,72 +6,48 @@ cut or joined on its way, by whoever takes ``%2F`` for ``/`` or removes ``..``.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isfinite
-from typing import Any, Final
+from functools import cache
+from typing import Annotated, Any, Final
 from urllib.parse import unquote_to_bytes
+
+from pydantic import Field, TypeAdapter, ValidationError
 
 from versioned_state.server.answers import malformed
 
 _MOST_PARAMETERS: Final = 64
-_INTEGER: Final = re.compile(r"-?[0-9]{1,4000}")
-_NUMBER: Final = re.compile(r"-?[0-9]{1,300}(\.[0-9]{1,300})?([eE][-+]?[0-9]{1,3})?")
+
+Count = Annotated[int, Field(ge=0)]
+Number = Annotated[float, Field(allow_inf_nan=False)]
+
+
+@cache
+def adapter(kind: Any) -> TypeAdapter[Any]:
+    """Checks values of a type, and has its schema."""
+    return TypeAdapter(kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a query: how it is read, its schema in OpenAPI, and what it means."""
+    """A parameter of a query: its type, and what it means."""
 
     name: str
-    read: Callable[[str], Any]
-    schema: Mapping[str, Any]
+    kind: Any
     description: str
 
-
-def _integer(text: str) -> int:
-    if not _INTEGER.fullmatch(text):
-        raise ValueError("an integer")
-    return int(text)
-
-
-def _count(text: str) -> int:
-    number = _integer(text)
-    if number < 0:
-        raise ValueError("an integer from 0 up")
-    return number
+    def read(self, text: str) -> Any:
+        """The value of a text, in which a number is as JSON writes it. Raises ``RefusalError``, which does not show it."""
+        if self.kind is str:
+            return text
+        try:
+            return adapter(self.kind).validate_json(text, strict=True)
+        except ValidationError as error:
+            raise malformed(f"the parameter {self.name} is not valid: {error.errors()[0]['msg']}") from None
 
 
-def _number(text: str) -> float:
-    number = float(text) if _NUMBER.fullmatch(text) else float("nan")
-    if not isfinite(number):
-        raise ValueError("a number")
-    return number
-
-
-def integer(name: str, description: str) -> Parameter:
-    """A parameter that is an integer."""
-    return Parameter(name, _integer, {"type": "integer"}, description)
-
-
-def count(name: str, description: str) -> Parameter:
-    """A parameter that is an integer from 0 up."""
-    return Parameter(name, _count, {"type": "integer", "minimum": 0}, description)
-
-
-def number(name: str, description: str) -> Parameter:
-    """A parameter that is a number."""
-    return Parameter(name, _number, {"type": "number"}, description)
-
-
-def text(name: str, description: str) -> Parameter:
-    """A parameter that is any text."""
-    return Parameter(name, str, {"type": "string"}, description)
-
-
-USER: Final = text("user_id", "The user; needed if the token is for every user.")
-SESSION: Final = text("session_id", "The session.")
+USER: Final = Parameter("user_id", str, "The user; needed if the token is for every user.")
+SESSION: Final = Parameter("session_id", str, "The session.")
 
 
 def split_query(query: bytes) -> dict[str, list[str]]:
@@ -104,8 +80,5 @@ def arguments_of(query: Mapping[str, list[str]], parameters: tuple[Parameter, ..
             raise malformed(f"there is no such parameter; there are {', '.join(known) or 'none'}")
         if len(values) > 1:
             raise malformed(f"the parameter {name} is there {len(values)} times")
-        try:
-            arguments[name] = parameter.read(values[0])
-        except ValueError as error:
-            raise malformed(f"the parameter {name} is not {error}") from None
+        arguments[name] = parameter.read(values[0])
     return arguments

@@ -44,7 +44,7 @@ def as_messages(given: object) -> list[tuple[Message, dict[str, Any]]]:
         try:
             messages.append(_message(each))
         except ValidationError as error:
-            raise _invalid(f"message {at}" if listed is given else "the message", error) from None
+            raise invalid(f"message {at}" if listed is given else "the message", error) from None
     return messages
 
 
@@ -58,7 +58,8 @@ def _message(given: object) -> tuple[Message, dict[str, Any]]:
     return message, data_of(message)
 
 
-def _invalid(what: str, error: ValidationError) -> InvalidArgumentError:
+def invalid(what: str, error: ValidationError) -> InvalidArgumentError:
+    """The error that names the fields that are not valid, and none of their values."""
     found = [
         ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"])))
         for each in error.errors(include_url=False, include_input=False, include_context=False)
@@ -66,7 +67,7 @@ def _invalid(what: str, error: ValidationError) -> InvalidArgumentError:
     shown = "; ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
     hint = ""
     for each in error.errors(include_url=False):
-        if not each["loc"]:
+        if not each["loc"] and error.title == "Message":
             hint = 'for example Message(role="user", content=[TextContent(text="hello")])'
         elif each["loc"] == ("content",) and each["type"] == "list_type":
             hint = "Message.from_openai_message(message) takes a message of chat completions, whose content is a text"
