@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import builtins
 import collections
 import collections.abc
 import importlib
+import inspect
 import pathlib
 import pkgutil
 import subprocess
@@ -201,6 +203,27 @@ def test_public_errors():
         "WorkspaceError",
         "WrongKeyError",
     ]
+
+
+def test_type_checkers_see_the_names_that_are_there():
+    """What a package imports under TYPE_CHECKING is what it gives at run time."""
+    for name in packages():
+        package = importlib.import_module(name)
+        tree = ast.parse(inspect.getsource(package))
+        seen = {
+            alias.name: f"{node.module}"
+            for block in tree.body
+            if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+            for node in block.body
+            if isinstance(node, ast.ImportFrom)
+            for alias in node.names
+            if alias.asname == alias.name
+        }
+        if "lazy_names" not in vars(package):
+            continue
+        assert set(package.__all__) <= seen.keys() <= {*package.__all__, "open"}, name
+        for each, module in seen.items():
+            assert getattr(package, each) is getattr(importlib.import_module(module), each), f"{name}.{each}"
 
 
 def packages() -> list[str]:

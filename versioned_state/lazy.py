@@ -9,14 +9,20 @@ from types import ModuleType
 from typing import Any
 
 
-def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """The ``__getattr__`` and ``__dir__`` of a package whose public names live in its modules.
+def lazy_names(
+    package: str, modules: Mapping[str, str], *, unlisted: str = ""
+) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose public names live in its modules.
+
+    Type checkers do not run this: for them the package imports the same names, each as itself, under ``if TYPE_CHECKING``.
 
     Args:
         package: the package's ``__name__``.
-        homes: the module of each name, relative to the package; a module that is itself a public name is its own.
+        modules: the names by their modules, which are relative to the package; a module that is itself a public name is its own.
+        unlisted: those of the names that a star import leaves alone.
     """
     namespace = vars(sys.modules[package])
+    homes = {name: module for module, names in modules.items() for name in names.split()}
 
     def get(name: str) -> Any:
         if name not in homes:
@@ -28,6 +34,7 @@ def lazy_names(package: str, homes: Mapping[str, str]) -> tuple[Callable[[str], 
 
     def names() -> list[str]:
         own = {name for name, value in namespace.items() if name.startswith("_") or isinstance(value, ModuleType)}
-        return sorted(own.union(homes, namespace.get("__all__", ())))  # without what the package itself imports
+        return sorted(own.union(homes))  # without what the package itself imports
 
-    return get, names
+    listed = sorted(homes.keys() - set(unlisted.split()), key=lambda name: (not name.isupper(), name[0].islower(), name))
+    return get, names, listed

@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING
 from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from versioned_state.sandbox.enums import SandboxType
-    from versioned_state.sandbox.local.base_sandbox import BaseSandbox
-    from versioned_state.sandbox.local.filesystem_sandbox import FilesystemSandbox
-    from versioned_state.sandbox.local.protocol import Isolation
-    from versioned_state.sandbox.registry import register, unregister
-    from versioned_state.sandbox.sandbox import Sandbox
+    from versioned_state.sandbox.enums import SandboxType as SandboxType
+    from versioned_state.sandbox.local.base_sandbox import BaseSandbox as BaseSandbox
+    from versioned_state.sandbox.local.filesystem_sandbox import FilesystemSandbox as FilesystemSandbox
+    from versioned_state.sandbox.local.protocol import Isolation as Isolation
+    from versioned_state.sandbox.registry import register as register, unregister as unregister
+    from versioned_state.sandbox.sandbox import Sandbox as Sandbox
 
-__all__ = ["BaseSandbox", "FilesystemSandbox", "Isolation", "Sandbox", "SandboxType", "register", "unregister"]
 
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "BaseSandbox": "local.base_sandbox",
-        "FilesystemSandbox": "local.filesystem_sandbox",
-        "Isolation": "local.protocol",
-        "Sandbox": "sandbox",
-        "SandboxType": "enums",
-        "register": "registry",
-        "unregister": "registry",
+        "enums": "SandboxType",
+        "local.base_sandbox": "BaseSandbox",
+        "local.filesystem_sandbox": "FilesystemSandbox",
+        "local.protocol": "Isolation",
+        "registry": "register unregister",
+        "sandbox": "Sandbox",
     },
 )

@@ -19,73 +19,49 @@ from typing import TYPE_CHECKING
 from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from versioned_state.storage.backend import Backend
-    from versioned_state.storage.base import KVStore
-    from versioned_state.storage.local.disk import Disk
-    from versioned_state.storage.local.diskcache import DiskCache
-    from versioned_state.storage.local.memory import Memory
-    from versioned_state.storage.local.single_process import SingleProcessStore
-    from versioned_state.storage.postgres.store import Postgres
-    from versioned_state.storage.redis.store import Redis
-    from versioned_state.storage.s3.store import S3
-    from versioned_state.storage.url import open_store
-    from versioned_state.storage.wrapper import Wrapper
-    from versioned_state.storage.wrappers.cache import Cache
-    from versioned_state.storage.wrappers.counting import Counting, Counts
-    from versioned_state.storage.wrappers.encrypted.store import Encrypted
-    from versioned_state.storage.wrappers.faulty import Fault, Faulty, InjectedCrash, InjectedFaultError
-    from versioned_state.storage.wrappers.readonly import ReadOnly
-    from versioned_state.storage.wrappers.tiered import Tier, Tiered
+    from versioned_state.storage.backend import Backend as Backend
+    from versioned_state.storage.base import KVStore as KVStore
+    from versioned_state.storage.local.disk import Disk as Disk
+    from versioned_state.storage.local.diskcache import DiskCache as DiskCache
+    from versioned_state.storage.local.memory import Memory as Memory
+    from versioned_state.storage.local.single_process import SingleProcessStore as SingleProcessStore
+    from versioned_state.storage.postgres.store import Postgres as Postgres
+    from versioned_state.storage.redis.store import Redis as Redis
+    from versioned_state.storage.s3.store import S3 as S3
+    from versioned_state.storage.url import open_store as open_store
+    from versioned_state.storage.wrapper import Wrapper as Wrapper
+    from versioned_state.storage.wrappers.cache import Cache as Cache
+    from versioned_state.storage.wrappers.counting import Counting as Counting, Counts as Counts
+    from versioned_state.storage.wrappers.encrypted.store import Encrypted as Encrypted
+    from versioned_state.storage.wrappers.faulty import (
+        Fault as Fault,
+        Faulty as Faulty,
+        InjectedCrash as InjectedCrash,
+        InjectedFaultError as InjectedFaultError,
+    )
+    from versioned_state.storage.wrappers.readonly import ReadOnly as ReadOnly
+    from versioned_state.storage.wrappers.tiered import Tier as Tier, Tiered as Tiered
 
-__all__ = [
-    "S3",
-    "Backend",
-    "Cache",
-    "Counting",
-    "Counts",
-    "Disk",
-    "DiskCache",
-    "Encrypted",
-    "Fault",
-    "Faulty",
-    "InjectedCrash",
-    "InjectedFaultError",
-    "KVStore",
-    "Memory",
-    "Postgres",
-    "ReadOnly",
-    "Redis",
-    "SingleProcessStore",
-    "Tier",
-    "Tiered",
-    "Wrapper",
-    "open_store",
-]
 
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "Backend": "backend",
-        "KVStore": "base",
-        "Disk": "local.disk",
-        "DiskCache": "local.diskcache",
-        "Memory": "local.memory",
-        "SingleProcessStore": "local.single_process",
-        "Postgres": "postgres.store",
-        "Redis": "redis.store",
-        "S3": "s3.store",
-        "open_store": "url",
-        "Wrapper": "wrapper",
-        "Cache": "wrappers.cache",
-        "Counting": "wrappers.counting",
-        "Counts": "wrappers.counting",
-        "Encrypted": "wrappers.encrypted.store",
-        "Fault": "wrappers.faulty",
-        "Faulty": "wrappers.faulty",
-        "InjectedCrash": "wrappers.faulty",
-        "InjectedFaultError": "wrappers.faulty",
-        "ReadOnly": "wrappers.readonly",
-        "Tier": "wrappers.tiered",
-        "Tiered": "wrappers.tiered",
+        "backend": "Backend",
+        "base": "KVStore",
+        "local.disk": "Disk",
+        "local.diskcache": "DiskCache",
+        "local.memory": "Memory",
+        "local.single_process": "SingleProcessStore",
+        "postgres.store": "Postgres",
+        "redis.store": "Redis",
+        "s3.store": "S3",
+        "url": "open_store",
+        "wrapper": "Wrapper",
+        "wrappers.cache": "Cache",
+        "wrappers.counting": "Counting Counts",
+        "wrappers.encrypted.store": "Encrypted",
+        "wrappers.faulty": "Fault Faulty InjectedCrash InjectedFaultError",
+        "wrappers.readonly": "ReadOnly",
+        "wrappers.tiered": "Tier Tiered",
     },
 )

@@ -7,19 +7,18 @@ from typing import TYPE_CHECKING
 from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from versioned_state.agents.modules.json_session import JSONSession
-    from versioned_state.agents.modules.module import StateModule
-    from versioned_state.agents.modules.session import SessionBase
-    from versioned_state.agents.modules.versioned_session import VersionedSession
+    from versioned_state.agents.modules.json_session import JSONSession as JSONSession
+    from versioned_state.agents.modules.module import StateModule as StateModule
+    from versioned_state.agents.modules.session import SessionBase as SessionBase
+    from versioned_state.agents.modules.versioned_session import VersionedSession as VersionedSession
 
-__all__ = ["JSONSession", "SessionBase", "StateModule", "VersionedSession"]
 
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "StateModule": "module",
-        "SessionBase": "session",
-        "JSONSession": "json_session",
-        "VersionedSession": "versioned_session",
+        "json_session": "JSONSession",
+        "module": "StateModule",
+        "session": "SessionBase",
+        "versioned_session": "VersionedSession",
     },
 )

@@ -7,21 +7,16 @@ from typing import TYPE_CHECKING
 from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from versioned_state.agents.workspace.content import Files
-    from versioned_state.agents.workspace.workspace import Workspace, files_of
-    from versioned_state.values.codec.files import File, FileTree, Folder, Symlink
+    from versioned_state.agents.workspace.content import Files as Files
+    from versioned_state.agents.workspace.workspace import Workspace as Workspace, files_of as files_of
+    from versioned_state.values.codec.files import File as File, FileTree as FileTree, Folder as Folder, Symlink as Symlink
 
-__all__ = ["File", "FileTree", "Files", "Folder", "Symlink", "Workspace", "files_of"]
 
-__getattr__, __dir__ = lazy_names(
+__getattr__, __dir__, __all__ = lazy_names(
     __name__,
     {
-        "Workspace": "workspace",
-        "files_of": "workspace",
-        "Files": "content",
-        "File": "content",
-        "FileTree": "content",
-        "Folder": "scan",
-        "Symlink": "scan",
+        "content": "File FileTree Files",
+        "scan": "Folder Symlink",
+        "workspace": "Workspace files_of",
     },
 )

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from versioned_state.sandbox.tools.tool import SandboxTool
+    from versioned_state.sandbox.tools.tool import SandboxTool as SandboxTool
 
-__all__ = ["SandboxTool"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"SandboxTool": "tool"})
+__getattr__, __dir__, __all__ = lazy_names(__name__, {"tool": "SandboxTool"})

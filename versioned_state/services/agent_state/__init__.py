@@ -5,8 +5,14 @@ from typing import TYPE_CHECKING
 from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .state_service import InMemoryStateService, RedisStateService, StateService, VersionedStateService
+    from versioned_state.services.agent_state.state_service import (
+        InMemoryStateService as InMemoryStateService,
+        RedisStateService as RedisStateService,
+        StateService as StateService,
+        VersionedStateService as VersionedStateService,
+    )
 
-__all__ = ["InMemoryStateService", "RedisStateService", "StateService", "VersionedStateService"]
 
-__getattr__, __dir__ = lazy_names(__name__, dict.fromkeys(__all__, "state_service"))
+__getattr__, __dir__, __all__ = lazy_names(
+    __name__, {"state_service": "InMemoryStateService RedisStateService StateService VersionedStateService"}
+)

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .sandbox_service import SandboxService
+    from versioned_state.services.sandbox.sandbox_service import SandboxService as SandboxService
 
-__all__ = ["SandboxService"]
 
-__getattr__, __dir__ = lazy_names(__name__, {"SandboxService": "sandbox_service"})
+__getattr__, __dir__, __all__ = lazy_names(__name__, {"sandbox_service": "SandboxService"})
