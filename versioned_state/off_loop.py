@@ -9,17 +9,18 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import copy_context
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
 
 from versioned_state.errors import EventLoopError
 
 P = ParamSpec("P")
 R = TypeVar("R")
+S = TypeVar("S")
 T = TypeVar("T")
 V = TypeVar("V")
 
@@ -30,22 +31,32 @@ _LOOK_S: Final = 1.0
 """How often a coroutine looks for the end of its call, of which it is told."""
 
 _THREADS: Final = 32
-"""Calls that are under way at once in a process; more of them wait for their turn. Most of the time such a thread waits for a store."""
+"""Most of the time such a thread waits for a store."""
 
 
-class _Threads:
-    """The threads of this process. A fork has none of its parent's."""
+class Threads:
+    """Threads that run functions off the event loop; ``off_loop`` has those of the process, and says what a call of them does.
 
-    def __init__(self) -> None:
+    Args:
+        most: calls that are under way at once; more of them wait for their turn.
+    """
+
+    def __init__(self, most: int, name: str) -> None:
+        self._most, self._name = most, name
         self.renew()
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.renew)
 
     def renew(self) -> None:
-        self.executor = ThreadPoolExecutor(_THREADS, thread_name_prefix="versioned-state")
+        """Leave the threads to their parent: a fork has none of them."""
+        self.executor = ThreadPoolExecutor(self._most, thread_name_prefix=self._name)
+
+    async def __call__(self, function: Callable[[], T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:
+        running_loop()
+        return await result_of(self.executor.submit(copy_context().run, function), undo=undo)
 
 
-_threads: Final = _Threads()
+_threads: Final = Threads(_THREADS, "versioned-state")
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.renew)
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
@@ -60,11 +71,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
         ) from None
 
 
-async def off_loop(
-    function: Callable[[], T],
-    *,
-    undo: Callable[[T], Awaitable[object]] | None = None,
-) -> T:
+async def off_loop(function: Callable[[], T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:
     """Run a function on a background thread, in the context of the caller, and return its result.
 
     A cancelled call that has begun ends first, and raises ``CancelledError`` then; one that has not begun is dropped. The event loop never
@@ -73,8 +80,7 @@ async def off_loop(
     Args:
         undo: given the result, and awaited, if the call was cancelled and nobody gets the result.
     """
-    running_loop()
-    return await result_of(_threads.executor.submit(copy_context().run, function), undo=undo)
+    return await _threads(function, undo=undo)
 
 
 async def result_of(future: Future[T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:
@@ -207,3 +213,46 @@ class Twin(Generic[P, V]):
             return self
         method = getattr(aio.of, self._name)
         return update_wrapper(self._wrap(aio, method), method)
+
+
+class Aio(Generic[S]):
+    """The twins of the calls of an object, ``of``, that run off the event loop, any number at once."""
+
+    def __init__(self, of: S) -> None:
+        self.of = of
+
+    def __repr__(self) -> str:
+        return f"<aio of {self.of!r}>"
+
+    async def run(self, function: Callable[[], T]) -> T:
+        return await off_loop(function)
+
+
+def awaitable(
+    method: Named[P, R],  # noqa: ARG001 - for type checkers
+    *,
+    after: Callable[[Any], object] | None = None,
+    ahead: Callable[[Any, Mapping[str, Any]], None] | None = None,
+) -> Twin[P, Coroutine[Any, Any, R]]:
+    """A twin that returns the result of its method when it is awaited.
+
+    Args:
+        method: see ``Named``.
+        after: called with the result, on the background thread.
+        ahead: for a handle: called with the object and the keyword arguments before the call, on the thread of the event loop.
+    """
+
+    def wrap(aio: Any, method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
+        async def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            def run() -> R:
+                result = method(*args, **kwargs)
+                if after is not None:
+                    after(result)
+                return result
+
+            result: R = await (aio.run(run) if ahead is None else aio._run(run, ahead=partial(ahead, aio.of, kwargs)))
+            return result
+
+        return call
+
+    return Twin(wrap)

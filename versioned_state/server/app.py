@@ -28,6 +28,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, StateError, UnknownOutcomeError
+from versioned_state.off_loop import Threads
 from versioned_state.server import exactly_once
 from versioned_state.server.answers import (
     LARGE,
@@ -57,7 +58,6 @@ from versioned_state.server.limits import (
     room_for_requests,
 )
 from versioned_state.server.log import RequestLog, request_id
-from versioned_state.server.off_loop import OffLoop
 from versioned_state.server.openapi import document
 from versioned_state.server.operations import OPERATIONS, Call, Operation, Services
 from versioned_state.server.requests import arguments_of, split_query
@@ -76,6 +76,9 @@ _OPEN: Final = frozenset({"/health", "/openapi.json"})
 _ON_LOOP: Final = {bodies.JSON: 1 << 14, bodies.NATIVE: 1 << 12}
 """Bytes of a body up to which it is decoded on the event loop: in 5 ms at most, whatever it holds. Three bytes may be a set."""
 
+_THREADS: Final = 4
+"""More would not end sooner: one of them runs at a time. A few, so that a short body does not wait for the end of a long one."""
+
 _CHARSETS: Final = frozenset({"", "utf-8", "utf8", "us-ascii"})
 
 _LEAST_ANSWER: Final = 1024
@@ -90,6 +93,8 @@ class Server:
 
     Attributes:
         tokens: may be replaced at any time.
+        off_loop: threads for bodies and answers: for what takes more than a moment, and never waits for a store. If the store hangs, those
+            of the services wait for it.
         under_way: calls on the services, those that were answered with 504 among them.
     """
 
@@ -100,7 +105,7 @@ class Server:
     bodies: Bodies = field(init=False)
     answers: Room = field(init=False)
     slots: Room = field(init=False)
-    off_loop: OffLoop = field(default_factory=OffLoop)
+    off_loop: Threads = field(default_factory=lambda: Threads(_THREADS, "versioned-state-bodies"))
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
     """A large body may take seventy times its size as a value, which is known once it is read: so they are read one after another."""
     _writes: dict[tuple[str, str], tuple[asyncio.Task[Any], str]] = field(default_factory=dict)

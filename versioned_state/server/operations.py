@@ -14,10 +14,10 @@ from uuid import UUID
 
 from pydantic import BaseModel, SkipValidation, ValidationError
 
+from versioned_state.off_loop import Threads
 from versioned_state.server.answers import NOTHING, absent, is_large, malformed, refusal_of
 from versioned_state.server.exactly_once import REQUEST, Done, OnceDatabase
 from versioned_state.server.limits import MAX_BODY_OF_A_READ, Limits
-from versioned_state.server.off_loop import OffLoop
 from versioned_state.server.requests import SESSION, USER, Count, Number, Parameter, adapter
 from versioned_state.server.tokens import Scope
 from versioned_state.services.agent_state import VersionedStateService
@@ -80,7 +80,7 @@ class Call:
     services: Services
     user_id: str
     session_id: str | None
-    off_loop: OffLoop
+    off_loop: Threads
     arguments: dict[str, Any] = field(default_factory=dict)
     body: Any = None
     fingerprint: str = ""

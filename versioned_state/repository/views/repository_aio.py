@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from versioned_state.off_loop import Named, Twin, off_loop
+from versioned_state.off_loop import Aio, awaitable, off_loop
 from versioned_state.repository.committing import C, OnMovedOption, all_of_one_class
 from versioned_state.repository.views.diff import Diff
 
@@ -15,49 +15,15 @@ if TYPE_CHECKING:
     from versioned_state.repository.merging.policies import Policy
     from versioned_state.repository.repository import Repository  # noqa: TC004 - nobody calls the functions that name its methods
 
-P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def awaitable(
-    method: Named[P, R],  # noqa: ARG001 - for type checkers
-    *,
-    after: Callable[[Any], object] | None = None,
-) -> Twin[P, Coroutine[Any, Any, R]]:
-    """A twin that gives the result of its method when it is awaited.
-
-    Args:
-        method: see ``Named``.
-        after: done with the result, on the background thread.
-    """
-
-    def wrap(_aio: object, method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-        async def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            def run() -> R:
-                result = method(*args, **kwargs)
-                if after is not None:
-                    after(result)
-                return result
-
-            return await off_loop(run)
-
-        return call
-
-    return Twin(wrap)
-
-
-class RepositoryAio:
+class RepositoryAio(Aio["Repository"]):
     """The awaitable twins of a repository's calls, any number at once. ``run`` is for all others, and those of ``branches`` and ``notes``.
 
     A cancelled call that has begun ends first, and raises ``CancelledError`` then. Each raises ``EventLoopError`` if asyncio runs no event
     loop here.
     """
-
-    def __init__(self, repository: Repository) -> None:
-        self.of = repository
-
-    def __repr__(self) -> str:
-        return f"<aio of {self.of!r}>"
 
     blame = awaitable(lambda: Repository.blame)
     close = awaitable(lambda: Repository.close)

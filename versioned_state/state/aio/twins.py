@@ -11,7 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from versioned_state.errors import StateError
-from versioned_state.off_loop import off_loop
+from versioned_state.off_loop import awaitable, off_loop
 from versioned_state.repository.views.diff import Diff
 from versioned_state.repository.views.patch import read_patch
 from versioned_state.state.aio.ahead import stage_ahead
@@ -19,7 +19,7 @@ from versioned_state.state.aio.caller import hold_still
 from versioned_state.state.aio.lock import lock
 from versioned_state.state.aio.stream import Stream
 from versioned_state.state.aio.transaction import transaction
-from versioned_state.state.aio.twin import HandleAio, awaitable, stream
+from versioned_state.state.aio.twin import HandleAio, stream
 from versioned_state.values.paths.path import Namespace, StatePath
 
 if TYPE_CHECKING:
