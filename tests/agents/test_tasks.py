@@ -376,7 +376,7 @@ def test_a_value_that_cannot_be_stored_is_restored_if_asked():
     assert not state
     assert not state.status()
     other: Any = task(on_unstorable="other")  # type: ignore[call-overload]
-    with pytest.raises(InvalidArgumentError, match="on_unstorable is"):
+    with pytest.raises(InvalidArgumentError, match="on_unstorable must be"):
         other(unstorable)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Literal, NoReturn, Protocol, Self, TypeVar, runtime_checkable
 
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.arguments import one_of
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.merging.policies import Policy
 
@@ -23,8 +23,8 @@ class OnMoved(Enum):
 
     @classmethod
     def _missing_(cls, value: object) -> NoReturn:
-        known = ", ".join(repr(member.value) for member in cls)
-        raise InvalidArgumentError(f"on_moved is one of {known}, not {value!r}")
+        one_of("on_moved", value, [member.value for member in cls])
+        raise AssertionError  # it is none of them
 
 
 OnMovedOption = OnMoved | Literal["merge", "refuse", "replace"]

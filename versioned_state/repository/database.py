@@ -136,7 +136,6 @@ class Database:
                 )
             raise NotAStoreError(
                 "the store holds keys, but no format record of ours",
-                remains="it was not touched",
                 hint="it belongs to something else, or its format record was lost: restore it from a backup",
             )
         try:
@@ -437,7 +436,7 @@ class Database:
         if not isinstance(meta, Mapping) or any(  # type: ignore[redundant-expr]
             type(key) is not str for key in meta
         ):
-            raise InvalidArgumentError("meta is a dict with string keys", remains="nothing was changed")
+            raise InvalidArgumentError("meta is a dict with string keys")
         try:
             return InlineEncoder().encode_inline(dict(meta), "meta")
         except PickleRefusedError as error:

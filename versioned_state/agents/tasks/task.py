@@ -5,13 +5,14 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from functools import lru_cache, partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, get_args, overload
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from versioned_state.agents.call import Call, current_call, require_call
 from versioned_state.agents.tasks.commits import Commits, OnUnstorable
 from versioned_state.agents.tasks.drivers import awaited, kind_of, run, to_end
 from versioned_state.agents.tasks.round import OnEvent, Round
 from versioned_state.agents.tasks.signature import Bound, TaskSignature
+from versioned_state.arguments import one_of, string
 from versioned_state.errors import InvalidArgumentError, ReadOnlyError
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
@@ -53,8 +54,7 @@ class Task(Generic[R]):
         agent: str = "",
         runner: Runner | None = None,
     ) -> None:
-        if on_unstorable not in get_args(OnUnstorable):
-            raise InvalidArgumentError(f"on_unstorable is 'keep' or 'restore', not {on_unstorable!r:.80}")
+        one_of("on_unstorable", on_unstorable, OnUnstorable)
         wrapped: Any = function.__func__ if isinstance(function, classmethod | staticmethod) else function
         if not hasattr(wrapped, "__code__"):
             raise TypeError(f"a task is a function, not {type(wrapped).__name__}")
@@ -109,7 +109,7 @@ class Task(Generic[R]):
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: Any, skip: int) -> Any:
         bound = self._signature.bind(args, kwargs, skip=skip)
         if key is not None and (not isinstance(key, str) or not key or "\0" in key):
-            raise InvalidArgumentError(f"key is a string of one character or more, without NUL, not {key!r:.80}")
+            raise InvalidArgumentError(f"key must be a string of one character or more, without NUL, not {key!r:.80}")
         if on_event is not None and (not callable(on_event) or inspect.iscoroutinefunction(on_event)):
             raise InvalidArgumentError("on_event is a function that takes an event, and not a coroutine function")
         if self._signature.is_empty and not self._is_run:
@@ -300,6 +300,4 @@ def check_state(state: object) -> None:
 
 def check_name(what: str, name: object) -> str:
     """The name of a task or an agent. Raises ``InvalidArgumentError``."""
-    if type(name) is not str or not name or "/" in name or "\0" in name:
-        raise InvalidArgumentError(f"{what} is a string of one character or more, without '/' and NUL, not {name!r:.80}")
-    return name
+    return string(what, name, empty=False, without="/\0")

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from versioned_state.errors import CorruptObjectError, InvalidArgumentError, LimitExceededError
+from versioned_state.arguments import count
+from versioned_state.errors import CorruptObjectError, LimitExceededError
 from versioned_state.services.agent_state.older_rounds import NO_OLDER, OlderRounds, Run, older_rounds
 from versioned_state.state.branch.hooks import Hook
 from versioned_state.values.cells import ENTRY_INLINE, pack
@@ -158,11 +159,7 @@ def check_number(number: int | None) -> int | None:
     """A number that a round can be saved under, or None. Raises ``InvalidArgumentError`` or ``LimitExceededError``."""
     if number is None:
         return None
-    if type(number) is not int:
-        raise InvalidArgumentError(f"round_id is an int, not {type(number).__name__}", remains="nothing was saved")
-    if number < 0:
-        raise InvalidArgumentError(f"round_id={number}: a round is 0 or more", remains="nothing was saved")
-    if number > LARGEST:
+    if count("round_id", number) > LARGEST:
         raise LimitExceededError("a round_id", limit=LARGEST)
     return number
 

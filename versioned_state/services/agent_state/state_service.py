@@ -11,12 +11,12 @@ from functools import lru_cache
 from typing import Any, Final, TypeVar
 
 from versioned_state.agents.modules.containers import captured_whole
+from versioned_state.arguments import age, as_ttl, count, instance_of
 from versioned_state.errors import (
     InvalidArgumentError,
     QuotaExceededError,
     UnknownRevisionError,
 )
-from versioned_state.repository.arguments import age, as_ttl, count
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.repository import Repository
@@ -291,7 +291,7 @@ class VersionedStateService(StoreService, StateService):
             StorageError: the store failed. Run it again.
         """
         if keep_last is None and older_than is None:
-            raise InvalidArgumentError("retain needs keep_last or older_than", remains="nothing was deleted")
+            raise InvalidArgumentError("retain needs keep_last or older_than")
         if keep_last is not None:
             count("keep_last", keep_last, least=1)
         if older_than is not None:
@@ -348,15 +348,12 @@ class VersionedStateService(StoreService, StateService):
         branch = self.branch(user_id, session_id)
         return branch, _session_on(branch, as_id("user_id", user_id), _session(session_id))
 
-    def _check_state(self, state: object) -> None:
+    def _check_state(self, state: Any) -> None:
         """Raise ``InvalidArgumentError`` or ``QuotaExceededError`` for a state that cannot be saved."""
-        if not isinstance(state, dict):
-            raise InvalidArgumentError(f"a state is a dict, not {type(state).__name__}", remains="nothing was saved")
-        for key in state:
+        for key in instance_of("a state", state, dict):
             if type(key) is not str:
                 raise InvalidArgumentError(
                     f"the keys of a state are strings, not {type(key).__name__}",
-                    remains="nothing was saved",
                     hint="put it one level deeper",
                 )
         if self._max_state_bytes is not None and exceeds(dict(state), self._max_state_bytes):
@@ -423,8 +420,7 @@ def _session_on(branch: str, user_id: str, session_id: str) -> Session:
 
 
 def _check_read(round_id: object) -> None:
-    if round_id is not None and type(round_id) is not int:
-        raise InvalidArgumentError(f"round_id is an int, not {type(round_id).__name__}", remains="nothing was changed")
+    instance_of("round_id", round_id, int | None)
 
 
 def _copied(state: dict[str, Any]) -> dict[str, Any]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from versioned_state.errors import InvalidArgumentError
-from versioned_state.repository.arguments import check_text
+from versioned_state.arguments import check_text, instance_of, list_of
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.merging.policies import Policies, Policy
 from versioned_state.repository.refs.ref import check_name
@@ -45,9 +44,7 @@ class CommitOptions:
 
 
 def _check_keys(keys: object) -> tuple[str, ...]:
-    if isinstance(keys, str) or not isinstance(keys, Iterable):
-        raise InvalidArgumentError(f"keys is a list of keys of the state, not {keys!r:.80}", remains="nothing was changed")
-    keys = tuple(keys)
+    keys = tuple(list_of("keys", keys))
     for key in keys:
         user_key(key)
     return keys
@@ -55,8 +52,8 @@ def _check_keys(keys: object) -> tuple[str, ...]:
 
 def check_meta(meta: object) -> None:
     """Raise ``InvalidArgumentError`` unless ``meta`` is a mapping or None."""
-    if meta is not None and type(meta) is not dict and not isinstance(meta, Mapping):
-        raise InvalidArgumentError(f"meta is a dict with string keys, not {type(meta).__name__}", remains="nothing was changed")
+    if meta is not None and type(meta) is not dict:
+        instance_of("meta", meta, Mapping, hint="a dict with string keys")
 
 
 def check_policies(policies: Mapping[str, Policy] | None) -> dict[str, Policy]:

@@ -9,7 +9,6 @@ Taking the record does not need the lock of the handle, so other threads and tas
 
 from __future__ import annotations
 
-import math
 import os
 import random
 import time
@@ -18,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 from weakref import ReferenceType, ref
 
+from versioned_state.arguments import seconds
 from versioned_state.errors import (
     STAGED,
     FencedError,
@@ -181,8 +181,8 @@ class Lock(Block):
     def __init__(self, state: Versioned, *, ttl: float, wait: float) -> None:
         super().__init__()
         self.state = state
-        self._ttl = int(_seconds("ttl", ttl, above=True) * 1_000_000)
-        self._wait = wait if wait == math.inf else _seconds("wait", wait)
+        self._ttl = int(seconds("ttl", ttl, above=True) * 1_000_000)
+        self._wait = seconds("wait", wait, endless=True)
         self._token = 0
         self._taking: Holding | None = None
         self._attempts = 0
@@ -209,7 +209,7 @@ class Lock(Block):
             hook = _hook(state)
             holding = None if hook is None else hook.holding
         if holding is None or holding.record.token != self._token:
-            raise InvalidArgumentError("renew() outside of the block of the lock", remains="nothing was changed")
+            raise InvalidArgumentError("renew() outside of the block of the lock")
         holding.renew()
 
     def __enter__(self) -> Self:
@@ -241,13 +241,12 @@ class Lock(Block):
             if state._transactions.open:
                 owner = state._transactions.open[-1].owner
                 hint = f"take the lock first, and begin {owner.block} in it"
-                raise TransactionError(f"lock() within {owner.block}", remains="nothing was changed", hint=hint)
+                raise TransactionError(f"lock() within {owner.block}", hint=hint)
             database = state._handle.repository.database
             most = database.store.max_expected
             if most is not None and most < _CONDITIONS:
                 raise UnsupportedByStoreError(
                     f"a commit under a lock has {_CONDITIONS} conditions, and this store takes {most} a batch",
-                    remains="nothing was changed",
                     hint="use a store of another kind: a folder, PostgreSQL or Redis",
                 )
             self._taking = Holding(database, state.branch, block)
@@ -328,11 +327,3 @@ def leave(state: Versioned, holding: Holding | None, _error: object = None) -> N
 
 def _hook(state: Versioned) -> LockHook | None:
     return next((hook for hook in state._handle.hooks.all if isinstance(hook, LockHook)), None)
-
-
-def _seconds(name: str, value: Any, *, above: bool = False) -> float:
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not (0 < value < math.inf if above else 0 <= value < math.inf):
-        least = "more than 0" if above else "0 or more"
-        raise InvalidArgumentError(f"{name} is a number of seconds, {least}, not {value!r:.80}", remains="nothing was changed")
-    return float(value)

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import islice
 from typing import Any
 
+from versioned_state.arguments import check_text
 from versioned_state.errors import (
     BranchMovedError,
     InvalidArgumentError,
@@ -21,7 +22,6 @@ from versioned_state.errors import (
     UnknownPathError,
     UnknownRevisionError,
 )
-from versioned_state.repository.arguments import check_text
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
@@ -309,7 +309,7 @@ def squash(handle: BranchHandle, since: Commit, until: Commit, description: Desc
     if since == until or not (_is_before(handle, since, until) and _is_before(handle, until, head)):
         found = f"there are no commits after {since.short} up to {until.short} on branch {handle.branch!r}"
         hint = "squash takes the commit before the first one that it combines, such as HEAD~3"
-        raise InvalidArgumentError(found, remains="nothing was changed", hint=hint)
+        raise InvalidArgumentError(found, hint=hint)
     squashed = _line(handle, since, until)
     message = description.message or "\n".join(dict.fromkeys(commit.message for commit in squashed))
     new = _write(handle, staged, until.tree, (since,), description, message)

@@ -77,8 +77,6 @@ def _locked(states: Sequence[Versioned]) -> Iterator[None]:
 def _check_states(states: Sequence[Versioned]) -> None:
     branches = [state.branch for state in states]
     if len(set(branches)) < len(branches):
-        raise InvalidArgumentError("two of the states are on one branch", remains="nothing was changed", hint="commit one after the other")
+        raise InvalidArgumentError("two of the states are on one branch", hint="commit one after the other")
     if any(state.repository.store is not states[0].repository.store for state in states):
-        raise InvalidArgumentError(
-            "the states are in different stores", remains="nothing was changed", hint="open them over one store: Versioned(store, branch=…)"
-        )
+        raise InvalidArgumentError("the states are in different stores", hint="open them over one store: Versioned(store, branch=…)")

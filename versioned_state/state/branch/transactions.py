@@ -179,7 +179,7 @@ class Transactions:
             return
         owner = self.open[-1].owner
         if owner.is_current():
-            raise TransactionError(f"{call}() within {owner.block}", remains="nothing was changed", hint=owner.hint)
+            raise TransactionError(f"{call}() within {owner.block}", hint=owner.hint)
         raise self._foreign(f"{call}() while", owner)
 
     def check_change(self, key: bytes) -> None:
@@ -191,10 +191,10 @@ class Transactions:
             owner = transaction.owner
             if owner.is_paused and key.startswith(transaction.within) and not owner.is_current():
                 what = f"a change of {path_of(key)} while {owner.elsewhere}, which would undo it if it fails"
-                raise TransactionError(what, remains="nothing was changed", hint=f"{_END_IT}; or make the change in the task")
+                raise TransactionError(what, hint=f"{_END_IT}; or make the change in the task")
 
     def _foreign(self, what: str, owner: Owner) -> TransactionError:
-        return TransactionError(f"{what} {owner.elsewhere}", remains="nothing was changed", hint=owner.way_out)
+        return TransactionError(f"{what} {owner.elsewhere}", hint=owner.way_out)
 
     def drop_abandoned(self) -> None:
         """End the transactions whose block is gone and whose end failed or never ran, and all transactions within them."""
@@ -238,7 +238,7 @@ class Transactions:
             if self.open and not self.open[-1].owner.is_current():
                 self._check_beside(entering, space)
             if owner is not None and self.open and self.open[0].is_plain:
-                raise TransactionError(f"{owner.block} within a transaction", remains="nothing was changed", hint=self.open[0].owner.hint)
+                raise TransactionError(f"{owner.block} within a transaction", hint=self.open[0].owner.hint)
             if owner is not None:
                 self._handle.resolve_doubt()
             transaction = OpenTransaction(entering, options, self._handle.worktree.save(), self._handle.commits_made, block)
@@ -297,8 +297,8 @@ class Transactions:
     def _within(self) -> TransactionError:
         if self.open and not self.open[-1].is_plain:
             what = f"a commit while {self.open[-1].owner.elsewhere}"
-            return TransactionError(what, remains="nothing was changed", hint=_END_IT)
-        return TransactionError("a commit within a transaction", remains="nothing was changed", hint=_Worker.hint)
+            return TransactionError(what, hint=_END_IT)
+        return TransactionError("a commit within a transaction", hint=_Worker.hint)
 
     def hook(self, kind: type[H], make: Callable[[], H]) -> H:
         """The hook of a kind; if the handle has none, a new one. Open transactions roll it back to its present state."""
