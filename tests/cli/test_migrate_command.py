@@ -89,7 +89,7 @@ def test_what_is_not_there_is_said(vstate: Vstate, store: Path, tmp_path: Path):
     (tmp_path / "brokenshape.py").write_text("1 / 0")
     assert_error(vstate("migrate", "nosuchmodule", store=store), "nosuchmodule", "cannot be imported")
     assert_error(vstate("migrate", "brokenshape", store=store), "ZeroDivisionError")
-    assert_error(vstate("migrate", "people:nothing", store=store), "people:nothing is not a Migrations")
+    assert_error(vstate("migrate", "people:nothing", store=store), "people:nothing must be a Migrations, not NoneType")
     assert_error(vstate("migrate", "people", "mian", store=store), "mian", "main")
     assert_error(vstate("migrate", "people", "main", "--all", store=store), "exclude", code=2)
     assert names(store) == OLD

@@ -182,7 +182,7 @@ async def test_a_service_without_an_embedder_says_so() -> None:
         await service.add_memory("u", [said("apple")])
         with pytest.raises(InvalidArgumentError, match="embedder"):
             await nearest(service, "apple")
-    with pytest.raises(InvalidArgumentError, match="str is not an embedder"):
+    with pytest.raises(InvalidArgumentError, match="embedder must be an Embedder or None, not str"):
         InMemoryMemoryService(embedder="model")
 
 

@@ -498,7 +498,7 @@ async def test_a_state_service_that_is_not_started_is_said(tmp_path: Path):
             await service.restore("s", "u")
         assert not files.folder.exists()
     for wrong in (object(), Memory(), "memory:"):
-        with pytest.raises(InvalidArgumentError, match="cannot be kept by"):
+        with pytest.raises(InvalidArgumentError, match="state_service must be a VersionedStateService"):
             SandboxService(wrong)  # type: ignore[arg-type]
 
 

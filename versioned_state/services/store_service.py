@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from threading import Lock
 from typing import Any, ClassVar, Final, Self, TypeVar
 
-from versioned_state.arguments import count
+from versioned_state.arguments import count, instance_of
 from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError
 from versioned_state.objects.keys import FORMAT
 from versioned_state.off_loop import off_loop, result_of, running_loop
@@ -77,8 +77,7 @@ class StoreService(ServiceWithLifecycleManager):
         cache_bytes: int = CACHE_BYTES,
         encryption_key: bytes | None = None,
     ) -> None:
-        if not isinstance(store, KVStore | Repository | str | os.PathLike | None):
-            raise InvalidArgumentError(f"{type(store).__name__} is not a store, a Repository or a URL")
+        instance_of("store", store, KVStore | Repository | str | os.PathLike | None)
         count("threads", threads, least=1)
         count("handles", handles)
         count("handle_bytes", handle_bytes)

@@ -11,7 +11,7 @@ from difflib import unified_diff
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final
 
-from versioned_state.arguments import instance_of
+from versioned_state.arguments import instance_of, list_of
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, LimitExceededError, SandboxFileError
 from versioned_state.sandbox.enums import SandboxType
 from versioned_state.sandbox.local.opened import is_hidden, open_folder, open_parent, parts_of, read, write
@@ -65,7 +65,7 @@ class FilesystemSandbox(Sandbox):
     def read_multiple_files(self, paths: Iterable[str]) -> dict[str, str]:
         """The texts of some files, by path. A file that cannot be read has the reason in place of its text."""
         texts = {}
-        for path in _list(paths, "paths"):
+        for path in list_of("paths", paths):
             try:
                 texts[path] = self.read_file(path)
             except (SandboxFileError, InvalidArgumentError, LimitExceededError) as error:
@@ -90,7 +90,7 @@ class FilesystemSandbox(Sandbox):
         Raises ``InvalidArgumentError`` if a text does not occur; no edit is made then.
         """
         before = after = self.read_file(path)
-        for edit in _list(edits, "edits"):
+        for edit in list_of("edits", edits):
             try:
                 old, new = str(edit["oldText"]), str(edit["newText"])
             except (KeyError, TypeError):
@@ -150,7 +150,7 @@ class FilesystemSandbox(Sandbox):
         Args:
             exclude_patterns: names and paths that are left out, with all that is in them.
         """
-        excluded = _list(exclude_patterns, "exclude_patterns")
+        excluded = list_of("exclude_patterns", exclude_patterns)
         found: list[str] = []
         waiting = [(path, 0)]
         while waiting:
@@ -236,9 +236,3 @@ def _encoded(content: str | bytes) -> bytes:
         return instance_of("the content of a file", content, str | bytes).encode()
     except UnicodeEncodeError:
         raise InvalidArgumentError("the content has lone surrogates, which no file has") from None
-
-
-def _list(values: Iterable[Any], name: str) -> list[Any]:
-    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
-        raise InvalidArgumentError(f"{name} is a list, not {type(values).__name__}")
-    return list(values)

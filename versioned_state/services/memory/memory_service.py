@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from versioned_state.arguments import count
+from versioned_state.arguments import count, instance_of
 from versioned_state.errors import EmbedderError, InvalidArgumentError
 from versioned_state.off_loop import to_the_end
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
@@ -95,10 +95,7 @@ class VersionedMemoryService(StoreService, MemoryService):
         **options: Any,
     ) -> None:
         super().__init__(store, **options)
-        if embedder is not None and not isinstance(embedder, Embedder):
-            raise InvalidArgumentError(
-                f"{type(embedder).__name__} is not an embedder, which has a name, a dimension and embed(texts)",
-            )
+        instance_of("embedder", embedder, Embedder | None, hint="it has a name, a dimension and embed(texts)")
         self._embedder = embedder
         self._vectors = vectors.Vectors(count("vector_bytes", vector_bytes))
         self._indexed: tuple[Repository, WordIndex] | None = None

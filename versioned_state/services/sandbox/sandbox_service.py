@@ -54,12 +54,9 @@ class SandboxService(ServiceWithLifecycleManager):
         base_url: str | None = None,
         bearer_token: str | None = None,
     ) -> None:
-        if state_service is not None and not isinstance(state_service, VersionedStateService):
-            raise InvalidArgumentError(
-                f"the files of sandboxes cannot be kept by a {type(state_service).__name__}",
-                hint="state_service= is a service over a store in this process: InMemoryStateService(), StateService.over(store)",
-            )
-        self._states = state_service
+        over_store = "one over a store in this process keeps the files of sandboxes: InMemoryStateService(), StateService.over(store)"
+        self._states: VersionedStateService | None
+        self._states = instance_of("state_service", state_service, VersionedStateService | None, hint=over_store)
         self._options: dict[str, Any] = {
             "timeout": check_limit("timeout", timeout),
             "max_memory": check_limit("max_memory", max_memory, whole=True),

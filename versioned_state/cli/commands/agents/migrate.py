@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from versioned_state.arguments import instance_of
 from versioned_state.cli.render.changes import print_changes
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.shared import completion
@@ -77,12 +78,7 @@ def load_migrations(text: str) -> Migrations:
         raise InvalidArgumentError(f"{module_name} cannot be imported: {type(error).__name__}: {error}", hint=_HINT) from error
     for part in (name or "migrations").split("."):
         found = getattr(found, part, None)
-    if not isinstance(found, Migrations):
-        raise InvalidArgumentError(
-            f"{module_name}:{name or 'migrations'} is not a Migrations",
-            hint=_HINT,
-        )
-    return found
+    return instance_of(f"{module_name}:{name or 'migrations'}", found, Migrations, hint=_HINT)
 
 
 def _open(repository: Repository, branch: str, migrations: Migrations, author: str | None) -> Versioned:
