@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Literal, NoReturn, Protocol, Self, TypeVar, runtime_checkable
+from typing import Any, Literal, NoReturn, Protocol, Self, TypeVar
 
 from versioned_state.arguments import one_of
 from versioned_state.repository.history.commit import Commit
@@ -31,7 +31,6 @@ OnMovedOption = OnMoved | Literal["merge", "refuse", "replace"]
 """How callers give it: the member, or its value."""
 
 
-@runtime_checkable
 class Committing(Protocol):
     """A state over a branch: ``Versioned``. The repository calls the methods; ``commit_together`` is the call for everybody else."""
 
@@ -58,4 +57,4 @@ C = TypeVar("C", bound=Committing)
 
 def all_of_one_class(states: Sequence[object]) -> bool:
     """Whether states can be committed together: they are ``Committing``, and of one class."""
-    return all(isinstance(state, Committing) and type(state) is type(states[0]) for state in states)
+    return hasattr(states[0], "__commit_together__") and all(type(state) is type(states[0]) for state in states)
