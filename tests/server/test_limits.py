@@ -151,7 +151,7 @@ async def test_the_requests_that_a_server_remembers_are_bounded_and_those_that_w
                 assert await save(number % 6, f"k{number}") == number // 6 + 1
             database: Any = server.services.state.repository.database
             assert 0 < database._count <= 20
-            assert database._count == sum(len(each.commits) for each in database._recent.values())
+            assert database._count == sum(len(each.done) for each in database._recent.values())
             for number in (0, 31, 59):
                 assert await save(number % 6, f"k{number}", **{"Idempotency-Age": "1"}) == number // 6 + 1
                 assert await save(number % 6, f"k{number}") == number // 6 + 1

@@ -10,10 +10,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from contextvars import copy_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -309,8 +310,15 @@ def test_hostile_bodies_hold_up_nobody_and_bodies_half_sent_do_not_keep_a_server
         server.end(signal.SIGCONT)
 
 
-def test_a_signal_ends_a_server_whose_store_hangs(zygote: Zygote, redis_server: RedisServer, tmp_path: Path) -> None:
-    path = Path("/tmp") / f"vs-{tmp_path.name[-8:]}-{id(tmp_path) % 10_000}"
+@pytest.fixture
+def short_folder() -> Iterator[Path]:
+    """A folder of one's own; the path of a socket in it is short enough for one, as those in ``tmp_path`` may not be."""
+    with TemporaryDirectory(prefix="vs-") as folder:
+        yield Path(folder)
+
+
+def test_a_signal_ends_a_server_whose_store_hangs(zygote: Zygote, redis_server: RedisServer, short_folder: Path) -> None:
+    path = short_folder / "s"
     with Proxy(redis_server.socket_path, listen=path) as between:
         url = f"unix://{path}?prefix={redis_server.fresh_prefix()}"
         with zygote.serve(url, "--timeout", "3600", "--grace", "0.3") as server, server.client() as client:
