@@ -303,5 +303,5 @@ def test_of_the_names_that_a_search_does_not_find_no_record_is_read():
 
 @pytest.mark.parametrize("like", [(1,), 1, None, b"x"])
 def test_a_pattern_is_a_string(like: Any):
-    with pytest.raises(InvalidArgumentError, match="like must be a pattern"):
+    with pytest.raises(InvalidArgumentError, match="like must be a string, not"):
         Repository(Memory()).branches.iter_info(like=like)

@@ -41,12 +41,14 @@ def locked(method: F) -> F:
         if lock.leases:
             ready(lock)
         with lock:
-            self._check_open()
             try:
+                self._check_open()
                 return method(self, *args, **kwargs)
             except BaseException:
+                # Complete the interrupted call before its exception propagates: the next call could not tell what the caller changes
+                # until then from what this call was about to change.
                 with suppress(StateError):
-                    self._check_open()  # completes the interrupted call before its exception propagates
+                    self._check_open()
                 raise
 
     return cast("F", wrapper)

@@ -88,7 +88,7 @@ class Listing:
         like: Any = self.like
         patterns = tuple(like) if isinstance(like, Iterable) and not isinstance(like, str) else (like,)
         for pattern in patterns:
-            string("a pattern of like", pattern)
+            string("like", pattern)
         object.__setattr__(self, "like", patterns)
         string("prefix", self.prefix)
         check_text("after", self.after)

@@ -46,6 +46,7 @@ class AsyncTransaction(AsyncBlock):
             undo=lambda transaction: transactions.leave(transaction, _CANCELLED),
         )
         self.ends.append(partial(self._leave, entered))
+        entered.has_begun = True
         return self._state
 
     async def _leave(self, transaction: OpenTransaction, kind: type[BaseException] | None, error: BaseException | None) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import warnings
 from collections.abc import Callable
-from contextlib import ContextDecorator
+from contextlib import ContextDecorator, suppress
 from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
@@ -116,12 +116,13 @@ class OpenTransaction:
             earlier changes.
         block: dead as soon as the block can no longer end; None if that is not known.
         has_left: whether the block was left and its end failed.
+        has_begun: whether its block was entered. If an interrupt came before, there is nothing to roll back.
         doomed: whether it was rolled back with a transaction that was left too early; later changes of its block are rolled back too.
         within: only changes under root keys that begin with this belong to the transaction, and are rolled back with it; empty: all.
         worker: the thread and the task that entered it.
     """
 
-    __slots__ = ("block", "commits_made", "doomed", "has_left", "options", "owner", "saved", "savepoint", "within", "worker")
+    __slots__ = ("block", "commits_made", "doomed", "has_begun", "has_left", "options", "owner", "saved", "savepoint", "within", "worker")
 
     def __init__(
         self, owner: Owner, options: CommitOptions, savepoint: Savepoint, commits_made: int, block: ReferenceType[Any] | None
@@ -132,6 +133,7 @@ class OpenTransaction:
         self.commits_made = commits_made
         self.block = block
         self.has_left = False
+        self.has_begun = not isinstance(owner, _Worker)
         self.doomed = False
         self.saved: list[tuple[Hook, object]] = []
         self.within = b""
@@ -203,7 +205,10 @@ class Transactions:
             ended = is_gone or transaction.has_left or transaction.owner.has_ended
             lost = not ended and transaction.lost_its_loop
             if ended or lost:
-                self._abandon(transaction)
+                if transaction.has_begun:
+                    self._abandon(transaction)
+                else:
+                    self.forget(transaction)
                 self.drop_abandoned()  # the transactions apart from it
                 if lost:
                     block, branch = transaction.owner.block, self._handle.branch
@@ -233,25 +238,35 @@ class Transactions:
             StorageError: a commit is in doubt, and the store does not answer; only if the owner is not this thread and task.
         """
         with ready(self._lock):
-            self._check_open()
-            entering: Owner = _Worker() if owner is None else owner
-            if self.open and not self.open[-1].owner.is_current():
-                self._check_beside(entering, space)
-            if owner is not None and self.open and self.open[0].is_plain:
-                raise TransactionError(f"{owner.block} within a transaction", hint=self.open[0].owner.hint)
-            if owner is not None:
-                self._handle.resolve_doubt()
-            transaction = OpenTransaction(entering, options, self._handle.worktree.save(), self._handle.commits_made, block)
-            if limited and space:
-                transaction.within = space
-            if self._handle.hooks.all:
-                transaction.saved = self._handle.hooks.save()
             try:
-                self.open.append(transaction)
+                self._check_open()
+                return self._enter(options, block, owner, space=space, limited=limited)
             except BaseException:
-                self.forget(transaction)
+                with suppress(StateError):
+                    self._check_open()  # completes what was interrupted
                 raise
-            return transaction
+
+    def _enter(
+        self, options: CommitOptions, block: ReferenceType[Any] | None, owner: Owner | None, *, space: bytes, limited: bool
+    ) -> OpenTransaction:
+        entering: Owner = _Worker() if owner is None else owner
+        if self.open and not self.open[-1].owner.is_current():
+            self._check_beside(entering, space)
+        if owner is not None and self.open and self.open[0].is_plain:
+            raise TransactionError(f"{owner.block} within a transaction", hint=self.open[0].owner.hint)
+        if owner is not None:
+            self._handle.resolve_doubt()
+        transaction = OpenTransaction(entering, options, self._handle.worktree.save(), self._handle.commits_made, block)
+        if limited and space:
+            transaction.within = space
+        if self._handle.hooks.all:
+            transaction.saved = self._handle.hooks.save()
+        try:
+            self.open.append(transaction)
+        except BaseException:
+            self.forget(transaction)
+            raise
+        return transaction
 
     def _check_beside(self, entering: Owner, space: bytes) -> None:
         """Raise ``TransactionError`` unless only suspended transactions are open within that of the caller, on other keys."""
@@ -465,6 +480,7 @@ class Transaction(Block, ContextDecorator, Generic[T]):
     def __enter__(self) -> T:
         entered = self.transactions.enter(self.options, self.reference)
         self.ends.append(partial(self.transactions.leave, entered))
+        entered.has_begun = True
         return self.state
 
     def _recreate_cm(self) -> Transaction[T]:
