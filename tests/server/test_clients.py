@@ -130,7 +130,7 @@ async def test_what_cannot_be_sent_is_refused_here(server: Forked) -> None:
     ],
 )
 def test_arguments_that_make_no_sense(url: Any, token: Any, options: dict[str, Any]):
-    with pytest.raises(InvalidArgumentError, match="nothing was opened") as caught:
+    with pytest.raises(InvalidArgumentError, match="nothing was changed") as caught:
         RemoteStateService(url, token, **options)
     assert "SECRET@" not in str(caught.value)
 

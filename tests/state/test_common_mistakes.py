@@ -46,8 +46,8 @@ MISTAKES: dict[str, tuple[Callable[[Versioned], object], type[Exception], str]] 
     "a size in words": (lambda _: Disk("x", size_limit="1GB"), InvalidArgumentError, "number of bytes.*'1GB'"),  # type: ignore[arg-type]
     "a URL of a file": (lambda _: versioned_state.open("file:///tmp/x"), InvalidArgumentError, r"write disk:/tmp/x"),
     "a URL of SQLAlchemy": (lambda _: versioned_state.open("sqlite:///x.db"), InvalidArgumentError, r"write disk:/x.db"),
-    "days as a number": (lambda s: s.repository.gc(expire=30), InvalidArgumentError, r"expire is a timedelta, not int.*days=30"),  # type: ignore[arg-type]
-    "an age as a number": (lambda s: s.repository.prune(older_than=30), InvalidArgumentError, "older_than is a timedelta"),  # type: ignore[arg-type]
+    "days as a number": (lambda s: s.repository.gc(expire=30), InvalidArgumentError, r"expire must be a timedelta, not int.*days=30"),  # type: ignore[arg-type]
+    "an age as a number": (lambda s: s.repository.prune(older_than=30), InvalidArgumentError, "older_than must be a timedelta"),  # type: ignore[arg-type]
     "an age below 0": (lambda s: s.repository.gc(expire=timedelta(-1)), InvalidArgumentError, "expire must be 0 or more"),
     "a number as a revision": (lambda s: s.checkout(3), InvalidArgumentError, r"not int.*such as HEAD~1"),  # type: ignore[arg-type]
     "the commit_hash of an event in a Live": (lambda s: s.checkout(None), InvalidArgumentError, "an event in a Live"),  # type: ignore[arg-type]

@@ -94,7 +94,7 @@ class RemoteService(ServiceWithLifecycleManager):
         seconds("timeout", timeout, above=True)
         count("attempts", attempts, least=1)
         count("connections", connections, least=1)
-        one_of("classes", classes, Classes)
+        one_of("classes", classes, ("registered", "loaded"))
         self._token = token
         self._timeout = float(timeout)
         self._attempts = attempts

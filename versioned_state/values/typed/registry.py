@@ -13,7 +13,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, Final, Literal, TypeVar
 
-from versioned_state.arguments import count, instance_of
+from versioned_state.arguments import count
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.values.codec.files import File, FileTree, Folder, Symlink
 from versioned_state.values.codec.scalars import WRITERS
@@ -119,7 +119,7 @@ def register(
 def _check_type(type: Any) -> None:
     if not isinstance(type, builtins.type):
         hint = f"call register(YourClass, {type!r}) below the class" if isinstance(type, str) else ""
-        instance_of("the type to register", type, builtins.type, hint=hint)
+        raise InvalidArgumentError(f"register() takes a type, not {type!r}", hint=hint)
     if type in _DATA:
         raise InvalidArgumentError(
             f"{type.__qualname__} is data as it is, and cannot be registered", hint="make a subclass, or a dataclass that holds one"
