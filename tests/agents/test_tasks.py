@@ -751,7 +751,7 @@ def test_the_key_of_a_nested_call_lands_with_the_outermost_or_not_at_all():
 
 @pytest.mark.parametrize("key", [1, "", "a\0b"])
 def test_a_bad_key_is_refused(key: Any):
-    with pytest.raises(InvalidArgumentError, match="key is"):
+    with pytest.raises(InvalidArgumentError, match="key must be"):
         book("Rome", state=Versioned(), key=key)
     with pytest.raises(InvalidArgumentError, match="needs a state with commits"):
         book("Rome", state=Live(), key="k")
