@@ -12,6 +12,7 @@ from tests.support.counted_calls import calls_of
 from versioned_state import Versioned
 from versioned_state.errors import LimitExceededError
 from versioned_state.services.remote import bodies
+from versioned_state.values.encode.walks import footprint
 
 
 @dataclass
@@ -91,3 +92,25 @@ def test_a_part_that_a_chain_of_instances_shares_costs_the_chain():
         return calls_of(state.status, most=3_000_000)
 
     assert work(240) <= 2.3 * work(120)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_memory_that_a_value_takes_is_that_of_its_parts_each_once(kind: str):
+    def work(levels: int) -> int:
+        value = doubled(kind, levels)
+        return calls_of(lambda: footprint(value), most=10_000)
+
+    assert work(60) <= 2.3 * work(30)
+    endless: list[Any] = ["x" * 100]
+    endless.append(endless)
+    calls_of(lambda: footprint(endless), most=100)
+
+
+def test_a_search_goes_once_through_a_node_that_is_at_many_places():
+    def work(elements: int) -> int:
+        state = Versioned()
+        state["value"] = ["x" * 50] * elements
+        state.commit()
+        return calls_of(lambda: list(state.repository.grep("nothing has this")), most=500_000)
+
+    assert work(80_000) < 2 * work(20_000)
