@@ -369,12 +369,19 @@ def lock(runner: Runner, rng: Dice, operation: Operation) -> None:
     operation.detail = branch
     handle = runner.handle(branch)
     runner.model.write(operation, branch)
-    with handle.lock(ttl=rng.choice((0.05, 1.0, 30.0)), wait=0.5) as held:
-        fence = handle.setdefault("fence", [])
-        fence.append(held.token)
-        environment._sleep(rng.choice((0.0, 0.02, 2.0)))
-        _stage(runner, handle, rng)
-        handle.commit(policies=dict(POLICIES))
+    try:
+        with handle.lock(ttl=rng.choice((0.05, 1.0, 30.0)), wait=0.5) as held:
+            fence = handle.setdefault("fence", [])
+            fence.append(held.token)
+            environment._sleep(rng.choice((0.0, 0.02, 2.0)))
+            _stage(runner, handle, rng)
+            handle.commit(policies=dict(POLICIES))
+    except StateError:
+        # What was staged under the lock must not be committed without it.
+        runner.site.handles.pop((runner.actor.name, branch), None)
+        _dropped(runner, handle)
+        handle._close(warning=False)
+        raise
     _acked(runner, operation, handle)
 
 
