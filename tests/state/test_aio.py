@@ -9,6 +9,7 @@ import inspect
 import os
 import random
 import signal
+import threading
 import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
@@ -37,6 +38,7 @@ from versioned_state.errors import (
     UnserializableValueError,
 )
 from versioned_state.off_loop import _THREADS
+from versioned_state.state.aio.caller import HandleLock
 from versioned_state.storage import Counting
 
 
@@ -883,3 +885,29 @@ def test_a_forked_process_has_threads_of_its_own():
         finally:
             os._exit(2)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_lock_that_another_thread_takes_at_this_moment_does_not_stop_the_loop(monkeypatch):
+    # As if the thread had taken it after the look at it. It may itself wait for this loop, so the loop must not wait for it.
+    monkeypatch.setattr(HandleLock, "is_free", True)
+    state = Versioned()
+    state["n"] = 1
+    taken, given = threading.Event(), threading.Event()
+
+    def hold() -> bool:
+        with state._lock:
+            taken.set()
+            return given.wait(20)
+
+    async def main() -> None:
+        holding = asyncio.ensure_future(asyncio.to_thread(hold))
+        await asyncio.to_thread(taken.wait, 20)
+        commit = asyncio.ensure_future(state.aio.commit("while another thread has the lock"))
+        await asyncio.sleep(0.01)
+        given.set()
+        assert await holding
+        await commit
+
+    asyncio.run(main())
+    assert state.head.message == "while another thread has the lock"
+    assert not state.status()

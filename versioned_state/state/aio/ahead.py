@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from versioned_state.errors import StateError
-from versioned_state.state.aio.caller import Caller, StoreNeeded, current_caller
+from versioned_state.state.aio.caller import Caller, HandleLock, StoreNeeded, current_caller
 
 if TYPE_CHECKING:
     from versioned_state.state.versioned import Versioned
@@ -21,10 +21,23 @@ def stage_ahead(state: Versioned, lenient: bool) -> None:  # noqa: FBT001 - for 
     caller = current_caller()
     assert caller is not None, "a background call is about to begin"
     lock = state._lock
-    if lock.is_free:  # not acquire(blocking=False): an interrupt could come before its result is known
-        with lock:
-            return _stage_ahead(state, caller, lenient=lenient)
-    return None
+    if not lock.is_free:
+        return
+    try:
+        try:
+            # Another thread may hold the lock by now, and wait until this thread's event loop is held: waiting for it could last forever.
+            lock.acquire(blocking=False)
+            if lock.is_mine:  # not the result of acquire(): an interrupt may come before it is known
+                _stage_ahead(state, caller, lenient=lenient)
+        finally:
+            _leave(lock)
+    finally:
+        _leave(lock)  # if an interrupt came in the line above
+
+
+def _leave(lock: HandleLock) -> None:
+    if lock.is_mine:
+        lock.release()
 
 
 def _stage_ahead(state: Versioned, caller: Caller, *, lenient: bool) -> None:

@@ -138,6 +138,11 @@ class HandleLock(RLock):  # type: ignore[misc] # typeshed has it final; it is no
         return repr(self).startswith("<unlocked")
 
     @property
+    def is_mine(self) -> bool:
+        """Whether this thread holds the lock."""
+        return bool(self._is_owned())  # type: ignore[attr-defined] # of every RLock; typeshed has it not
+
+    @property
     def is_leased_here(self) -> bool:
         """Whether a call of ``state.aio`` that this thread's event loop made is under way."""
         return bool(self.leases) and get_ident() in self.leases
