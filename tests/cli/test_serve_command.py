@@ -71,7 +71,7 @@ def test_a_store_in_memory_is_refused(vstate: Vstate, tmp_path: Path, monkeypatc
     assert "a store in memory ends with the command" in result.stderr
 
 
-@pytest.mark.parametrize(("missing", "extra"), [("uvicorn", "server"), ("starlette", "server"), ("pydantic", "services")])
+@pytest.mark.parametrize(("missing", "extra"), [("uvicorn", "server"), ("starlette", "server"), ("pydantic", "server")])
 def test_without_its_extra_it_says_which_one(tmp_path: Path, missing: str, extra: str):
     program = f"""
         import sys

@@ -116,7 +116,7 @@ async def test_a_store_that_was_handed_in_stays_open(tmp_path: Path) -> None:
 
 @in_event_loop
 async def test_what_is_not_a_store_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InvalidArgumentError, match="int is not a store"):
+    with pytest.raises(InvalidArgumentError, match=r"store must be a KVStore, .*, not int"):
         Counters(7)  # type: ignore[arg-type]
     (tmp_path / "file").write_text("not a store")
     service = Counters(tmp_path / "file")

@@ -214,7 +214,7 @@ def test_the_difference_of_two_snapshots():
     second = state.checkout(state.commit())
     assert str(first.diff(second)) == str(state.diff("HEAD~1", "HEAD"))
     assert not second.diff(second)
-    with pytest.raises(InvalidArgumentError, match="snapshot"):
+    with pytest.raises(InvalidArgumentError, match="must be a Snapshot"):
         first.diff("HEAD")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="different"):
         first.diff(Versioned().checkout("HEAD"))

@@ -24,6 +24,7 @@ from versioned_state.state.versioned import Versioned
 from versioned_state.storage import KVStore
 from versioned_state.values.keys import user_key
 from versioned_state.values.trees.edit import edit_map
+from versioned_state.values.trees.tree import find
 
 if TYPE_CHECKING:
     from versioned_state.repository.views.snapshot import Snapshot
@@ -230,4 +231,4 @@ def _patterns_of_stores(store: KVStore, folder: Path) -> list[str]:
 def files_of(snapshot: Snapshot, name: str = "workspace") -> Files:
     """The regular files of a snapshot: a read-only mapping from relative path to bytes. Raises ``WorkspaceError`` if there are none."""
     nodes = snapshot.nodes
-    return Files(nodes, Content(nodes, snapshot.cell(name), large=False))
+    return Files(nodes, Content(nodes, find(nodes, snapshot.tree, port.prefix(snapshot) + user_key(name)), large=False))

@@ -73,7 +73,7 @@ class Snapshot(Mapping[str, Any]):
     def __getitem__(self, key: str) -> Any:
         """A new copy of the value of a key. Raises ``KeyError``, and ``PickleRefusedError`` for an object that may not be unpickled."""
         with self._lock:
-            cell = self.cell(key)
+            cell = self._cell(key)
             if cell is None:
                 raise KeyError(key)
             return self._decoder.decode(cell)
@@ -82,11 +82,11 @@ class Snapshot(Mapping[str, Any]):
         """Whether there is a key. Cost: one path; no value is read."""
         with self._lock:
             try:
-                return type(key) is str and self.cell(key) is not None
+                return type(key) is str and self._cell(key) is not None
             except LimitExceededError:
                 return False  # no state has a key of that length
 
-    def cell(self, key: str) -> bytes | None:
+    def _cell(self, key: str) -> bytes | None:
         return find(self.nodes, self.tree, self._prefix + user_key(key))
 
     def __iter__(self) -> Iterator[str]:
@@ -240,7 +240,7 @@ class Snapshot(Mapping[str, Any]):
         from versioned_state.repository.views.sequence import SnapshotSequence
 
         with self._lock:
-            cell = self.cell(key)
+            cell = self._cell(key)
             tree = elements_of(self.nodes, cell)
             if tree is not None:
                 return SnapshotSequence(partial(self._elements, tree), tree.count)
@@ -261,7 +261,7 @@ class Snapshot(Mapping[str, Any]):
     def preview(self, key: str, *, width: int = WIDTH) -> str:
         """The beginning of a value on one line of about ``width`` characters. Cost: one path, and what is shown. Unpickles nothing."""
         with self._lock:
-            cell = self.cell(key)
+            cell = self._cell(key)
             if cell is None:
                 raise KeyError(key)
             from versioned_state.repository.views.preview import Preview

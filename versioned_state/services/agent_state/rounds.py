@@ -159,7 +159,8 @@ def check_number(number: int | None) -> int | None:
     """A number that a round can be saved under, or None. Raises ``InvalidArgumentError`` or ``LimitExceededError``."""
     if number is None:
         return None
-    if count("round_id", number) > LARGEST:
+    count("round_id", number, remains="nothing was saved")
+    if number > LARGEST:
         raise LimitExceededError("a round_id", limit=LARGEST)
     return number
 

@@ -291,7 +291,7 @@ class VersionedStateService(StoreService, StateService):
             StorageError: the store failed. Run it again.
         """
         if keep_last is None and older_than is None:
-            raise InvalidArgumentError("retain needs keep_last or older_than")
+            raise InvalidArgumentError("retain needs keep_last or older_than", remains="nothing was deleted")
         if keep_last is not None:
             count("keep_last", keep_last, least=1)
         if older_than is not None:
@@ -350,10 +350,11 @@ class VersionedStateService(StoreService, StateService):
 
     def _check_state(self, state: Any) -> None:
         """Raise ``InvalidArgumentError`` or ``QuotaExceededError`` for a state that cannot be saved."""
-        for key in instance_of("a state", state, dict):
+        for key in instance_of("a state", state, dict, remains="nothing was saved"):
             if type(key) is not str:
                 raise InvalidArgumentError(
                     f"the keys of a state are strings, not {type(key).__name__}",
+                    remains="nothing was saved",
                     hint="put it one level deeper",
                 )
         if self._max_state_bytes is not None and exceeds(dict(state), self._max_state_bytes):

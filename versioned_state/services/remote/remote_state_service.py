@@ -23,7 +23,7 @@ class RemoteStateService(RemoteService, StateService):
         ttl_seconds: float | None = None,
     ) -> int:
         """Save a state, as it is when this is called, as a round; the number of the round. Values that are not data are refused."""
-        instance_of("state", state, dict)
+        instance_of("a state", state, dict, remains="nothing was saved")
         instance_of("round_id", round_id, int | None)
         instance_of("ttl_seconds", ttl_seconds, int | float | None)
         saved = await self._call(
