@@ -105,14 +105,14 @@ async def test_an_addition_costs_its_messages_and_one_batch(tmp_path: Path) -> N
                 while len(await service.list_memory("u", {"page_size": 10_000})) < size:
                     await service.add_memory("u", [said(f"word{number} and others") for number in range(32)])
                 store.reset()
-                for number in range(16):
+                for number in range(48):  # the ids are random, and so is how often a leaf is divided
                     await service.add_memory("u", [said(f"one more {number}")])
                 counts = store.reset()
                 written.append(counts.bytes_written)
                 trips.append(counts.round_trips)
-                assert counts.applies == 16
+                assert counts.applies == 48
         assert written[1] < 3 * written[0], (store, written)
-        assert trips[1] <= 32, (store, trips)
+        assert trips[1] <= 96, (store, trips)
         store.close()
 
 
