@@ -160,3 +160,13 @@ def test_a_branch_that_was_deleted_meanwhile_is_no_state_to_merge_with():
     a.repository.branches.create("main", b.head)
     b.commit("again")
     assert dict(Versioned(a.repository)) == {"x": 1, "y": 1}
+
+
+def test_a_conflict_is_raised_without_the_failed_attempt_before_it():
+    a, b = two(x=1)
+    a["x"] = 2
+    a.commit()
+    b["x"] = 3
+    with pytest.raises(MergeConflictError) as caught:
+        b.commit()
+    assert caught.value.__context__ is None

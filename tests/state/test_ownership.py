@@ -6,7 +6,7 @@ import gc
 import threading
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,12 @@ import pytest
 import versioned_state
 from tests.support.handles import RollbackWantedError
 from versioned_state import Disk, Memory, Repository, Versioned
-from versioned_state.errors import HandleClosedError, StateError, StoreClosedError, UnreachableStoreError
+from versioned_state.errors import (
+    HandleClosedError,
+    StateError,
+    StoreClosedError,
+    UnreachableStoreError,
+)
 from versioned_state.storage import Cache, Counting, Wrapper
 
 
@@ -333,3 +338,64 @@ def test_a_dropped_handle_is_freed_at_once(without_collector):
         return [weakref.ref(each) for each in (state, state._handle, state._worktree, other)]
 
     assert [each() for each in use()] == [None] * 4
+
+
+def test_a_handle_whose_commit_was_merged_is_freed_at_once(without_collector):
+    repository = Repository(Memory())
+
+    def use() -> weakref.ref[Any]:
+        first, second = Versioned(repository), Versioned(repository)
+        first["theirs"] = 1
+        first.commit()
+        second["ours"] = 1
+        assert second.commit().parents == (first.head.id,)
+        return weakref.ref(second._handle)
+
+    assert use()() is None
+
+
+class DownAfterInterrupt(Wrapper):
+    """A store in whose next write the program is interrupted, and that is down from then on; ``asked`` counts the requests meanwhile."""
+
+    interrupts = False
+    down = False
+    asked = 0
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        self._ask()
+        return super().get_many(keys)
+
+    def get(self, key: str) -> bytes | None:
+        self._ask()
+        return super().get(key)
+
+    def apply(self, *args: Any, **kwargs: Any) -> bool:
+        self._ask()
+        done = super().apply(*args, **kwargs)
+        if self.interrupts:
+            self.interrupts, self.down = False, True
+            raise KeyboardInterrupt
+        return done
+
+    def _ask(self) -> None:
+        if self.down:
+            self.asked += 1
+            raise UnreachableStoreError("the store")
+
+
+def test_a_store_that_is_down_is_asked_once_a_call_what_came_of_an_interrupted_commit():
+    store = DownAfterInterrupt(Memory())
+    state = Versioned(store)
+    state["a"] = 1
+    store.interrupts = True
+    with pytest.raises(KeyboardInterrupt):
+        state.commit()
+    calls: list[Callable[[], Any]] = [state.status, lambda: state.update(a=2), state.refresh, lambda: state.transaction().__enter__()]
+    for call in calls:
+        store.asked = 0
+        with pytest.raises(UnreachableStoreError):
+            call()
+        assert store.asked == 1
+    store.down = False
+    assert not state.status()
+    assert len(list(state.log())) == 1

@@ -161,7 +161,7 @@ def _live_parts(state: Live, prefix: str) -> Iterator[_Part]:
 
 
 def _snapshot_parts(snapshot: Snapshot, focus: Focus) -> Iterator[_Part]:
-    nodes = snapshot.nodes
+    nodes = snapshot.new_nodes()
     prefix = port.prefix(snapshot)
     start, end = (rank(nodes, snapshot.tree, bound) for bound in (prefix, prefix + _LAST))
     cells = {key: cell for key, cell in iter_items(nodes, snapshot.tree, start, end) if not is_internal(key)}

@@ -41,14 +41,17 @@ def locked(method: F) -> F:
         if lock.leases:
             ready(lock)
         with lock:
+            is_open = False
             try:
                 self._check_open()
+                is_open = True
                 return method(self, *args, **kwargs)
-            except BaseException:
+            except BaseException as error:
                 # Complete the interrupted call before its exception propagates: the next call could not tell what the caller changes
-                # until then from what this call was about to change.
-                with suppress(StateError):
-                    self._check_open()
+                # until then from what this call was about to change. A store that has failed in the check is not asked once more.
+                if is_open or not isinstance(error, StateError):
+                    with suppress(StateError):
+                        self._check_open()
                 raise
 
     return cast("F", wrapper)

@@ -230,5 +230,5 @@ def _patterns_of_stores(store: KVStore, folder: Path) -> list[str]:
 
 def files_of(snapshot: Snapshot, name: str = "workspace") -> Files:
     """The regular files of a snapshot: a read-only mapping from relative path to bytes. Raises ``WorkspaceError`` if there are none."""
-    nodes = snapshot.nodes
+    nodes = snapshot.new_nodes()
     return Files(nodes, Content(nodes, find(nodes, snapshot.tree, port.prefix(snapshot) + user_key(name)), large=False))

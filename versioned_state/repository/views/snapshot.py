@@ -39,7 +39,7 @@ class Snapshot(Mapping[str, Any]):
     one path and its value.
 
     Attributes:
-        tree, nodes: the tree of the whole state and its nodes, for what is built on snapshots.
+        tree: the tree of the whole state.
     """
 
     def __init__(
@@ -55,13 +55,13 @@ class Snapshot(Mapping[str, Any]):
         spend: Callable[[int], None] | None = None,
     ) -> None:
         self.tree = tree
-        self.nodes = Nodes(reader, cache=cache)
         self._reader = reader
         self._policy = policy
         self._describe = describe
         self._prefix = prefix
+        self._nodes = Nodes(reader, cache=cache)
         self._cache = cache
-        self._decoder = Decoder(self.nodes, None if describe else policy, spend=spend)
+        self._decoder = Decoder(self._nodes, None if describe else policy, spend=spend)
         self._lock = RLock()
         self._commit = commit
 
@@ -87,7 +87,7 @@ class Snapshot(Mapping[str, Any]):
                 return False  # no state has a key of that length
 
     def _cell(self, key: str) -> bytes | None:
-        return find(self.nodes, self.tree, self._prefix + user_key(key))
+        return find(self._nodes, self.tree, self._prefix + user_key(key))
 
     def __iter__(self) -> Iterator[str]:
         """The keys, in order. No value is read."""
@@ -117,10 +117,10 @@ class Snapshot(Mapping[str, Any]):
 
     def _keys(self, start: bytes, end: bytes, limit: int | None, *, reverse: bool) -> Iterator[str]:
         with self._lock:
-            low, high = rank(self.nodes, self.tree, start), rank(self.nodes, self.tree, end)
+            low, high = rank(self._nodes, self.tree, start), rank(self._nodes, self.tree, end)
             if limit is not None and limit < high - low:
                 low, high = (high - limit, high) if reverse else (low, low + limit)
-            items = (iter_items_back if reverse else iter_items)(self.nodes, self.tree, low, high)
+            items = (iter_items_back if reverse else iter_items)(self._nodes, self.tree, low, high)
         skip = len(self._prefix) + 1
         while True:
             with self._lock:
@@ -132,8 +132,8 @@ class Snapshot(Mapping[str, Any]):
     def __len__(self) -> int:
         """How many keys there are, without those of namespaces. Cost: two paths."""
         with self._lock:
-            low = rank(self.nodes, self.tree, self._prefix + USER)
-            high = rank(self.nodes, self.tree, self._prefix + bytes((USER[0] + 1,)))
+            low = rank(self._nodes, self.tree, self._prefix + USER)
+            high = rank(self._nodes, self.tree, self._prefix + bytes((USER[0] + 1,)))
             return high - low
 
     def namespace(self, name: str) -> Self:
@@ -148,8 +148,8 @@ class Snapshot(Mapping[str, Any]):
         start = self._prefix + b"n"
         with self._lock:
             while True:
-                offset = rank(self.nodes, self.tree, start)
-                found = next(iter_items(self.nodes, self.tree, offset, offset + 1), None)
+                offset = rank(self._nodes, self.tree, start)
+                found = next(iter_items(self._nodes, self.tree, offset, offset + 1), None)
                 if found is None or not found[0].startswith(self._prefix + b"n"):
                     return names
                 name = found[0][len(self._prefix) + 1 :].partition(b"\0")[0]
@@ -171,13 +171,13 @@ class Snapshot(Mapping[str, Any]):
         path = as_path(path)
         with self._lock:
             root_key, rest = root_key_of(path)
-            cell = find(self.nodes, self.tree, self._prefix + root_key)
+            cell = find(self._nodes, self.tree, self._prefix + root_key)
             done = path_of(root_key)
             if cell is None:
                 raise UnknownPathError(str(done), at=self._where(), hint=self._hint(root_key))
             for step in rest.steps:
                 done = StatePath((*done.steps, step))
-                part = find_part(self.nodes, cell, step)
+                part = find_part(self._nodes, cell, step)
                 if part is None:
                     raise UnknownPathError(str(done), at=self._where(), hint=self._length(cell))
                 cell = part
@@ -194,7 +194,7 @@ class Snapshot(Mapping[str, Any]):
 
     def _length(self, cell: bytes) -> str:
         """How long the list in a cell is; empty for any other value."""
-        opened = container_of(self.nodes, cell)
+        opened = container_of(self._nodes, cell)
         if opened is None or opened.tree.shape is not Shape.SEQUENCE:
             return ""
         return f"the list has {opened.tree.count:,} element{'' if opened.tree.count == 1 else 's'}"
@@ -202,12 +202,12 @@ class Snapshot(Mapping[str, Any]):
     def keys_at(self, path: str | StatePath) -> list[Any] | int | None:
         """The keys of the dict at a path, in their order, or the length of the list there; None for any other value. Reads no value."""
         with self._lock:
-            opened = container_of(self.nodes, self.cell_at(path))
+            opened = container_of(self._nodes, self.cell_at(path))
             if opened is None:
                 return None
             if opened.tree.shape is Shape.SEQUENCE:
                 return opened.tree.count
-            return [self._decoder.decode_key(key) for key in order_keys(self.nodes, opened)]
+            return [self._decoder.decode_key(key) for key in order_keys(self._nodes, opened)]
 
     @property
     def aio(self) -> SnapshotAio:
@@ -219,8 +219,12 @@ class Snapshot(Mapping[str, Any]):
     def _keep(self, path: str | StatePath) -> Any:
         """The value at a path, as ``at`` gives it. What was read stays in memory, for later reads."""
         with self._lock:
-            self.nodes.keep_objects()
+            self._nodes.keep_objects()
             return self.at(path)
+
+    def new_nodes(self) -> Nodes:
+        """Return nodes of ``tree`` for one thread, for what is built on snapshots. Those of the snapshot itself are used under its lock."""
+        return Nodes(self._reader, cache=self._cache)
 
     def series(self, key: bytes, *, describe: bool = False) -> Series:
         """The engine's series under an engine key, of the whole commit; for the layers above.
@@ -228,7 +232,7 @@ class Snapshot(Mapping[str, Any]):
         Args:
             describe: show objects as ``ObjectInfo``, as a snapshot of that kind does anyway.
         """
-        nodes = Nodes(self._reader, cache=self._cache)
+        nodes = self.new_nodes()
         decoder = Decoder(nodes, None if describe or self._describe else self._policy)
         return Series(nodes, find(nodes, self.tree, key), decoder)
 
@@ -241,7 +245,7 @@ class Snapshot(Mapping[str, Any]):
 
         with self._lock:
             cell = self._cell(key)
-            tree = elements_of(self.nodes, cell)
+            tree = elements_of(self._nodes, cell)
             if tree is not None:
                 return SnapshotSequence(partial(self._elements, tree), tree.count)
             value = self[key]
@@ -252,7 +256,7 @@ class Snapshot(Mapping[str, Any]):
 
     def _elements(self, tree: Tree, picked: range) -> list[Any]:
         with self._lock:
-            return self._decoder.decode_many(cells_at(self.nodes, tree, picked))
+            return self._decoder.decode_many(cells_at(self._nodes, tree, picked))
 
     def copy(self) -> dict[str, Any]:
         """All keys and values as a dict of your own."""
@@ -266,7 +270,7 @@ class Snapshot(Mapping[str, Any]):
                 raise KeyError(key)
             from versioned_state.repository.views.preview import Preview
 
-            return Preview(self.nodes, Decoder(self.nodes)).one_line(cell, width=width)
+            return Preview(self._nodes, Decoder(self._nodes)).one_line(cell, width=width)
 
     def diff(self, other: Snapshot) -> Diff:
         """The changes from this snapshot to another one of the same store, by path, over all keys and namespaces. Cost: what differs.

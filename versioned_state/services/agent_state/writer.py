@@ -284,7 +284,7 @@ class SessionHandle(Versioned):
                     handle.refresh(SAVED)  # as far as this handle knew
         except BranchMovedError:
             raise SessionGoneError from None
-        return self._saved(save, commit)
+        return self.saved(save, commit)
 
     def _begun(self, session: Session, encoded: Encoded, number: int | None, max_rounds: int | None) -> Save:
         staged = Staged(port.handle(self).worktree.tree, encoded.staging, {}, {}, [], repacking=Repacking((), []))
@@ -319,7 +319,7 @@ class SessionHandle(Versioned):
             meta=save.session.meta(round=chosen),
         )
 
-    def _saved(self, save: Save, commit: Commit) -> int:
+    def saved(self, save: Save, commit: Commit) -> int:
         """Note that the branch has the commit of a save; the number of the round."""
         sweeps = port.handle(self).ref.sweeps
         if sweeps != self._since:
@@ -393,7 +393,7 @@ class PreparedSave:
     def settle(self, answer: Ref | StateError | None) -> int | None:
         """The number of the round; None if it was not saved: the branch had moved, or only ``save`` can tell. Raises as ``save``."""
         commit = self._prepared.settle(answer, SAVED.remains)
-        return None if commit is None else self._state._saved(self._save, commit)
+        return None if commit is None else self._state.saved(self._save, commit)
 
 
 def expire(state: Versioned) -> None:

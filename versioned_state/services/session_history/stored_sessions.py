@@ -172,7 +172,7 @@ class StoredSessions:
                     state.release(MESSAGES)  # appends must not load the list
                     return Session(id=name.session_id, user_id=name.user_id)
             expire_branch(self._repository.branches, branch, self._database.now())
-            raise BranchMovedError(branch, expected=state.head.id, actual=None)
+            raise BranchMovedError(branch, expected=None, actual=state.head.id)
 
         return unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
 

@@ -158,9 +158,3 @@ def next_event_time(state: LiveState, now: int) -> int:
 def live_ledger(state: LiveState) -> LiveLedger:
     """The ledger of the effects of a state in memory and its namespaces."""
     return state._effect_ledger()
-
-
-__all__ = [
-    "BranchState", "LiveState", "LockedState", "check_open", "close", "handle", "held_bytes", "is_at_rest", "is_closed", "live_events",
-    "live_ledger", "lock", "names", "next_event_time", "prefix", "resolve", "root", "shape", "transactions",
-]  # fmt: skip

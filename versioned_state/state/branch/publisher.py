@@ -6,8 +6,8 @@
                         ▲                         ├── the reply was lost: ask the store; if it fails too, the commits stay in doubt
                         └── merge ── a branch had moved
 
-Nothing else sends a commit, asks for one after a lost reply, or tries again because a branch has moved. Before a batch is sent, each handle
-records its commit, so that after an interrupt the next call on the handle finds out what came of it.
+Nothing else sends the commit of a handle, asks for one after a lost reply, or tries again because a branch has moved. Before a batch is
+sent, each handle records its commit, so that after an interrupt the next call on the handle finds out what came of it.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class MovedError(Exception):
     """A branch has moved since its proposal was made, or a condition of a part does not hold. No caller of a handle ever sees it."""
 
 
-def again_if_moved(attempt: Callable[[A], T], given: A, behind: Callable[[A], A] | None = None, *, attempts: int = ATTEMPTS) -> T:
+def again_if_moved(attempt: Callable[[A], T], given: A, behind: Callable[[A], A] | None = None) -> T:
     """Return the result of an attempt, which is repeated while the branch keeps moving, with pauses that grow.
 
     Args:
@@ -114,18 +114,19 @@ def again_if_moved(attempt: Callable[[A], T], given: A, behind: Callable[[A], A]
     Raises:
         BranchMovedError, MovedError: the last attempt raised it.
     """
-    for number in range(attempts):
+    for number in range(ATTEMPTS):
         try:
             return attempt(given)
         except (MovedError, BranchMovedError) as error:
-            if behind is None and isinstance(error, BranchMovedError):
+            if number == ATTEMPTS - 1 or (behind is None and isinstance(error, BranchMovedError)):
                 raise
-            failure: Exception = error
-            if number:
-                backoff(number)
-            if behind is not None:
-                given = behind(given)
-    raise failure
+        # Outside of the block: the next error does not have this one as its context, and nothing keeps this one, or the handles in
+        # its traceback, alive.
+        if number:
+            backoff(number)
+        if behind is not None:
+            given = behind(given)
+    raise AssertionError
 
 
 def publish(proposals: Sequence[Proposal], on_moved: OnMoved, resolving: Resolving) -> Commit:
@@ -202,8 +203,8 @@ def send(proposals: Sequence[Proposal], remains: str) -> Commit | None:
             each.proposal.tag.settle(made=moved is not None)
     if moved is None:
         raise MovedError
-    for number, each in enumerate(prepared):
-        _adopt(each.proposal, each.commit, moved[number])
+    for each, ref in zip(prepared, moved, strict=True):
+        _adopt(each.proposal, each.commit, ref)
     return each.commit
 
 

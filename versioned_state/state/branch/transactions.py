@@ -241,6 +241,8 @@ class Transactions:
             try:
                 self._check_open()
                 return self._enter(options, block, owner, space=space, limited=limited)
+            except StateError:
+                raise
             except BaseException:
                 with suppress(StateError):
                     self._check_open()  # completes what was interrupted
