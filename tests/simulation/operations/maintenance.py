@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.model import Operation, Purge
 from tests.simulation.operations.agents import BRANCHES, KEYS
 from tests.simulation.operations.kinds import Dice, Kind, Refused, table
+from tests.simulation.scheduler import KilledError
 from versioned_state import Repository
 from versioned_state.errors import StorageError, StoreBusyError, UnfinishedPurgeError
 from versioned_state.objects.keys import PURGES
@@ -83,10 +84,13 @@ def _purge(runner: Runner, operation: Operation, rng: Dice, request: Purge, *, t
     except BaseException as error:
         if isinstance(error, StorageError):
             operation.end = math.inf
+        has_journal = any(key.startswith(PURGES) for key in world.content.mutable)
+        if isinstance(error, KilledError) and not finished and (not has_journal or world.scheduler.late):
+            model.owed.pop(request, None)  # it may have finished, and its report was lost with the process
         if not finished and existed and not isinstance(error, UnfinishedPurgeError) and not _exists_or_others(runner, operation, request):
             if not world.faults.happened:
                 model.fail(f"purge of {branch} erased it and raised {type(error).__name__}: {error}; its report is lost")
-            elif any(key.startswith(PURGES) for key in world.content.mutable) and not world.scheduler.late:
+            elif has_journal and not world.scheduler.late:
                 model.owe(request, None, operation.start, world.scheduler.steps)
         raise
     operation.detail += f" erased {list(report.branches)}"

@@ -328,18 +328,18 @@ async def _request(
     while attempts[0] < 6:
         age = None if not attempts[0] else int((scheduler.now - first) / 1_000_000) + 1
         attempts[0] += 1
+        unknown, attempts[1] = (
+            attempts[1],
+            True,
+        )  # until its outcome is known: the process may die at any request, without an exception here
         call = Call(client.services, USER, session, client.server.off_loop, arguments, body, fingerprint=key)
         headers = {"idempotency-key": key} | ({} if age is None else {"idempotency-age": str(age)})
         share = Share(client.server.answers, USER)
         try:
             asked: Any = SimpleNamespace(headers=Headers(headers))
             answer = await client.server._call(chosen, call, asked, share)
-        except KilledError:
-            attempts[1] = True
-            raise
         except (StateError, RefusalError, KeyError, ValueError, KeyboardInterrupt) as error:
             if isinstance(error, KeyboardInterrupt):
-                attempts[1] = True
                 scheduler.note(f"*** {name} {key}: interrupted")
                 continue
             refusal = refusal_of(error)
@@ -349,13 +349,13 @@ async def _request(
             if refusal.status in (503, 504):
                 if refusal.status == 503 and not client.world.faults.happened and "Busy" not in type(error).__name__:
                     raise
-                attempts[1] = attempts[1] or refusal.status == 504
+                attempts[1] = unknown or refusal.status == 504
                 await asyncio.sleep(0.01 * attempts[0])
                 continue
-            return ("unknown" if attempts[1] else "refused"), error
+            attempts[1] = unknown
+            return ("unknown" if unknown else "refused"), error
         finally:
             share.free()
-        attempts[1] = True  # also if the process dies before it goes on, and the client repeats it
         if frozen and operation.end == math.inf:
             operation.end = scheduler.steps
         if rng.random() < 0.3:
