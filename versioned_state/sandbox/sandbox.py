@@ -88,11 +88,3 @@ class Sandbox(ABC):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._folder}>"
-
-
-def check_limit(name: str, value: float, *, whole: bool = False) -> float:
-    """A limit that is a positive number, a whole one if it counts things. Raises ``InvalidArgumentError``."""
-    kinds = (int,) if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kinds) or not 0 < value < float("inf"):
-        raise InvalidArgumentError(f"{name} is {value!r}, and is to be a positive number", remains="no sandbox was made")
-    return value

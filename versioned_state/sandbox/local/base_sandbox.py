@@ -7,7 +7,7 @@ import weakref
 from threading import Lock
 from typing import ClassVar, Final
 
-from versioned_state.arguments import instance_of
+from versioned_state.arguments import count, instance_of, seconds
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, LimitExceededError
 from versioned_state.sandbox.enums import SandboxType
 from versioned_state.sandbox.local.process import Process
@@ -19,7 +19,6 @@ from versioned_state.sandbox.sandbox import (
     MAX_TOTAL_MEMORY,
     TIMEOUT,
     Sandbox,
-    check_limit,
 )
 
 MAX_PROCESSES: Final = 64
@@ -69,8 +68,8 @@ class BaseSandbox(Sandbox):
     ) -> None:
         limits = {"max_memory": max_memory, "max_file_bytes": max_file_bytes, "max_processes": max_processes, "max_output": max_output}
         limits |= {"max_total_memory": max_total_memory, "max_folder_bytes": max_folder_bytes}
-        self._timeout = check_limit("timeout", timeout)
-        self._options = {name: int(check_limit(name, value, whole=True)) for name, value in limits.items()}
+        self._timeout = seconds("timeout", timeout, above=True, remains="no sandbox was made")
+        self._options = {name: count(name, value, least=1, remains="no sandbox was made") for name, value in limits.items()}
         if max_output > _MAX_OUTPUT:
             raise LimitExceededError("max_output", limit=_MAX_OUTPUT)
         self._options |= {"network": bool(network), "namespaces": _namespaces, "landlock": _landlock}

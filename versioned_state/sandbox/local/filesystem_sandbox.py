@@ -11,11 +11,11 @@ from difflib import unified_diff
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar, Final
 
-from versioned_state.arguments import instance_of, list_of
+from versioned_state.arguments import count, instance_of, list_of
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, LimitExceededError, SandboxFileError
 from versioned_state.sandbox.enums import SandboxType
 from versioned_state.sandbox.local.opened import is_hidden, open_folder, open_parent, parts_of, read, write
-from versioned_state.sandbox.sandbox import MAX_FILE_BYTES, Sandbox, check_limit
+from versioned_state.sandbox.sandbox import MAX_FILE_BYTES, Sandbox
 
 _MAX_DEPTH: Final = 64
 """Folders within folders that a walk goes into."""
@@ -43,7 +43,7 @@ class FilesystemSandbox(Sandbox):
     )
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, max_file_bytes: int = MAX_FILE_BYTES) -> None:
-        self._max_bytes = int(check_limit("max_file_bytes", max_file_bytes, whole=True))
+        self._max_bytes = count("max_file_bytes", max_file_bytes, least=1, remains="no sandbox was made")
         self._closed = False
         super().__init__(folder)
 

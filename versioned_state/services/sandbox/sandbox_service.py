@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable
 from threading import Lock
 from typing import Any, Final, TypeVar
 
-from versioned_state.arguments import instance_of, list_of
+from versioned_state.arguments import count, instance_of, list_of, seconds
 from versioned_state.errors import InvalidArgumentError, ServiceNotStartedError
 from versioned_state.off_loop import off_loop
 from versioned_state.sandbox.registry import check_type, is_local
-from versioned_state.sandbox.sandbox import MAX_FILE_BYTES, MAX_FOLDER_BYTES, MAX_MEMORY, MAX_TOTAL_MEMORY, TIMEOUT, check_limit
+from versioned_state.sandbox.sandbox import MAX_FILE_BYTES, MAX_FOLDER_BYTES, MAX_MEMORY, MAX_TOTAL_MEMORY, TIMEOUT
 from versioned_state.services.agent_state.state_service import DEFAULT_SESSION, StateService, VersionedStateService
 from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.sandbox.session_sandboxes import SessionSandboxes
@@ -20,6 +20,7 @@ from versioned_state.services.sandbox.session_sandboxes import SessionSandboxes
 T = TypeVar("T")
 
 _Key = tuple[str, str | None]
+_NOT_MADE: Final = "no sandbox was made"
 
 
 class SandboxService(ServiceWithLifecycleManager):
@@ -58,11 +59,11 @@ class SandboxService(ServiceWithLifecycleManager):
         self._states: VersionedStateService | None
         self._states = instance_of("state_service", state_service, VersionedStateService | None, hint=over_store)
         self._options: dict[str, Any] = {
-            "timeout": check_limit("timeout", timeout),
-            "max_memory": check_limit("max_memory", max_memory, whole=True),
-            "max_file_bytes": check_limit("max_file_bytes", max_file_bytes, whole=True),
-            "max_total_memory": check_limit("max_total_memory", max_total_memory, whole=True),
-            "max_folder_bytes": check_limit("max_folder_bytes", max_folder_bytes, whole=True),
+            "timeout": seconds("timeout", timeout, above=True, remains=_NOT_MADE),
+            "max_memory": count("max_memory", max_memory, least=1, remains=_NOT_MADE),
+            "max_file_bytes": count("max_file_bytes", max_file_bytes, least=1, remains=_NOT_MADE),
+            "max_total_memory": count("max_total_memory", max_total_memory, least=1, remains=_NOT_MADE),
+            "max_folder_bytes": count("max_folder_bytes", max_folder_bytes, least=1, remains=_NOT_MADE),
             "base_url": base_url,
             "bearer_token": bearer_token,
         }
@@ -208,9 +209,7 @@ class SandboxService(ServiceWithLifecycleManager):
             wanted += [each for each in _list(name, types) if each is not None]
         for tool in _list("tools", tools):
             if not callable(tool) and not hasattr(tool, "sandbox_type"):
-                raise InvalidArgumentError(
-                    f"{tool!r:.100} is not a tool", remains="no sandbox was made", hint="pass the tool, not its name"
-                )
+                raise InvalidArgumentError(f"{tool!r:.100} is not a tool", remains=_NOT_MADE, hint="pass the tool, not its name")
             if (needed := getattr(tool, "sandbox_type", None)) is not None:
                 wanted.append(needed)
         found = list(dict.fromkeys(check_type(each) for each in wanted))
@@ -219,7 +218,7 @@ class SandboxService(ServiceWithLifecycleManager):
                 if is_local(each):
                     raise InvalidArgumentError(
                         f"sandboxes of type {each!r} on {self._options['base_url']!r} need a factory: the library makes local ones alone",
-                        remains="no sandbox was made",
+                        remains=_NOT_MADE,
                         hint=f"versioned_state.sandbox.register({each!r}, factory); it gets base_url and bearer_token",
                     )
         return found
@@ -256,4 +255,4 @@ def _key(session_id: str, user_id: str | None) -> _Key:
 
 
 def _list(name: str, values: Iterable[Any] | None) -> list[Any]:
-    return [] if values is None else list_of(name, values, remains="no sandbox was made")
+    return [] if values is None else list_of(name, values, remains=_NOT_MADE)
