@@ -90,7 +90,7 @@ async def test_what_is_no_session_or_no_module(tmp_path):
             await call(5, agent=agent())
         with pytest.raises(InvalidArgumentError, match="user_id must be a string, not int"):
             await call("one", 5, agent=agent())
-        with pytest.raises(InvalidArgumentError, match="agent= is a StateModule, not dict"):
+        with pytest.raises(InvalidArgumentError, match="agent= must be a StateModule, not dict"):
             await call("one", agent={})
     with pytest.raises(InvalidArgumentError):
         JSONSession(5)  # type: ignore[arg-type]

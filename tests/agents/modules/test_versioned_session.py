@@ -166,7 +166,7 @@ async def test_what_is_no_session_or_no_module():
     for call in (session.save_session_state, session.load_session_state):
         with pytest.raises(InvalidArgumentError, match="no session_id"):
             await call(agent=Agent())
-        with pytest.raises(InvalidArgumentError, match="agent= is a StateModule"):
+        with pytest.raises(InvalidArgumentError, match="agent= must be a StateModule"):
             await call("one", agent=5)
     with pytest.raises(InvalidArgumentError):
         session.state(5)

@@ -112,7 +112,7 @@ def events(
     """
     limit = None if limit is None else count("limit", limit)
     if types is not None and not all(isinstance(cls, type) for cls in (types if isinstance(types, tuple) else (types,))):
-        raise InvalidArgumentError(f"types is a class or a tuple of classes, not {types!r:.80}")
+        raise InvalidArgumentError(f"types must be a class or a tuple of classes, not {types!r:.80}")
     instance_of("namespace", namespace, str | None, hint="such as 'planner/worker' or 'planner/**'")
     start = "" if since is None else first_name(instants(since)[0])
     read, space = _source(state)

@@ -48,4 +48,4 @@ def check_modules(modules: Mapping[str, Any]) -> None:
     """Raise ``InvalidArgumentError`` for a value that is not a module, ours or agentscope's."""
     for name, module in modules.items():
         if not is_class_of_modules(type(module)):
-            raise InvalidArgumentError(f"{name}= is a StateModule, not {type(module).__name__}", remains="nothing was saved or loaded")
+            raise InvalidArgumentError(f"{name}= must be a StateModule, not {type(module).__name__}", remains="nothing was saved or loaded")

@@ -76,11 +76,13 @@ class StateMachine:
         instance_of("state", state, Versioned | Namespace | Live)
         given: Any = transitions
         if not isinstance(given, Mapping) or any(not isinstance(pair, tuple) or len(pair) != 2 for pair in given):
-            raise InvalidArgumentError("transitions is a dict from pairs of state and event to states", hint='{("new", "pay"): "paid"}')
+            raise InvalidArgumentError(
+                "transitions must be a dict from pairs of state and event to states", hint='{("new", "pay"): "paid"}'
+            )
         try:
             hash((initial, *given.values()))
         except TypeError as error:
-            raise InvalidArgumentError(f"the states of a machine are hashable values: {error}") from error
+            raise InvalidArgumentError(f"the states of a machine must be hashable values: {error}") from error
         root_key = user_key(key)
         self._state = state
         self._rules = Rules(key, initial, dict(transitions))

@@ -143,7 +143,7 @@ class Round(Block):
         """Keep an event, and notify the listeners. Raises as ``emit``."""
         if isinstance(event, _BUILT_IN):
             raise InvalidArgumentError(
-                f"an event is an instance of a class of yours, not {type(event).__name__}", hint="a dataclass or a pydantic model"
+                f"an event must be an instance of a class of yours, not {type(event).__name__}", hint="a dataclass or a pydantic model"
             )
         event = unstamped(event)
         self._deliver(event, *self._keep(event))

@@ -12,7 +12,7 @@ from versioned_state.agents.tasks.commits import Commits, OnUnstorable
 from versioned_state.agents.tasks.drivers import awaited, kind_of, run, to_end
 from versioned_state.agents.tasks.round import OnEvent, Round
 from versioned_state.agents.tasks.signature import Bound, TaskSignature
-from versioned_state.arguments import one_of, string
+from versioned_state.arguments import check_function, one_of, string
 from versioned_state.errors import InvalidArgumentError, ReadOnlyError
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
@@ -57,7 +57,7 @@ class Task(Generic[R]):
         one_of("on_unstorable", on_unstorable, OnUnstorable)
         wrapped: Any = function.__func__ if isinstance(function, classmethod | staticmethod) else function
         if not hasattr(wrapped, "__code__"):
-            raise TypeError(f"a task is a function, not {type(wrapped).__name__}")
+            raise TypeError(f"a task must be a function, not {type(wrapped).__name__}")
         update_wrapper(self, wrapped)
         self._is_static: Final = isinstance(function, staticmethod)
         self._is_of_class: Final = isinstance(function, classmethod)
@@ -110,8 +110,8 @@ class Task(Generic[R]):
         bound = self._signature.bind(args, kwargs, skip=skip)
         if key is not None and (not isinstance(key, str) or not key or "\0" in key):
             raise InvalidArgumentError(f"key must be a string of one character or more, without NUL, not {key!r:.80}")
-        if on_event is not None and (not callable(on_event) or inspect.iscoroutinefunction(on_event)):
-            raise InvalidArgumentError("on_event is a function that takes an event, and not a coroutine function")
+        if on_event is not None:
+            check_function("on_event", on_event)
         if self._signature.is_empty and not self._is_run:
             raise TypeError(f"task {self.task_name!r} has no body, and no runner: write one, or make it a task of an Agent with a runner")
         if state is not None:
@@ -292,7 +292,7 @@ def check_state(state: object) -> None:
         raise ReadOnlyError("a task cannot work on a snapshot", hint="state.fork(name, at=commit) gives a state that begins there")
     if not isinstance(state, Versioned | Namespace | Live | str):
         raise InvalidArgumentError(
-            f"state= is a Versioned, a namespace of one, a Live or the URL of a store, not {type(state).__name__}",
+            f"state= must be a Versioned, a namespace of one, a Live or the URL of a store, not {type(state).__name__}",
             remains="the task did not run",
             hint="Versioned(store)" if isinstance(state, KVStore | Repository) else "",
         )
