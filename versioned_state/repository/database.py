@@ -436,7 +436,7 @@ class Database:
         if not isinstance(meta, Mapping) or any(  # type: ignore[redundant-expr]
             type(key) is not str for key in meta
         ):
-            raise InvalidArgumentError("meta is a dict with string keys")
+            raise InvalidArgumentError("meta must be a dict with string keys")
         try:
             return InlineEncoder().encode_inline(dict(meta), "meta")
         except PickleRefusedError as error:

@@ -85,7 +85,7 @@ class Repository:
         if clock is not None:
             check_function("clock", clock)
         if signer is not None and not callable(getattr(signer, "sign", None)):
-            raise InvalidArgumentError(f"signer is a Signer, not {type(signer).__name__}")
+            raise InvalidArgumentError(f"signer must be a Signer, not {type(signer).__name__}")
         given: Any = store
         if isinstance(given, str | os.PathLike):
             from versioned_state.storage.url import redact

@@ -318,7 +318,7 @@ def _bytes(given: Any, what: str) -> bytes:
         return given.encode("utf-8", "replace")
     if isinstance(given, bytes | bytearray | memoryview):
         return bytes(given)
-    raise InvalidArgumentError(f"{what} is bytes, text or a key of cryptography, not {type(given).__name__}")
+    raise InvalidArgumentError(f"{what} must be bytes, text or a key of cryptography, not {type(given).__name__}")
 
 
 def _loaded(load: Any, kind: type, what: str) -> Any:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
+from versioned_state.arguments import instance_of
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
@@ -133,11 +134,9 @@ def _differ_at(composer: Composer, path: str | StatePath) -> Callable[[Tree, Tre
 def compiled(pattern: str | re.Pattern[str], flags: int = 0) -> re.Pattern[str]:
     """A regular expression. Raises ``InvalidArgumentError`` if it is not one."""
     if isinstance(pattern, re.Pattern):
-        if not isinstance(pattern.pattern, str):
-            raise InvalidArgumentError(f"a regular expression for text, not for {type(pattern.pattern).__name__}")
+        instance_of("the pattern of a regular expression", pattern.pattern, str)
         return pattern
-    if type(pattern) is not str:
-        raise InvalidArgumentError(f"a regular expression is a string or a re.Pattern, not {type(pattern).__name__}")
+    instance_of("a regular expression", pattern, str | re.Pattern)
     try:
         return re.compile(pattern, flags)
     except (re.error, RecursionError, OverflowError) as error:
@@ -158,7 +157,7 @@ def instants(when: When) -> tuple[int, int]:
     if isinstance(when, date):
         start = _microseconds(datetime.combine(when, time()))
         return start, start + timedelta(days=1) // _MICROSECOND - 1
-    raise InvalidArgumentError(f"a time is a datetime, a date, a string or microseconds, not {type(when).__name__}")
+    raise InvalidArgumentError(f"a time must be a datetime, a date, a string or microseconds, not {type(when).__name__}")
 
 
 def _parse(text: str) -> datetime | date:

@@ -63,7 +63,7 @@ class Policies:
         for layer in layers:
             if not isinstance(layer, Mapping) or any(type(pattern) is not str for pattern in layer):  # type: ignore[redundant-expr]
                 raise InvalidArgumentError(
-                    f"merge policies are a dict from patterns of paths to policies, not {layer!r:.80}",
+                    f"merge policies must be a dict from patterns of paths to policies, not {layer!r:.80}",
                     hint='for example: {"messages": "append"}',
                 )
             for pattern, policy in layer.items():

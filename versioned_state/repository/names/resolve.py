@@ -45,7 +45,7 @@ def resolve(database: Database, rev: str | Commit, *, head: Commit | None = None
         hint = "such as HEAD~1, a branch, a tag or an id"
         if given is None:
             hint = "HEAD is the current commit; an event in a Live has no commit_hash"
-        raise InvalidArgumentError(f"a revision is a string or a Commit, not {type(given).__name__}", hint=hint)
+        raise InvalidArgumentError(f"a revision must be a string or a Commit, not {type(given).__name__}", hint=hint)
     if not rev.isascii() and has_surrogate(rev):
         raise UnknownRevisionError(rev.encode("unicode_escape").decode(), reason="it has characters that no name has")
     # Between the read of a ref and that of its commit, others may take the ref back and collect the commit.

@@ -144,7 +144,7 @@ class Notes(MutableMapping[str | Commit, dict[str, Any]]):
 def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     given: Any = values
     if not isinstance(given, Mapping) or any(type(key) is not str for key in given):
-        raise InvalidArgumentError("a note is a dict with string keys")
+        raise InvalidArgumentError("a note must be a dict with string keys")
     return dict(values)
 
 
