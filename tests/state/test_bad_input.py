@@ -222,7 +222,7 @@ def test_a_key_that_is_no_string(state, key):
         lambda: live.__setitem__(key, 1),
     ]
     for call in calls:
-        with pytest.raises(TypeError, match="keys of a state are strings, not"):
+        with pytest.raises(TypeError, match="keys of a state must be strings, not"):
             call()
     assert key not in state
     assert key not in state.checkout("HEAD")

@@ -65,7 +65,7 @@ def test_bad_bounds(mapping):
     for bad in ({"limit": -1}, {"limit": "1"}, {"limit": True}):
         with pytest.raises(InvalidArgumentError, match="limit"):
             found.iter_keys(**bad)
-    with pytest.raises(TypeError, match="keys of a state are strings"):
+    with pytest.raises(TypeError, match="keys of a state must be strings"):
         found.iter_keys(start=1)
     with pytest.raises(LimitExceededError):
         found.iter_keys(end="x" * 5000)

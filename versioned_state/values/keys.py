@@ -33,7 +33,7 @@ OF_A_LINE = frozenset({ROUNDS, OLDER_ROUNDS})
 def user_key(key: str) -> bytes:
     """The root key of a user's key. Raises ``TypeError`` if it is not a string, ``LimitExceededError`` beyond 4,095 bytes."""
     if type(key) is not str:
-        raise TypeError(f"the keys of a state are strings, not {type(key).__name__}: {key!r}")
+        raise TypeError(f"the keys of a state must be strings, not {type(key).__name__}: {key!r}")
     root_key = b"k" + key.encode("utf-8", "surrogatepass")
     if len(root_key) > MAX_KEY:
         raise LimitExceededError(f"a key of {len(root_key) - 1} bytes", limit=MAX_KEY - 1, remains="nothing was changed")

@@ -106,7 +106,7 @@ class Disk(Backend):
                 raise InvalidArgumentError("size_limit cannot be set by a read-only opener")
             least = size_limits.MIN_SIZE_LIMIT
             if type(size_limit) is not int or 0 != size_limit < least:
-                raise InvalidArgumentError(f"size_limit is a number of bytes, at least {least}, or 0 for none: {size_limit!r}")
+                raise InvalidArgumentError(f"size_limit must be a number of bytes, at least {least}, or 0 for none: {size_limit!r}")
         timeout = sqlite_file.checked_timeout(timeout)
         self.path = sqlite_file.checked_path(path)
         self._timeout = timeout

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import urlsplit
 from weakref import finalize
 
-from versioned_state.arguments import seconds
+from versioned_state.arguments import one_of, seconds
 from versioned_state.errors import InvalidArgumentError, MissingDependencyError, StateError, StorageError, StoreClosedError
 from versioned_state.storage.redis.errors import PASSING, code, no_connection, refusal, unknown_outcome
 
@@ -317,8 +317,7 @@ def _connection_options(url: str, more: Mapping[str, Any], timeout: float) -> di
     options |= more
     if str(options.pop("decode_responses", False)).lower() not in _FALSE:
         raise InvalidArgumentError("decode_responses is not supported: a store needs the stored bytes as they are")
-    if options.pop("protocol", 2) not in (2, 3):
-        raise InvalidArgumentError("protocol must be 2 or 3")
+    one_of("protocol", options.pop("protocol", 2), (2, 3))
     for wait in ("socket_timeout", "socket_connect_timeout"):
         options.setdefault(wait, timeout)
     return {

@@ -68,7 +68,7 @@ class PicklePolicy:
     def __init__(self, mode: PickleMode = "own", *, private: bool, key: bytes | None = None) -> None:
         one_of("pickle", mode, PickleMode)
         if key is not None and type(key) is not bytes:
-            raise TypeError(f"pickle_key is bytes, not {type(key).__name__}")
+            raise TypeError(f"pickle_key must be bytes, not {type(key).__name__}")
         if key is not None and len(key) < 16:
             raise InvalidArgumentError(f"pickle_key has {len(key)} bytes: it takes 16 or more")
         self.mode = mode
