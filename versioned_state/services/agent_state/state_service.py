@@ -353,7 +353,7 @@ class VersionedStateService(StoreService, StateService):
         for key in instance_of("a state", state, dict, remains="nothing was saved"):
             if type(key) is not str:
                 raise InvalidArgumentError(
-                    f"the keys of a state are strings, not {type(key).__name__}",
+                    f"the keys of a state must be strings, not {type(key).__name__}",
                     remains="nothing was saved",
                     hint="put it one level deeper",
                 )

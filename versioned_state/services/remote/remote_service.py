@@ -90,7 +90,7 @@ class RemoteService(ServiceWithLifecycleManager):
     ) -> None:
         self._url = _checked_url(url)
         if type(token) is not str or not token.isascii() or not token.isprintable() or not token or " " in token:
-            raise InvalidArgumentError("the token of a server is a text of ASCII without spaces")
+            raise InvalidArgumentError("the token of a server must be ASCII text without spaces")
         seconds("timeout", timeout, above=True)
         count("attempts", attempts, least=1)
         count("connections", connections, least=1)

@@ -60,7 +60,7 @@ class RemoteSessionHistoryService(RemoteService, SessionHistoryService):
     async def append_message(self, session: Session, message: Given | Sequence[Given], *, ttl_seconds: float | None = None) -> None:
         """Append a message, or some, to a stored session, and to the session object that was given: all of them or none."""
         if not hasattr(session, "messages"):
-            raise InvalidArgumentError(f"session is a Session, not {type(session).__name__}", remains="nothing was appended")
+            raise InvalidArgumentError(f"session must be a Session, not {type(session).__name__}", remains="nothing was appended")
         messages = as_messages(message)
         if messages:
             body = [stored for _, stored in messages]

@@ -306,7 +306,7 @@ def _stripped(session_id: Any) -> Any:
 def _check_session(session: object) -> None:
     """Raise ``InvalidArgumentError`` unless it is a ``Session``, or as good as one."""
     if not all(hasattr(session, name) for name in ("id", "user_id")) or not isinstance(getattr(session, "messages", None), list):
-        raise InvalidArgumentError(f"session is a Session, not {type(session).__name__}", remains="nothing was appended")
+        raise InvalidArgumentError(f"session must be a Session, not {type(session).__name__}", remains="nothing was appended")
 
 
 def _as_last(last: int | None) -> int | None:

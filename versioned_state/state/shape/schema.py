@@ -62,7 +62,7 @@ class Schema:
         else:
             fields = rules.of(shape) if isinstance(shape, type) else None
             if not isinstance(fields, Fields):
-                raise InvalidArgumentError(f"a schema is a model, a dataclass, a function or a dict by path, not {shape!r:.80}")
+                raise InvalidArgumentError(f"a schema must be a model, a dataclass, a function or a dict by path, not {shape!r:.80}")
             _ = fields.fields  # an unknown name is refused here
             self.rules.append(fields)
             for name, annotation in annotations_of(typing.cast("type", shape)).items():
