@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from versioned_state.agents.parallel import Outcome as Outcome, parallel as parallel
     from versioned_state.agents.patterns.event_sourcing import EventSourced as EventSourced
     from versioned_state.agents.patterns.state_machine import StateMachine as StateMachine
-    from versioned_state.agents.tasks.outcome import TaskClarify as TaskClarify, TaskFailed as TaskFailed
+    from versioned_state.agents.tasks.round import TaskClarify as TaskClarify, TaskFailed as TaskFailed
     from versioned_state.agents.tasks.task import checkpoint as checkpoint, current_state as current_state, emit as emit, task as task
     from versioned_state.agents.view import view as view
     from versioned_state.agents.workspace.workspace import Workspace as Workspace, files_of as files_of
@@ -88,7 +88,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "agents.parallel": "Outcome parallel",
         "agents.patterns.event_sourcing": "EventSourced",
         "agents.patterns.state_machine": "StateMachine",
-        "agents.tasks.outcome": "TaskClarify TaskFailed",
+        "agents.tasks.round": "TaskClarify TaskFailed",
         "agents.tasks.task": "checkpoint current_state emit task",
         "agents.view": "view",
         "agents.workspace.workspace": "Workspace files_of",

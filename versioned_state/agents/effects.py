@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast
 
 from versioned_state.agents.call import current_call, require_call
-from versioned_state.agents.tasks.ways import at_once
+from versioned_state.agents.tasks.round import at_once
 from versioned_state.arguments import instance_of, one_of
 from versioned_state.errors import EffectInDoubtError, ErasedResultError, InvalidArgumentError, StateError, StorageError
 from versioned_state.repository.ledger import RUNNING, EffectRecord, Entry, Ledger, check_effect_key

@@ -14,15 +14,13 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, cast
 
 from versioned_state.agents.call import Call
-from versioned_state.agents.events.classes import SuccessEvent
+from versioned_state.agents.events.classes import SuccessEvent, TaskStartEvent
 from versioned_state.agents.events.entries import EVENTS, entry_cell, event_cell, name_of, space_of
 from versioned_state.agents.tasks.keyed import RESULTS, KeyedCall, Recorded
-from versioned_state.agents.tasks.outcome import Outcome, event_of, outcome_of, shown
-from versioned_state.agents.tasks.round import OnEvent, Round
-from versioned_state.agents.tasks.ways import Way, at_once, directly
+from versioned_state.agents.tasks.round import Kept, OnEvent, Outcome, Round, Way, event_of, outcome_of, shown
 from versioned_state.errors import CommitInDoubtError, MergeConflictError, StateError, UnserializableValueError
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import Commit
@@ -39,19 +37,8 @@ from versioned_state.values.encode.inline import plain_cell
 
 OnUnstorable = Literal["keep", "restore"]
 
-
-_ABANDONED: Final = "the call was cancelled as it began"
 _OPTIONS: Final = CommitOptions()
 """Those of the transaction of a call, whose commits have their own."""
-
-
-class _Kept(NamedTuple):
-    """An event of the call itself, which is kept: its class and fields, its time, and the commit that the call saw."""
-
-    cls: type
-    fields: dict[str, Any]
-    time: int
-    head: Commit
 
 
 class _Repeated(Exception):  # noqa: N818 - caught here
@@ -74,14 +61,13 @@ class Commits(Round):
     def __init__(
         self, call: Call, on_event: OnEvent | None, *, on_unstorable: OnUnstorable, closes: bool = False, pauses: bool = False
     ) -> None:
-        super().__init__(call, on_event, is_kept=True)
         assert call.versioned is not None
         self._state: Versioned = call.versioned
-        self._handle = port.handle(call.versioned)
-        self._transactions = port.transactions(call.versioned)
+        super().__init__(call, on_event, is_kept=True, closes=self._state if closes else None)
+        self._lock = port.lock(self._state)
+        self._handle = port.handle(self._state)
+        self._transactions = port.transactions(self._state)
         self._on_unstorable = on_unstorable
-        self._closes = closes
-        self._worker = current_worker()
         self._pauses = pauses
         self._prefix = b"" if call.state is call.versioned else port.prefix(cast("Namespace", call.state))
         self._space = space_of(self._prefix) if self._prefix else ""
@@ -89,10 +75,11 @@ class Commits(Round):
         self._unstorable: StateError | None = None
         self._keyed: KeyedCall | None = None
         self._added: list[tuple[bytes, str]] = []  # the pending entries of this call and of its nested calls
+        self._before_end = 0  # how many of them were there when the body returned
         self._outer = None if call.parent is None else self._find_outer()
 
     def _find_outer(self) -> Commits | None:
-        """The round of the enclosing call on the same handle."""
+        """Return the round of the enclosing call on the same handle."""
         call = self.call.parent
         while call is not None:
             if call.versioned is self._state and not call.is_over and isinstance(call.steps, Commits):
@@ -100,98 +87,61 @@ class Commits(Round):
             call = call.parent
         return None
 
-    def _begin(self) -> None:
-        self._enter()
-        if not self.is_repeat:
-            try:
-                self._start_event()
-            except BaseException as error:
-                self._cancel(error)
-                raise
+    # The beginning
 
-    async def _begin_by(self, way: Way) -> None:
-        await way(self._state, self._enter, undo=self._abandon)
-        if not self.is_repeat:
-            try:
-                self._start_event()
-            except BaseException as error:
-                await way(self._state, partial(self._cancel, error))
-                raise
+    def _prepare(self) -> None:
+        # Encoded before the call enters, where its caller runs: while a coroutine enters, other tasks may change its arguments.
+        self._start_cell = self._cell_of(TaskStartEvent, self._start_fields())
 
-    def _enter(self) -> OpenTransaction | None:
+    def _enter(self) -> None:
         """Open the transaction of the call, unless an earlier call has committed under its key."""
         if self.call.key is not None:
             recorded = self._find_recorded()
             if recorded is not None:
                 self.is_repeat, self.result = True, recorded.result
-                return None
-        self._entered = self._transactions.enter(_OPTIONS, self.reference, self.call, space=self._prefix, limited=self._is_beside)
-        return self._entered
+                return
+        outer = self._outer
+        # Other code may use the handle while the call runs: then not all changes since its start belong to the call.
+        beside = self._pauses or (outer is not None and outer._open().worker != current_worker())
+        with ready(self._lock):
+            self._entered = self._transactions.enter(_OPTIONS, self.reference, self.call, space=self._prefix, limited=beside)
+            self._start = self._add(TaskStartEvent, *self._start_cell)
 
-    def _abandon(self, entered: OpenTransaction | None) -> None:
-        if entered is not None:
-            self._transactions.leave(entered, _ABANDONED)
+    def _is_open(self) -> bool:
+        return self._entered is not None and self._entered in self._transactions.open
 
-    def _cancel(self, error: BaseException) -> None:
-        """End a call that could not begin."""
-        self._transactions.leave(self._open(), error)
-        self._withdraw(0)
-
-    @property
-    def _is_beside(self) -> bool:
-        """Whether other code may use the handle while the call runs, so that not all changes since its start belong to the call."""
-        return self._pauses or (self._outer is not None and self._outer._worker != self._worker)
+    def _cancel(self, error: object) -> None:
+        if self._entered is not None:
+            self._transactions.leave(self._entered, error)
+            self._withdraw(0)
 
     def _find_recorded(self) -> Recorded | None:
         call = self.call
         assert call.key is not None, "it was asked for"
-        with ready(port.lock(self._state)):
+        with ready(self._lock):
             port.check_open(self._state)
             self._keyed = KeyedCall(self._state, agent=call.agent, task=call.name, key=call.key, inputs=call.inputs)
             return self._keyed.find()
 
-    def _leave(self) -> None:
-        super()._leave()
-        if self._closes:
-            self._state.close()
-
     # The end
 
-    def _succeed(self) -> None:
-        added = len(self._added)
-        try:
-            kept = self._keep_success()
-            self._finish()
-        except BaseException as error:
-            if not at_once(self._settle(error, added, directly)):
-                raise
-            return
-        self._deliver_own(kept)
-
-    async def _succeed_by(self, way: Way) -> None:
-        added = len(self._added)
-        try:
-            kept = self._keep_success()
-            await way(self._state, self._finish, ahead=None if self._outer is not None else self._stage_ahead)
-        except BaseException as error:
-            if not await self._settle(error, added, way):
-                raise
-            return
-        self._deliver_own(kept)
-
-    def _keep_success(self) -> _Kept:
+    def _keep_success(self) -> Kept:
         """Record the success of the call: its event, and its result under a key."""
-        kept = self._add(SuccessEvent, {"result": self.result})
-        if self._keyed is not None:
-            cell = self._keyed.entry(self.call.id, self.result)
-            self._added.append((RESULTS, self._keyed.name))
-            self._handle.pending.add(RESULTS, self._keyed.name, cell)
+        self._before_end = len(self._added)
+        fields, cell = self._cell_of(SuccessEvent, {"result": self.result})
+        with ready(self._lock):
+            kept = self._add(SuccessEvent, fields, cell)
+            if self._keyed is not None:
+                result = self._keyed.entry(self.call.id, self.result)
+                self._added.append((RESULTS, self._keyed.name))
+                self._handle.pending.add(RESULTS, self._keyed.name, result)
         return kept
 
     def _stage_ahead(self) -> None:
         from versioned_state.state.aio.ahead import stage_ahead
 
-        stage_ahead(self._state, lenient=False)
+        if self._outer is None:
+            stage_ahead(self._state, lenient=False)
 
     def _finish(self) -> None:
         """End the transaction: commit the changes of the call, or leave that to the enclosing call."""
@@ -203,8 +153,7 @@ class Commits(Round):
         else:
             self._commit_once(self._keyed)
 
-    async def _settle(self, error: BaseException, added: int, way: Way) -> bool:
-        """Settle a call whose end raised an error. Returns True if another call has committed under the same key."""
+    async def _settle(self, error: BaseException, way: Way) -> bool:
         if isinstance(error, _Repeated):
             await way(self._state, partial(self._transactions.leave, self._open(), error))
             self._withdraw(0)
@@ -212,7 +161,7 @@ class Commits(Round):
             return True
         if self._has_ended():
             return False  # the interrupt came after the commit
-        self._withdraw(added)
+        self._withdraw(self._before_end)
         if isinstance(error, CommitInDoubtError):  # the next call on the state finds out whether it was a success or a failure
             error.remains = "the next call on the state finds out, and rolls the changes of the task back if the commit was not made"
             self._open().has_left = True
@@ -241,7 +190,7 @@ class Commits(Round):
                 raise _Repeated(recorded)
             self._handle.refresh(Resolving())
 
-        with ready(port.lock(self._state)):
+        with ready(self._lock):
             again_if_moved(lambda _: self._commit(options, ends=True), None, behind)
 
     async def _fail(self, error: BaseException, way: Way) -> None:
@@ -252,7 +201,11 @@ class Commits(Round):
         for series, name in self._added:
             if series == RESULTS:
                 self._handle.pending.discard(series, name)
-        kept = self._add(*event_of(error))
+        cls, fields = event_of(error)
+        fields, cell = self._cell_of(cls, fields)
+        with ready(self._lock):
+            port.check_open(self._state)
+            kept = self._add(cls, fields, cell)
         if self._outer is None:
             await way(self._state, partial(self._record_failure, error))
         else:
@@ -261,7 +214,7 @@ class Commits(Round):
 
     def _restore(self, error: BaseException) -> None:
         """End the transaction of a call that failed."""
-        with ready(port.lock(self._state)):
+        with ready(self._lock):
             with suppress(StateError):
                 port.check_open(self._state)
             if error is self._unstorable and self._on_unstorable == "keep" and self._outer is None:
@@ -316,9 +269,6 @@ class Commits(Round):
             meta["key"] = call.key
         return CommitOptions(message, meta=meta, allow_empty=True, subject=call.name)
 
-    def _is_open(self) -> bool:
-        return self._entered in self._transactions.open
-
     def _open(self) -> OpenTransaction:
         assert self._entered is not None, "the block was entered"
         return self._entered
@@ -329,27 +279,22 @@ class Commits(Round):
         """Commit everything that has changed on the handle."""
         return self._commit(self._options(None, message))
 
-    def _emit_own(self, cls: type, fields: dict[str, Any]) -> None:
-        self._deliver_own(self._add(cls, fields))
-
-    def _add(self, cls: type, fields: dict[str, Any]) -> _Kept:
-        """Keep an event of the call itself, without making an instance. A part that cannot be stored is replaced by a description."""
-        state = self._state
-        with ready(port.lock(state)):
-            port.check_open(state)
-            cell = plain_cell(fields)
-            if cell is None:
+    def _cell_of(self, cls: type, fields: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
+        """Return the fields of an event and their cell, without making an instance. A part that cannot be stored becomes a description."""
+        cell = plain_cell(fields)
+        if cell is None:
+            with ready(self._lock):
                 try:
                     cell = self._encode(fields, cls.__name__)
                 except UNSTORABLE:
                     fields = self._described(fields)
                     cell = self._encode(fields, cls.__name__)
-            now, head = self._add_pending_event(event_cell(cls, cell))
-        return _Kept(cls, fields, now, head)
+        return fields, cell
 
-    def _deliver_own(self, kept: _Kept) -> None:
-        if self.listeners:
-            self._deliver(kept.cls(**kept.fields), kept.time, kept.head)
+    def _add(self, cls: type, fields: dict[str, Any], cell: bytes) -> Kept:
+        """Keep an event of the call itself, by the cell of its fields."""
+        now, head = self._add_pending_event(event_cell(cls, cell))
+        return cls, fields, now, head
 
     def _described(self, fields: dict[str, Any]) -> dict[str, Any]:
         inputs = fields.get("inputs")
@@ -365,15 +310,15 @@ class Commits(Round):
         return True
 
     def _encode(self, value: Any, name: str) -> bytes:
-        return port.handle(self._state).worktree.encode_inline(value, f"{name} (an event)")
+        return self._handle.worktree.encode_inline(value, f"{name} (an event)")
 
     def _keep(self, event: Any) -> tuple[int, Commit | None]:
-        with ready(port.lock(self._state)):
+        with ready(self._lock):
             port.check_open(self._state)
             return self._add_pending_event(self._encode(event, type(event).__name__))
 
     def _add_pending_event(self, event: bytes) -> tuple[int, Commit]:
-        """Keep an event by its cell. Returns its time, and the head."""
+        """Keep an event by its cell, under the lock. Returns its time, and the head."""
         call, handle = self.call, self._handle
         head, pending = handle.position.head, handle.pending
         now = pending.next_time(handle.repository.database.now())

@@ -10,23 +10,16 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from inspect import Parameter, Signature
 from types import CodeType
-from typing import Any, Final, NamedTuple, get_type_hints
+from typing import Any, Final, get_type_hints
 
 _TAKEN: Final = ("key", "on_event")
+_POSITIONAL: Final = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
 _SIMPLE: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
-class Bound(NamedTuple):
-    """The arguments of one call.
-
-    Attributes:
-        inputs: the arguments by name, defaults filled in, without ``state`` and ``self``.
-        args, kwargs: the arguments of the function, without ``state``.
-    """
-
-    inputs: dict[str, Any]
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
+Bound = tuple[dict[str, Any], tuple[Any, ...], dict[str, Any]]
+"""The arguments of one call: the inputs, which are the arguments by name with defaults and without ``state`` and ``self``; then the
+positional and the keyword arguments of the function, without ``state``. A plain tuple, because every call makes one."""
 
 
 class TaskSignature:
@@ -50,7 +43,9 @@ class TaskSignature:
         self._names = [parameter.name for parameter in own]
         self._positional = [parameter.name for parameter in own if parameter.kind is not Parameter.KEYWORD_ONLY]
         self._defaults = {parameter.name: parameter.default for parameter in own if parameter.default is not Parameter.empty}
-        self._state_by_position = self.takes_state and signature.parameters["state"].kind is Parameter.POSITIONAL_ONLY
+        self._state_at: int | None = None  # the position of ``state`` among the positional parameters, if it is one of them
+        if self.takes_state and signature.parameters["state"].kind in _POSITIONAL:
+            self._state_at = list(signature.parameters).index("state")
 
     @property
     def public(self) -> Signature:
@@ -61,16 +56,16 @@ class TaskSignature:
         return self._own.replace(parameters=[*(each for each in parameters if each not in rest), *more, *rest])
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, skip: int) -> Bound:
-        """The arguments of a call, of which the first ``skip`` are not inputs. Raises ``TypeError`` as the function would."""
-        given = self._bind_simply(args, kwargs) if self._is_simple else None
-        if given is None:
+        """Bind the arguments of a call, of which the first ``skip`` are not inputs. Raises ``TypeError`` as the function would."""
+        inputs = self._bind_simply(args, kwargs) if self._is_simple else None
+        if inputs is None:
             bound = self._bind(args, kwargs)
             bound.apply_defaults()
-            given = dict(bound.arguments)
-            args, kwargs = bound.args, bound.kwargs
-        for name in self._names[:skip]:
-            given.pop(name, None)
-        return Bound(given, args, kwargs)
+            inputs, args, kwargs = dict(bound.arguments), bound.args, bound.kwargs
+        if skip:
+            for name in self._names[:skip]:
+                inputs.pop(name, None)
+        return inputs, args, kwargs
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> inspect.BoundArguments:
         try:
@@ -80,8 +75,10 @@ class TaskSignature:
             raise TypeError(f"{self._function.__name__}(): {error}{rule}") from None
 
     def _bind_simply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
-        """A faster ``_bind`` for most signatures and calls; None if ``Signature.bind`` must decide."""
+        """Return the inputs of most calls faster than ``_bind`` does, or None if ``Signature.bind`` must decide."""
         positional = self._positional
+        if not kwargs and len(args) == len(positional) == len(self._names):
+            return dict(zip(positional, args, strict=True))
         if len(args) > len(positional):
             return None
         given = dict(zip(positional, args, strict=False))
@@ -100,12 +97,16 @@ class TaskSignature:
         return None if given else inputs
 
     def call(self, bound: Bound, state: Any) -> Any:
-        """Call the function."""
+        """Call the function with the arguments of a call and the state."""
+        _, args, kwargs = bound
         if not self.takes_state:
-            return self._function(*bound.args, **bound.kwargs)
-        if self._is_simple and not self._state_by_position and not bound.args:
-            return self._function(**bound.kwargs, state=state)
-        own = self._own.bind(*bound.args, **bound.kwargs).arguments
+            return self._function(*args, **kwargs)
+        if self._is_simple:
+            at = self._state_at
+            if at is None or at > len(args):
+                return self._function(*args, **kwargs, state=state)
+            return self._function(*args[:at], state, *args[at:], **kwargs)
+        own = self._own.bind(*args, **kwargs).arguments
         full = inspect.BoundArguments(self._full, OrderedDict())
         for name in self._full.parameters:
             if name == "state":

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
 
 from versioned_state.agents.call import Call, current_call, require_call
 from versioned_state.agents.tasks.commits import Commits, OnUnstorable
-from versioned_state.agents.tasks.drivers import awaited, kind_of, run, to_end
+from versioned_state.agents.tasks.generators import awaited, kind_of, run, to_end
 from versioned_state.agents.tasks.round import OnEvent, Round
 from versioned_state.agents.tasks.signature import Bound, TaskSignature
 from versioned_state.arguments import check_function, one_of, string
@@ -114,7 +114,7 @@ class Task(Generic[R]):
             check_function("on_event", on_event)
         if self._signature.is_empty and not self._is_run:
             raise TypeError(f"task {self.task_name!r} has no body, and no runner: write one, or make it a task of an Agent with a runner")
-        if state is not None:
+        if state is not None and type(state) not in _STATES:
             check_state(state)
         if self._kind == "function":
             this = self._begin(bound, state, key, on_event)
@@ -144,7 +144,7 @@ class Task(Generic[R]):
 
             state, closes = open_state(state), True
         versioned = state if isinstance(state, Versioned) else state.state if isinstance(state, Namespace) else None
-        call = Call(self.task_name, state, agent=self._agent, key=key, inputs=bound.inputs, versioned=versioned, parent=parent)
+        call = Call(self.task_name, state, agent=self._agent, key=key, inputs=bound[0], versioned=versioned, parent=parent)
         call.task = self
         if versioned is None:
             if key is not None:
@@ -286,8 +286,6 @@ def _first_line(docstring: str) -> str:
 
 def check_state(state: object) -> None:
     """Raise ``InvalidArgumentError`` or ``ReadOnlyError`` unless a task can work on a state."""
-    if type(state) in _STATES:
-        return
     if isinstance(state, Snapshot):
         raise ReadOnlyError("a task cannot work on a snapshot", hint="state.fork(name, at=commit) gives a state that begins there")
     if not isinstance(state, Versioned | Namespace | Live | str):

@@ -1,4 +1,4 @@
-"""Runs task bodies that run step by step: coroutines, generators, async generators. Layer: agents.
+"""Calls of tasks that run step by step: coroutines, generators and async generators. Layer: agents.
 
 The body of a generator belongs to the call only while it computes its next value: in between, the caller has its own context.
 """
@@ -10,16 +10,16 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from typing import Any, Literal
 
 from versioned_state.agents.call import Call, running
-from versioned_state.agents.tasks.round import Round
+from versioned_state.agents.tasks.round import AsyncRound, Round
 
 Body = Callable[[Call], Any]
-"""Runs the body of a task for a call, or gives the coroutine or generator that does."""
+"""Runs the body of a task for a call, or returns the coroutine or generator that does."""
 
 Kind = Literal["function", "coroutine", "generator", "async generator"]
 
 
 def kind_of(function: Callable[..., Any]) -> Kind:
-    """The kind of result of a function: a value, a coroutine or a generator."""
+    """Return the kind of a function by its result: a value, a coroutine or a generator."""
     if inspect.iscoroutinefunction(function):
         return "coroutine"
     if inspect.isasyncgenfunction(function):
@@ -28,15 +28,13 @@ def kind_of(function: Callable[..., Any]) -> Kind:
 
 
 def run(kind: Kind, begin: Callable[[], Round], body: Body) -> Any:
-    """The coroutine or generator that runs a body in a round, which ``begin`` makes at its first step."""
+    """Return the coroutine or generator that runs a body in a round, which ``begin`` makes at its first step."""
     if kind == "coroutine":
         return _run_coroutine(begin, body)
     return _run_generator(begin, body) if kind == "generator" else _run_async_generator(begin, body)
 
 
 async def _run_coroutine(begin: Callable[[], Round], body: Body) -> Any:
-    from versioned_state.agents.tasks.async_round import AsyncRound  # loads asyncio
-
     this = begin()
     async with AsyncRound(this) as call:
         if not this.is_repeat:
@@ -54,7 +52,7 @@ def _run_generator(begin: Callable[[], Round], body: Body) -> Generator[Any, Any
 
 
 def _steps(call: Call, body: Body) -> Generator[Any, Any, Any]:
-    """``yield from`` the body (PEP 380), each step of which runs as part of the call."""
+    """Do ``yield from`` the body (PEP 380), each step of which runs as part of the call."""
     with running(call):
         generator = body(call)
     step, given = generator.send, None
@@ -72,14 +70,12 @@ def _steps(call: Call, body: Body) -> Generator[Any, Any, Any]:
             with running(call):
                 generator.close()
             raise
-        except BaseException as error:  # noqa: BLE001 - it is the body's to handle
+        except BaseException as error:  # noqa: BLE001 - the body handles it
             step, given = generator.throw, error
         call.is_paused = False
 
 
 async def _run_async_generator(begin: Callable[[], Round], body: Body) -> AsyncGenerator[Any, Any]:
-    from versioned_state.agents.tasks.async_round import AsyncRound  # loads asyncio
-
     this = begin()
     async with AsyncRound(this) as call:
         this.leave_context()
@@ -108,7 +104,7 @@ async def _run_async_generator(begin: Callable[[], Round], body: Body) -> AsyncG
 
 
 def awaited(value: Any) -> Coroutine[Any, Any, Any]:
-    """A coroutine that returns a value, which is awaited first if it is awaitable."""
+    """Return a coroutine that returns a value, which is awaited first if it is awaitable."""
 
     async def give() -> Any:
         return await value if inspect.isawaitable(value) else value
