@@ -61,9 +61,11 @@ if TYPE_CHECKING:
     from versioned_state.repository.views.change import Change as Change
     from versioned_state.repository.views.diff import Diff as Diff
     from versioned_state.repository.views.snapshot import Snapshot as Snapshot
-    from versioned_state.state.aio.open import open_async as open_async
     from versioned_state.state.live import Live as Live
-    from versioned_state.state.open import open as open  # noqa: A004 - read as versioned_state.open
+    from versioned_state.state.open import (
+        open as open,  # noqa: A004 - read as versioned_state.open
+        open_async as open_async,
+    )
     from versioned_state.state.sequence import StateSequence as StateSequence
     from versioned_state.state.shape.bounded import Bounded as Bounded
     from versioned_state.state.shape.migrations import Migrations as Migrations
@@ -104,9 +106,8 @@ __getattr__, __dir__, __all__ = lazy_names(
         "repository.views.change": "Change",
         "repository.views.diff": "Diff",
         "repository.views.snapshot": "Snapshot",
-        "state.aio.open": "open_async",
         "state.live": "Live",
-        "state.open": "open",
+        "state.open": "open open_async",
         "state.sequence": "StateSequence",
         "state.shape.bounded": "Bounded",
         "state.shape.migrations": "Migrations",

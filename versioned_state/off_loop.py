@@ -9,23 +9,15 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import copy_context
-from functools import partial, update_wrapper
-from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Final, TypeVar
 
 from versioned_state.errors import EventLoopError
 
-P = ParamSpec("P")
-R = TypeVar("R")
-S = TypeVar("S")
 T = TypeVar("T")
-V = TypeVar("V")
-
-Named = Callable[[], Callable[Concatenate[Any, P], R]]
-"""Names a method for a type checker. It is never called: the method with the twin's name is looked up on the object."""
 
 _LOOK_S: Final = 1.0
 """How often a coroutine looks for the end of its call, of which it is told."""
@@ -188,71 +180,3 @@ def _shield() -> AbstractContextManager[object]:
     """Keeps anyio, if it is loaded, from cancelling a task again and again as long as it waits. asyncio cancels a task once."""
     anyio = sys.modules.get("anyio")
     return nullcontext() if anyio is None else anyio.CancelScope(shield=True)
-
-
-class Twin(Generic[P, V]):
-    """On the ``aio`` of an object, whose attribute ``of`` is that object: the twin of the method of the same name.
-
-    Args:
-        wrap: makes the twin, of the ``aio`` and the bound method.
-    """
-
-    def __init__(self, wrap: Callable[[Any, Callable[P, Any]], Callable[P, V]]) -> None:
-        self._wrap = wrap
-        self._name = ""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
-
-    @overload
-    def __get__(self, aio: None, cls: type) -> Twin[P, V]: ...
-    @overload
-    def __get__(self, aio: object, cls: type) -> Callable[P, V]: ...
-    def __get__(self, aio: Any, cls: type) -> Twin[P, V] | Callable[P, V]:
-        if aio is None:
-            return self
-        method = getattr(aio.of, self._name)
-        return update_wrapper(self._wrap(aio, method), method)
-
-
-class Aio(Generic[S]):
-    """The twins of the calls of an object, ``of``, that run off the event loop, any number at once."""
-
-    def __init__(self, of: S) -> None:
-        self.of = of
-
-    def __repr__(self) -> str:
-        return f"<aio of {self.of!r}>"
-
-    async def run(self, function: Callable[[], T]) -> T:
-        return await off_loop(function)
-
-
-def awaitable(
-    method: Named[P, R],  # noqa: ARG001 - for type checkers
-    *,
-    after: Callable[[Any], object] | None = None,
-    ahead: Callable[[Any, Mapping[str, Any]], None] | None = None,
-) -> Twin[P, Coroutine[Any, Any, R]]:
-    """A twin that returns the result of its method when it is awaited.
-
-    Args:
-        method: see ``Named``.
-        after: called with the result, on the background thread.
-        ahead: for a handle: called with the object and the keyword arguments before the call, on the thread of the event loop.
-    """
-
-    def wrap(aio: Any, method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:
-        async def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            def run() -> R:
-                result = method(*args, **kwargs)
-                if after is not None:
-                    after(result)
-                return result
-
-            result: R = await (aio.run(run) if ahead is None else aio._run(run, ahead=partial(ahead, aio.of, kwargs)))
-            return result
-
-        return call
-
-    return Twin(wrap)

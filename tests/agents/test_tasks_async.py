@@ -18,7 +18,7 @@ from tests.support.watched_stores import Watched
 from versioned_state import Live, Memory, Versioned, checkpoint, current_state, emit, events, task
 from versioned_state.agents.events.classes import ActionEvent, TaskStartEvent
 from versioned_state.errors import NoTaskError, TransactionError
-from versioned_state.state.keyspace import Namespace
+from versioned_state.state.versioned import Namespace
 
 
 def kinds(state: Any) -> list[str]:

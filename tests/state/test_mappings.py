@@ -15,7 +15,7 @@ import pytest
 from tests.support.handles import RollbackWantedError
 from versioned_state import Live, State, Tagged, Versioned
 from versioned_state.errors import InvalidPathError, UnknownPathError
-from versioned_state.state.keyspace import Namespace
+from versioned_state.state.versioned import Namespace
 
 STATES: dict[str, Callable[[], State]] = {
     "Versioned": Versioned,

@@ -20,10 +20,9 @@ from versioned_state.repository.ledger import RUNNING, EffectRecord, Entry, Ledg
 from versioned_state.repository.maintenance.owner import Owner
 from versioned_state.repository.repository import Repository
 from versioned_state.state.branch import port
-from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
 from versioned_state.state.state import State
-from versioned_state.state.versioned import Versioned
+from versioned_state.state.versioned import Namespace, Versioned
 
 T = TypeVar("T")
 

@@ -40,10 +40,9 @@ from versioned_state.repository.refs.ref import read_refs
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import operations, port
 from versioned_state.state.branch.commit_options import check_policies
-from versioned_state.state.branch.resolving import Resolving
-from versioned_state.state.keyspace import Namespace
+from versioned_state.state.branch.merging import Resolving
 from versioned_state.state.state import State
-from versioned_state.state.versioned import Versioned
+from versioned_state.state.versioned import Namespace, Versioned
 
 ExecutorOption = Literal["threads", "processes"]
 

@@ -15,9 +15,8 @@ from versioned_state.repository.views.sequence import BATCH
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import port
-from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
-from versioned_state.state.versioned import Versioned
+from versioned_state.state.versioned import Namespace, Versioned
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.cells import Code, code_of, is_array
 from versioned_state.values.changes.diff import diff_maps

@@ -1,6 +1,6 @@
-"""``KeySpace``: the keys of a handle under one prefix of its root, as a dict; ``Namespace``: those under a name. Layer: state.
+"""``KeySpace``: the keys of a handle under one prefix of its root, as a dict. Layer: state.
 
-The empty prefix is that of ``Versioned`` itself.
+The empty prefix is that of ``Versioned`` itself, and the others are those of its namespaces.
 """
 
 from __future__ import annotations
@@ -8,20 +8,19 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, TypeVar, overload
 
 from versioned_state.arguments import count
 from versioned_state.errors import LimitExceededError
-from versioned_state.state.aio.caller import HandleLock
+from versioned_state.state.aio.caller import HandleLock, locked
+from versioned_state.state.aio.twins import HandleAio
 from versioned_state.state.sequence import StateSequence
-from versioned_state.state.state import State, locked
+from versioned_state.state.state import State
 from versioned_state.state.worktree.worktree import Worktree
+from versioned_state.twins import awaitable
 from versioned_state.values.cells import decoded_text
-from versioned_state.values.keys import NAMESPACE, USER, key_range, namespace_prefix, user_key
-
-if TYPE_CHECKING:
-    from versioned_state.state.aio.twins import KeySpaceAio
-    from versioned_state.state.versioned import Versioned
+from versioned_state.values.keys import NAMESPACE, USER, key_range, user_key
+from versioned_state.values.paths.path import StatePath
 
 _NONE: Final = object()
 
@@ -147,43 +146,23 @@ class KeySpace(State):
         return self._worktree.release(self._prefix + user_key(key))
 
 
-class Namespace(KeySpace):
-    """A state of its own within a ``Versioned`` one, whose handle it shares: its changes are committed with the state's."""
+K = TypeVar("K", bound="KeySpace")
 
-    def __init__(self, state: Versioned, prefix: bytes, name: str) -> None:
-        super().__init__(prefix, state._lock)
-        self._state = state
-        self._name = name
 
-    @property
-    def state(self) -> Versioned:
-        """The state that this is a namespace of."""
-        return self._state
+class KeySpaceAio(HandleAio[K]):
+    """The awaitable twins of a namespace's calls."""
 
-    @property
-    def name(self) -> str:
-        """The name, after those of the namespaces around it: ``outer/inner``."""
-        return self._name
+    sequence = awaitable(lambda: KeySpace.sequence)
 
-    def _check_open(self) -> None:
-        self._state._check_open()
+    @overload
+    async def load(self, path: str | StatePath, /) -> Any: ...
+    @overload
+    async def load(self, *paths: str | StatePath) -> list[Any]: ...
+    async def load(self, *paths: str | StatePath) -> Any:
+        """Load the keys that paths begin with, so that later reads do not wait. Returns the live value of one path, or a list.
 
-    def _check_change(self, key: bytes) -> None:
-        self._state._check_change(key)
-
-    @property
-    def _worktree(self) -> Worktree:
-        return self._state._worktree
-
-    @property
-    def aio(self) -> KeySpaceAio[Namespace]:
-        """The calls that ask the store, as coroutines that run them off the event loop."""
-        from versioned_state.state.aio.twins import KeySpaceAio
-
-        return KeySpaceAio(self, self._lock)
-
-    def namespace(self, name: str) -> Namespace:
-        return Namespace(self._state, self._prefix + namespace_prefix(name), f"{self._name}/{name}")
-
-    def __repr__(self) -> str:
-        return f"<Namespace {self.name} of {self.state!r}>"
+        Raises:
+            UnknownPathError: nothing is at one of the paths. The keys before it are loaded.
+        """
+        values = await self.run(lambda: [self.of.at(path) for path in paths])
+        return values[0] if len(paths) == 1 else values

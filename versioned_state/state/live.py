@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from versioned_state.arguments import count
-from versioned_state.state.aio.caller import HandleLock, ready
-from versioned_state.state.sequence import LiveSequence
-from versioned_state.state.state import State, locked
+from versioned_state.state.aio.caller import HandleLock, locked, ready
+from versioned_state.state.sequence import StateSequence, as_list
+from versioned_state.state.state import State
 from versioned_state.state.worktree.key_order import KeyOrder
 from versioned_state.values.keys import key_range, namespace_prefix, user_key
 
@@ -122,3 +122,28 @@ class Live(State):
 
     def __repr__(self) -> str:
         return f"<Live with {len(self)} key{'' if len(self) == 1 else 's'}>"
+
+
+class LiveSequence(StateSequence):
+    """A ``StateSequence`` over a ``Live`` state, whose lists are always loaded."""
+
+    def __init__(self, state: Live, key: str) -> None:
+        self._state = state
+        self._name = key
+        self._lock = state._lock
+        self._check()
+
+    def _check_open(self) -> None:
+        self._state._check_open()
+
+    def _live(self) -> list[Any]:
+        return as_list(self._state.get(self._name, []))
+
+    def _on_loaded(self, live: list[Any], change: Callable[..., Any], *arguments: Any) -> Any:
+        result = change(live, *arguments)
+        if live and self._name not in self._state:
+            self._state[self._name] = live
+        return result
+
+    def _load(self) -> list[Any]:
+        return self._live()

@@ -1,9 +1,11 @@
-"""``open``: a state at a URL, in one call. Layer: state."""
+"""``open`` and ``open_async``: a state at a URL, in one call. Layer: state."""
 
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Coroutine
+from functools import partial, update_wrapper
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from versioned_state.repository.history.signing import Signer
 from versioned_state.state.versioned import Versioned
@@ -14,6 +16,8 @@ from versioned_state.values.codec.pickles import PickleMode
 
 if TYPE_CHECKING:
     from versioned_state.state.shape.migrations import Migrations
+
+P = ParamSpec("P")
 
 
 def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is; each is an option of its own
@@ -67,3 +71,23 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
         raise
     state._own_store = store
     return state
+
+
+def _twin(opening: Callable[P, Versioned]) -> Callable[P, Coroutine[Any, Any, Versioned]]:
+    async def open_async(*args: P.args, **kwargs: P.kwargs) -> Versioned:
+        """Do as ``versioned_state.open``, off the event loop: the state at a URL or path.
+
+        ``await state.aio.close()`` closes the state and its store, and so does the end of ``async with await open_async(url) as state:``.
+        If the call is cancelled, nothing stays open.
+
+        Raises:
+            EventLoopError: asyncio runs no event loop here.
+        """
+        from versioned_state.off_loop import off_loop
+
+        return await off_loop(partial(opening, *args, **kwargs), undo=lambda state: state.aio.close())
+
+    return update_wrapper(open_async, opening, assigned=())
+
+
+open_async = _twin(open)

@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Iterator, MutableSequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, MutableSequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Protocol, Self, overload
 
 from versioned_state.repository.views.sequence import BATCH, PartialSequence, pick, position
-from versioned_state.state.state import locked
+from versioned_state.state.aio.caller import LockedState, locked
+from versioned_state.state.aio.twins import HandleAio
+from versioned_state.twins import awaitable
 
 if TYPE_CHECKING:
-    from versioned_state.state.aio.twins import SequenceAio
-    from versioned_state.state.keyspace import KeySpace
-    from versioned_state.state.live import Live
     from versioned_state.state.worktree.worktree import Worktree
+
+
+class Space(LockedState, Protocol):
+    """The keys among which a list is: a ``Versioned`` state, or a namespace of one."""
+
+    @property
+    def _worktree(self) -> Worktree: ...
+
+    def _check_change(self, key: bytes) -> None: ...
 
 
 class StateSequence(PartialSequence, MutableSequence[Any]):
@@ -28,7 +36,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
         TypeError: the value of the key is not a list.
     """
 
-    def __init__(self, space: KeySpace, key: bytes) -> None:
+    def __init__(self, space: Space, key: bytes) -> None:
         self._space = space
         self._key = key
         self._lock = space._lock
@@ -49,13 +57,11 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
         """The loaded list, or None."""
         worktree = self._worktree
         found = worktree.loaded_list(self._key)
-        return None if found is None and not worktree.is_live(self._key) else _as_list(found)
+        return None if found is None and not worktree.is_live(self._key) else as_list(found)
 
     @property
     def aio(self) -> SequenceAio:
         """The calls, as coroutines that run them off the event loop; ``async for`` reads the elements."""
-        from versioned_state.state.aio.twins import SequenceAio
-
         return SequenceAio(self, self._lock)
 
     # Reading
@@ -263,7 +269,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
     def _load(self) -> list[Any] | None:
         """Load the list. Returns None if the key does not exist."""
         self._live()
-        return _as_list(self._worktree.get(self._key)) if self._key in self._worktree else None
+        return as_list(self._worktree.get(self._key)) if self._key in self._worktree else None
 
     @locked
     def __imul__(self, times: int) -> Self:
@@ -276,32 +282,55 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
         return self
 
 
-class LiveSequence(StateSequence):
-    """A ``StateSequence`` over a ``Live`` state, whose lists are always loaded."""
-
-    def __init__(self, state: Live, key: str) -> None:
-        self._state = state
-        self._name = key
-        self._lock = state._lock
-        self._check()
-
-    def _check_open(self) -> None:
-        self._state._check_open()
-
-    def _live(self) -> list[Any]:
-        return _as_list(self._state.get(self._name, []))
-
-    def _on_loaded(self, live: list[Any], change: Callable[..., Any], *arguments: Any) -> Any:
-        result = change(live, *arguments)
-        if live and self._name not in self._state:
-            self._state[self._name] = live
-        return result
-
-    def _load(self) -> list[Any]:
-        return self._live()
-
-
-def _as_list(value: Any) -> list[Any]:
+def as_list(value: Any) -> list[Any]:
+    """Return a value that is a list. Raises ``TypeError`` for any other."""
     if type(value) is not list:
         raise TypeError(f"sequence() takes the key of a list, not of {type(value).__name__}")
     return value
+
+
+class SequenceAio(HandleAio["StateSequence"]):
+    """The awaitable twins of a ``StateSequence``."""
+
+    append = awaitable(lambda: StateSequence.append)
+    clear = awaitable(lambda: StateSequence.clear)
+    count = awaitable(lambda: StateSequence.count)
+    extend = awaitable(lambda: StateSequence.extend)
+    index = awaitable(lambda: StateSequence.index)
+    insert = awaitable(lambda: StateSequence.insert)
+    pop = awaitable(lambda: StateSequence.pop)
+    remove = awaitable(lambda: StateSequence.remove)
+    reverse = awaitable(lambda: StateSequence.reverse)
+    sort = awaitable(lambda: StateSequence.sort)
+
+    async def length(self) -> int:
+        """The number of elements."""
+        return await self.run(self.of.__len__)
+
+    async def get(self, index: int | slice) -> Any:
+        """The element at an index, or those of a slice."""
+        return await self.run(partial(self.of.__getitem__, index))
+
+    async def set(self, index: int | slice, value: Any) -> None:
+        """Replace an element, or the elements of a slice by those of an iterable."""
+        await self.run(lambda: self.of.__setitem__(index, value))
+
+    async def delete(self, index: int | slice) -> None:
+        """Remove an element, or those of a slice."""
+        await self.run(partial(self.of.__delitem__, index))
+
+    def __aiter__(self) -> AsyncIterator[Any]:
+        """The elements, which are read in batches."""
+        return self._stream(iter)
+
+    def reversed(self) -> AsyncIterator[Any]:
+        """The elements from the last one back, which are read in batches."""
+        return self._stream(reversed)
+
+    def _stream(self, walk: Callable[[StateSequence], Iterator[Any]]) -> AsyncIterator[Any]:
+        async def begin() -> Iterator[Any]:
+            return walk(self.of)
+
+        from versioned_state.state.aio.stream import Stream
+
+        return Stream(begin, self.run)

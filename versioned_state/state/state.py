@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
-from contextlib import suppress
-from functools import wraps
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
-from versioned_state.errors import StateError, UnknownPathError
-from versioned_state.state.aio.caller import HandleLock, ready
+from versioned_state.errors import UnknownPathError
+from versioned_state.state.aio.caller import HandleLock, locked
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.keys import user_key
 from versioned_state.values.paths.path import Key, Namespace, StatePath, Step, as_path
@@ -21,8 +19,6 @@ from versioned_state.values.typed.tagged import Tagged
 if TYPE_CHECKING:
     from versioned_state.state.sequence import StateSequence
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _NONE: Final = object()
 
 _FIELDS_SHOWN: Final = 12
@@ -30,31 +26,6 @@ _FIELDS_SHOWN: Final = 12
 
 _KEYS_COMPARED: Final = 1000
 """Keys among which an error looks for similar ones."""
-
-
-def locked(method: F) -> F:
-    """Make a method of a state run one call at a time, and raise after ``close()``."""
-
-    @wraps(method)
-    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-        lock = self._lock
-        if lock.leases:
-            ready(lock)
-        with lock:
-            is_open = False
-            try:
-                self._check_open()
-                is_open = True
-                return method(self, *args, **kwargs)
-            except BaseException as error:
-                # Complete the interrupted call before its exception propagates: the next call could not tell what the caller changes
-                # until then from what this call was about to change. A store that has failed in the check is not asked once more.
-                if is_open or not isinstance(error, StateError):
-                    with suppress(StateError):
-                        self._check_open()
-                raise
-
-    return cast("F", wrapper)
 
 
 class State(MutableMapping[str, Any]):

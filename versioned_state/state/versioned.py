@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 from weakref import ref
 
-from versioned_state.arguments import as_ttl, check_text
+from versioned_state.arguments import as_ttl, check_text, count
 from versioned_state.errors import (
     STAGED,
     HandleClosedError,
@@ -22,31 +23,42 @@ from versioned_state.repository.committing import OnMoved, OnMovedOption
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import check_name
 from versioned_state.repository.repository import Repository
-from versioned_state.state.aio.caller import HandleLock, ready
+from versioned_state.state.aio.caller import HandleLock, hold_still, locked, ready
+from versioned_state.state.aio.twins import converted, stream
 from versioned_state.state.branch import operations, publisher
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, check_policies
+from versioned_state.state.branch.merging import UNCHANGED, Resolving
 from versioned_state.state.branch.transactions import Transaction, Transactions
-from versioned_state.state.calls.operations import BranchOperations
-from versioned_state.state.keyspace import Namespace
-from versioned_state.state.state import locked
+from versioned_state.state.keyspace import KeySpace, KeySpaceAio
 from versioned_state.state.worktree.worktree import Worktree
+from versioned_state.twins import awaitable
 from versioned_state.values.keys import namespace_prefix, path_of, root_key_of
-from versioned_state.values.paths.path import StatePath, as_path
+from versioned_state.values.paths.path import Namespace as NamespaceStep, StatePath, as_path
+from versioned_state.values.trees.nodes import Nodes
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.signing import Signer
+    from versioned_state.repository.inspect.bisect import Bisection
+    from versioned_state.repository.inspect.grep import Match
+    from versioned_state.repository.inspect.log_filters import Filters
+    from versioned_state.repository.inspect.path_log import PathChange
+    from versioned_state.repository.merging.merge import Resolutions
     from versioned_state.repository.merging.policies import Policy
     from versioned_state.repository.views.diff import Diff
-    from versioned_state.state.aio.twins import VersionedAio
+    from versioned_state.repository.views.lists import BlameList, Log
+    from versioned_state.repository.views.snapshot import Snapshot
+    from versioned_state.state.aio.blocks import AsyncLock, AsyncTransaction
     from versioned_state.state.branch.lock import Lock
     from versioned_state.state.shape.migrations import Migrations
     from versioned_state.state.shape.shape import Shape
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PickleMode
 
+T = TypeVar("T")
 
-class Versioned(BranchOperations):
+
+class Versioned(KeySpace):
     """A state over one branch of a repository: a dict of plain Python values, each round of which is a commit.
 
     Values are live: a key returns the very object that the state compares at ``status()`` and ``commit()``, so whoever holds the object
@@ -141,8 +153,6 @@ class Versioned(BranchOperations):
     @property
     def aio(self) -> VersionedAio:
         """The calls that ask the store, as coroutines that run them off the event loop: ``await state.aio.commit("round 1")``."""
-        from versioned_state.state.aio.twins import VersionedAio
-
         return VersionedAio(self, self._lock)
 
     def namespace(self, name: str) -> Namespace:
@@ -329,6 +339,278 @@ class Versioned(BranchOperations):
 
         return Lock(self, ttl=ttl, wait=wait)
 
+    # History
+
+    def _resolve(self, rev: str | Commit) -> Commit:
+        return self.repository.commit(rev, head=self.head, branch=self.branch)
+
+    @locked
+    def status(self, *, internal: bool = False, explain: bool = False) -> Diff:
+        """The changes since the head, by path; false if there are none. Cost: packing the loaded values, and encoding the changed ones.
+
+        A value that cannot be stored is listed in ``unstorable``; it hides no other change.
+
+        Args:
+            internal: show the engine's own keys too.
+            explain: list in ``objects`` each object in the loaded values, and why it is not data, at the cost of a walk over all of them.
+        """
+        found = self._changes_since(self.head, internal=internal)
+        if explain:
+            found.objects = self._worktree.objects(internal=internal)
+        return found
+
+    def _changes_since(self, commit: Commit, *, internal: bool, limit: int | None = None) -> Diff:
+        """The changes from a commit to the live values."""
+        from versioned_state.repository.views.diff import Diff
+
+        staged = self._worktree.stage(lenient=True)
+        tree = staged.tree
+        if self._handle.hooks.all:
+            tree = self._handle.hooks.amend(Nodes(staged.staging, staging=staged.staging), tree)
+        unstorable = {}
+        for key, error in staged.failed.items():
+            if error is not None:
+                error.remains = ""
+                unstorable[error.path or str(path_of(key))] = error
+        return Diff(staged.staging, commit.tree, tree, internal=internal, unstorable=unstorable, limit=limit)
+
+    @locked
+    def checkout(self, rev: str | Commit, *, migrated: bool = False) -> Snapshot:
+        """A read-only view of any commit in the store. Moves nothing. Cost: reading the commit; values are read when asked for.
+
+        Args:
+            migrated: give the state as the migrations of this handle make of it; otherwise as it was committed.
+
+        Raises:
+            UnknownRevisionError: there is no such commit; the hint names similar refs and ids.
+        """
+        commit = self._resolve(rev)
+        if self._shape is not None:
+            return self._shape.snapshot(self._handle, commit, migrated=migrated)
+        if migrated:
+            raise InvalidArgumentError("checkout(migrated=True) needs a state with migrations=")
+        return self.repository.snapshot(commit)
+
+    @locked
+    def diff(self, a: str | Commit, b: str | Commit | None = None, *, internal: bool = False, limit: int | None = None) -> Diff:
+        """The changes from ``a`` to ``b``, by path; without ``b``, to the present state, uncommitted changes included.
+
+        Args:
+            internal: include the engine's own keys.
+            limit: the most changes to find, the first by their paths, at the cost of these. ``Diff.more`` is true if there are others.
+        """
+        if b is not None:
+            return self.repository.diff(self._resolve(a), self._resolve(b), internal=internal, limit=limit)
+        return self._changes_since(self._resolve(a), internal=internal, limit=limit)
+
+    @locked
+    def log(
+        self, rev: str | Commit | None = None, *, limit: int | None = None, first_parent: bool = False, **filters: Unpack[Filters]
+    ) -> Log:
+        """Commits from a revision (by default the head) back, newest first; for a range ``A..B``, those of B that A does not have.
+
+        Cost: one read for each commit that is looked at. The filters ``author``, ``message``, ``since``, ``until``, ``meta``, ``path``
+        and ``changed`` choose among the commits; see ``Repository.log``.
+        """
+        start, head = self.head if rev is None else rev, self.head
+        return self.repository.log(start, limit=limit, first_parent=first_parent, head=head, branch=self.branch, **filters)
+
+    @locked
+    def blame(
+        self, path: str | StatePath = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None
+    ) -> BlameList:
+        """The commit that each element, entry or line of a committed value comes from; see ``Repository.blame``."""
+        return self.repository.blame(path, self._resolve(rev), start=start, end=end)
+
+    @locked
+    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[PathChange]:
+        """The commits that changed the value at a path, newest first, with its values before and after; see ``Repository.history``."""
+        return self.repository.history(path, self._resolve(rev))
+
+    @locked
+    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
+        """The lines of committed strings that match a regular expression, each with its path; see ``Repository.grep``."""
+        return self.repository.grep(pattern, self._resolve(rev), path=path)
+
+    def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
+        """The first bad commit between a good one and a bad one, and its changes; see ``Repository.bisect``."""
+        with ready(self._lock):
+            self._check_open()
+            first, last = self._resolve(good), self._resolve(bad)
+        return self.repository.bisect(first, last, is_bad)  # without the lock: it takes as long as ``is_bad`` does
+
+    # Merges, repeated and reverted commits, and moves of the branch: each is all or nothing, and ``undo()`` takes it back
+
+    def _resolvable(self, run: Callable[[Resolving], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED) -> Commit:
+        """Run a call that may meet conflicts, so that the ``merge`` of the error can run it again with resolutions."""
+        checked = check_policies(policies) if policies else {}
+        call = _Resolvable(self, run, checked, remains)
+        try:
+            commit = run(Resolving(checked, (), call.again, remains))
+        except MissingObjectError as error:
+            publisher.raise_if_moved(self._handle, error)
+            raise
+        self._handle.tell_hooks()
+        return commit
+
+    def _taking(self, find: Callable[[], T], run: Callable[[T, Resolving], Commit], policies: Mapping[str, Policy] | None) -> Commit:
+        """As ``_resolvable``, for a call on other commits, which ``find`` resolves: again if purge replaced them meanwhile."""
+        return publisher.again_if_swept(self._handle, lambda: self._resolvable(partial(run, find()), policies))
+
+    @locked
+    def reset(self, rev: str | Commit) -> Commit:
+        """Move the branch, and this state with it, to another commit; the commit. Uncommitted changes are dropped.
+
+        The reflog records the move, so ``undo()`` takes it back.
+
+        Raises:
+            DirtyWorkspaceError: files of a workspace have changes that no commit has. Nothing was changed.
+            UnknownRevisionError: there is no such commit. Nothing was changed.
+            BranchMovedError: another handle moved the branch since this one last saw it. Nothing was changed.
+        """
+        return publisher.again_if_swept(self._handle, lambda: self._move_to(self._resolve(rev), "reset"))
+
+    def _move_to(self, target: Commit, action: str) -> Commit:
+        self._transactions.refuse(action)
+        self._handle.resolve_doubt()
+        self._handle.hooks.refuse(f"{action}()")
+        if target != self.head:
+            publisher.move_branch(self._handle, target, action, dropping=True)
+        else:
+            self._worktree.restore()
+            self._handle.hooks.discard()
+        self._handle.tell_hooks()
+        return target
+
+    @locked
+    def merge(
+        self,
+        rev: str | Commit,
+        *,
+        message: str = "",
+        author: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        policies: Mapping[str, Policy] | None = None,
+        fast_forward: bool = True,
+    ) -> Commit:
+        """Merge another line of history into this branch, by path, to any depth. Returns the commit, which is the new head.
+
+        Dicts are merged by key, lists by aligned elements, sets by element, texts by line. A revision that is merged already makes no
+        commit. If this branch has no commits of its own, it moves there (unless ``fast_forward=False``). Cost: the changes of both sides.
+
+        Args:
+            policies: resolve a path that both sides changed: ``{"messages": "append", "users.*.score": "sum"}``, or a function of base,
+                ours and theirs. They come before those of ``repository.merge_policies``; see ``PolicyName``.
+
+        Raises:
+            MergeConflictError: both sides changed a path, and no policy decides. Nothing was changed. Its ``merge`` resolves the
+                conflict: ``merge.resolve(path, value)``, then ``merge.commit()``.
+            UncommittedChangesError: commit or discard first.
+        """
+        self._transactions.refuse("merge")
+        self._handle.resolve_doubt()
+        description = operations.Description(message, author, meta)
+        if not message and isinstance(rev, str):
+            description = operations.Description(f"merge {rev} into {self.branch}", author, meta)
+
+        def merge(theirs: Commit, resolving: Resolving) -> Commit:
+            return operations.merge(self._handle, theirs, description, resolving, fast_forward=fast_forward)
+
+        return self._taking(lambda: self._resolve(rev), merge, policies)
+
+    @locked
+    def cherry_pick(
+        self, rev: str | Commit, *, message: str = "", author: str | None = None, policies: Mapping[str, Policy] | None = None
+    ) -> Commit:
+        """Repeat the changes of a commit, or of each of a range ``A..B``, with its message; the new head. Raises as ``merge``."""
+        return self._pick("cherry_pick", rev, operations.Description(message, author), policies, backwards=False)
+
+    @locked
+    def revert(
+        self, rev: str | Commit, *, message: str = "", author: str | None = None, policies: Mapping[str, Policy] | None = None
+    ) -> Commit:
+        """Commit the opposite of a commit, or of each of a range ``A..B``, newest first; the new head. Raises as ``merge``."""
+        return self._pick("revert", rev, operations.Description(message, author), policies, backwards=True)
+
+    def _pick(
+        self,
+        call: str,
+        rev: str | Commit,
+        description: operations.Description,
+        policies: Mapping[str, Policy] | None,
+        *,
+        backwards: bool,
+    ) -> Commit:
+        self._transactions.refuse(call)
+        self._handle.resolve_doubt()
+
+        def find() -> list[Commit]:
+            commits = operations.commits_of(self._handle, rev, self._resolve)
+            return commits[::-1] if backwards else commits
+
+        def pick(commits: list[Commit], resolving: Resolving) -> Commit:
+            return operations.pick(self._handle, commits, description, resolving, backwards=backwards)
+
+        return self._taking(find, pick, policies)
+
+    @locked
+    def rebase(self, onto: str | Commit, *, policies: Mapping[str, Policy] | None = None) -> Commit:
+        """Repeat the branch's own commits on top of another commit, in one line; the new head. ``undo()`` takes it back.
+
+        A commit whose changes are there already is left out. Merges are left out too, as in git: the commits that they brought in are
+        repeated themselves, unless the other line has them. Conflicts that a merge resolved come up again. Raises as ``merge``.
+        """
+        self._transactions.refuse("rebase")
+        self._handle.resolve_doubt()
+        return self._taking(lambda: self._resolve(onto), partial(operations.rebase, self._handle), policies)
+
+    @locked
+    def squash(self, since: str | Commit, until: str | Commit = "HEAD", *, message: str = "", author: str | None = None) -> Commit:
+        """Combine the commits after ``since`` up to ``until`` into one; the new head, with the same state. ``undo()`` takes it back.
+
+        The default message joins theirs, each once. Commits after ``until`` are repeated as they are.
+        """
+        self._transactions.refuse("squash")
+        self._handle.resolve_doubt()
+        description = operations.Description(message, author)
+        head = publisher.again_if_swept(
+            self._handle, lambda: operations.squash(self._handle, self._resolve(since), self._resolve(until), description)
+        )
+        self._handle.tell_hooks()
+        return head
+
+    @locked
+    def undo(self, steps: int = 1) -> Commit:
+        """Take back the last moves of this branch: commits, merges, resets, rebases; the new head. ``redo`` repeats them.
+
+        Raises:
+            UncommittedChangesError: commit or discard first.
+            UnknownRevisionError: there is nothing to undo.
+        """
+        return self._undo("undo", steps)
+
+    @locked
+    def redo(self, steps: int = 1) -> Commit:
+        """Take back the last ``undo``, if nothing was committed since; the new head. Raises as ``undo``."""
+        return self._undo("redo", steps)
+
+    def _undo(self, call: str, steps: int) -> Commit:
+        steps = count("steps", steps, least=1)
+        self._transactions.refuse(call)
+        self._handle.resolve_doubt()
+        head = operations.undo(self._handle, steps if call == "undo" else -steps)
+        self._handle.tell_hooks()
+        return head
+
+    @locked
+    def rollback(self, steps: int = 1) -> Commit:
+        """Move the branch back by ``steps`` commits, at most to its first one, and drop uncommitted changes; the new head.
+
+        ``undo()`` takes it back. Raises as ``reset``.
+        """
+        back = min(count("steps", steps), max(self.head.height - 1, 0))
+        return publisher.again_if_swept(self._handle, lambda: self._move_to(self._resolve(f"HEAD~{back}"), "rollback"))
+
     # Values, branches and the end
 
     @locked
@@ -474,3 +756,156 @@ class Versioned(BranchOperations):
 
     def __repr__(self) -> str:
         return f"<Versioned {self.branch} at {self.head.short}{' (closed)' if self._closed else ''}>"
+
+
+class Namespace(KeySpace):
+    """A state of its own within a ``Versioned`` one, whose handle it shares: its changes are committed with the state's."""
+
+    def __init__(self, state: Versioned, prefix: bytes, name: str) -> None:
+        super().__init__(prefix, state._lock)
+        self._state = state
+        self._name = name
+
+    @property
+    def state(self) -> Versioned:
+        """The state that this is a namespace of."""
+        return self._state
+
+    @property
+    def name(self) -> str:
+        """The name, after those of the namespaces around it: ``outer/inner``."""
+        return self._name
+
+    def _check_open(self) -> None:
+        self._state._check_open()
+
+    def _check_change(self, key: bytes) -> None:
+        self._state._check_change(key)
+
+    @property
+    def _worktree(self) -> Worktree:
+        return self._state._worktree
+
+    @property
+    def aio(self) -> KeySpaceAio[Namespace]:
+        """The calls that ask the store, as coroutines that run them off the event loop."""
+        return KeySpaceAio(self, self._lock)
+
+    def namespace(self, name: str) -> Namespace:
+        return Namespace(self._state, self._prefix + namespace_prefix(name), f"{self._name}/{name}")
+
+    def __repr__(self) -> str:
+        return f"<Namespace {self.name} of {self.state!r}>"
+
+
+class _Resolvable:
+    """A call on a state that may have conflicts. Not a closure, because a closure that refers to itself would keep the state alive."""
+
+    __slots__ = ("_branch", "_remains", "_run", "_state", "policies")
+
+    def __init__(self, state: Versioned, run: Callable[[Resolving], Commit], policies: dict[str, Policy], remains: str) -> None:
+        self.policies = policies
+        self._state = state
+        self._branch = state._handle.position.branch
+        self._run = run
+        self._remains = remains
+
+    def again(self, resolutions: Resolutions) -> Commit:
+        state = self._state
+        with ready(state._lock):
+            state._check_open()
+            state._transactions.refuse("merge.commit")
+            if state.branch != self._branch:
+                raise InvalidArgumentError(f"the merge was on {self._branch!r}, and the state is on {state.branch!r} now")
+            state._handle.resolve_doubt()
+            commit = self._run(Resolving(self.policies, resolutions, self.again, self._remains))
+            state._handle.tell_hooks()
+            return commit
+
+
+def _async_lock(handle_lock: HandleLock, call: Callable[[], Lock]) -> AsyncLock:
+    """Return the lock of ``state.aio.lock()``."""
+    from versioned_state.state.aio.blocks import AsyncLock
+
+    return AsyncLock(handle_lock, call())
+
+
+def _async_transaction(handle_lock: HandleLock, call: Callable[[], Transaction[Versioned]]) -> AsyncTransaction[Versioned]:
+    """Return the transaction of ``state.aio.transaction()``."""
+    from versioned_state.state.aio.blocks import AsyncTransaction
+
+    return AsyncTransaction(handle_lock, call())
+
+
+def _stage_ahead(state: Versioned, options: Mapping[str, Any]) -> None:
+    """Stage the changes for ``await state.aio.commit(**options)``."""
+    from versioned_state.state.aio.ahead import stage_ahead
+
+    if not options.get("keys"):
+        stage_ahead(state, bool(options.get("skip_unserializable")))
+
+
+def _read_all(diff: Diff) -> None:
+    diff.read_all()
+
+
+class VersionedAio(KeySpaceAio["Versioned"]):
+    """The awaitable twins of the calls of a state. A commit takes the values as they are when it is called, or when its turn comes."""
+
+    blame = awaitable(lambda: Versioned.blame)
+    checkout = awaitable(lambda: Versioned.checkout)
+    cherry_pick = awaitable(lambda: Versioned.cherry_pick)
+    close = awaitable(lambda: Versioned.close)
+    commit = awaitable(lambda: Versioned.commit, ahead=_stage_ahead)
+    diff = awaitable(lambda: Versioned.diff, after=_read_all)
+    discard = awaitable(lambda: Versioned.discard)
+    fork = awaitable(lambda: Versioned.fork)
+    grep = stream(lambda: Versioned.grep)
+    history = stream(lambda: Versioned.history)
+    lock = converted(lambda: Versioned.lock, _async_lock)
+    log = stream(lambda: Versioned.log)
+    merge = awaitable(lambda: Versioned.merge)
+    rebase = awaitable(lambda: Versioned.rebase)
+    redo = awaitable(lambda: Versioned.redo)
+    refresh = awaitable(lambda: Versioned.refresh)
+    reset = awaitable(lambda: Versioned.reset)
+    restore = awaitable(lambda: Versioned.restore)
+    revert = awaitable(lambda: Versioned.revert)
+    rollback = awaitable(lambda: Versioned.rollback)
+    squash = awaitable(lambda: Versioned.squash)
+    status = awaitable(lambda: Versioned.status, after=_read_all)
+    switch = awaitable(lambda: Versioned.switch)
+    transaction = converted(lambda: Versioned.transaction, _async_transaction)
+    undo = awaitable(lambda: Versioned.undo)
+
+    async def apply(self, patch: Diff | list[dict[str, Any]]) -> None:
+        """See ``Versioned.apply``."""
+        from versioned_state.repository.views.diff import Diff
+        from versioned_state.repository.views.patch import read_patch
+
+        def run() -> None:
+            entries = patch.to_patch() if isinstance(patch, Diff) else patch
+            for entry in read_patch(entries):
+                self._load_key(entry.path)
+            self.of.status()  # before the loop is stopped, read the objects that a rollback needs, and the values
+            with hold_still():
+                self.of.apply(entries)
+
+        await self.run(run)
+
+    def _load_key(self, path: StatePath) -> None:
+        """Load the key that a path begins with, if there is one."""
+        for end, step in enumerate(path.steps, 1):
+            if not isinstance(step, NamespaceStep):
+                with suppress(StateError):
+                    self.of.at(StatePath(path.steps[:end]))
+                return
+
+    async def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
+        """See ``Versioned.bisect``. ``is_bad`` is called on a background thread; other calls on the state need not wait for it."""
+        from versioned_state.off_loop import off_loop
+
+        first, last = await self.run(lambda: (self.of.checkout(good), self.of.checkout(bad)))
+        assert first.commit is not None, "it is a view of a commit"
+        assert last.commit is not None, "it is a view of a commit"
+        return await off_loop(partial(self.of.repository.bisect, first.commit, last.commit, is_bad))

@@ -12,9 +12,8 @@ from versioned_state.agents.events.entries import EVENTS, Entry, entry_cell, nam
 from versioned_state.agents.events.stamps import Stamp, stamped
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import port
-from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
-from versioned_state.state.versioned import Versioned
+from versioned_state.state.versioned import Namespace, Versioned
 
 
 class Kept(NamedTuple):

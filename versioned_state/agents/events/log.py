@@ -15,9 +15,8 @@ from versioned_state.repository.inspect.log_filters import When, instants
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import port
-from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
-from versioned_state.state.versioned import Versioned
+from versioned_state.state.versioned import Namespace, Versioned
 from versioned_state.values.series import Series
 
 Types = type | tuple[type, ...]

@@ -26,9 +26,8 @@ from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import port
 from versioned_state.state.branch.hooks import Hook
-from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
-from versioned_state.state.versioned import Versioned
+from versioned_state.state.versioned import Namespace, Versioned
 from versioned_state.values.changes.diff import common_prefix
 from versioned_state.values.containers import is_large
 from versioned_state.values.encode.encoder import Encoder

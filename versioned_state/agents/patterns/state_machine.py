@@ -19,10 +19,9 @@ from versioned_state.errors import STAGED, InvalidArgumentError, InvalidTransiti
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import port
 from versioned_state.state.branch.hooks import Hook
-from versioned_state.state.branch.resolving import UNCHANGED
-from versioned_state.state.keyspace import Namespace
+from versioned_state.state.branch.merging import UNCHANGED
 from versioned_state.state.live import Live
-from versioned_state.state.versioned import Versioned
+from versioned_state.state.versioned import Namespace, Versioned
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import path_of, user_key
 from versioned_state.values.series import Series, new_entries

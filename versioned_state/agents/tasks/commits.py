@@ -27,11 +27,10 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import port
 from versioned_state.state.branch.commit_options import CommitOptions
+from versioned_state.state.branch.merging import Resolving
 from versioned_state.state.branch.publisher import again_if_moved
-from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.transactions import OpenTransaction, current_worker
-from versioned_state.state.keyspace import Namespace
-from versioned_state.state.versioned import Versioned
+from versioned_state.state.versioned import Namespace, Versioned
 from versioned_state.state.worktree.entries import UNSTORABLE
 from versioned_state.values.encode.inline import plain_cell
 

@@ -29,7 +29,7 @@ from versioned_state.agents.events.entries import Entry, name_of
 from versioned_state.agents.events.stamps import Stamp, stamped, unstamped
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import Commit
-from versioned_state.state.aio.block import AsyncBlock
+from versioned_state.state.aio.blocks import AsyncBlock
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import port
 from versioned_state.state.branch.transactions import Block

@@ -16,10 +16,9 @@ from versioned_state.arguments import check_function, one_of, string
 from versioned_state.errors import InvalidArgumentError, ReadOnlyError
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.state.keyspace import Namespace
 from versioned_state.state.live import Live
 from versioned_state.state.state import State
-from versioned_state.state.versioned import Versioned
+from versioned_state.state.versioned import Namespace, Versioned
 from versioned_state.storage import KVStore
 
 if TYPE_CHECKING:

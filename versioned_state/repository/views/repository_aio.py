@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from versioned_state.off_loop import Aio, awaitable, off_loop
+from versioned_state.off_loop import off_loop
 from versioned_state.repository.committing import C, OnMovedOption, all_of_one_class
 from versioned_state.repository.views.diff import Diff
+from versioned_state.twins import Aio, awaitable
 
 if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit

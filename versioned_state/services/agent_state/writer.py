@@ -32,8 +32,8 @@ from versioned_state.services.agent_state.rounds import LARGEST, NO_ROUNDS, Roun
 from versioned_state.services.calls.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.state.branch import port
+from versioned_state.state.branch.merging import Resolving
 from versioned_state.state.branch.publisher import PreparedCommit, Proposal, publish
-from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summary_of
 from versioned_state.state.versioned import Versioned
 from versioned_state.state.worktree.entries import UNSTORABLE, Repacking, Staged, Unstorable

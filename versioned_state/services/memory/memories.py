@@ -35,8 +35,7 @@ from versioned_state.values.trees.tree import Tree, empty, find, iter_items, ran
 if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.repository import Repository
-    from versioned_state.state.keyspace import Namespace
-    from versioned_state.state.versioned import Versioned
+    from versioned_state.state.versioned import Namespace, Versioned
 
 MESSAGES: Final = "messages"
 DEFAULT_SESSION: Final = "default"

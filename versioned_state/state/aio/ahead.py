@@ -9,10 +9,10 @@ from versioned_state.errors import StateError
 from versioned_state.state.aio.caller import Caller, HandleLock, StoreNeeded, current_caller
 
 if TYPE_CHECKING:
-    from versioned_state.state.versioned import Versioned
+    from versioned_state.state.branch.port import BranchState
 
 
-def stage_ahead(state: Versioned, lenient: bool) -> None:  # noqa: FBT001 - for functools.partial
+def stage_ahead(state: BranchState, lenient: bool) -> None:  # noqa: FBT001 - for functools.partial
     """Stage the changes of a state for its next commit, on the thread of its caller.
 
     Does nothing if this would have to wait for the store, for another thread or for an interrupted call, or if a value cannot be stored.
@@ -40,11 +40,11 @@ def _leave(lock: HandleLock) -> None:
         lock.release()
 
 
-def _stage_ahead(state: Versioned, caller: Caller, *, lenient: bool) -> None:
+def _stage_ahead(state: BranchState, caller: Caller, *, lenient: bool) -> None:
     if not state._is_at_rest():
         return
     try:
         with suppress(StateError), caller.sealed():
-            state._worktree.stage_ahead(lenient=lenient, pending=state._handle.pending.taken())
+            state._handle.worktree.stage_ahead(lenient=lenient, pending=state._handle.pending.taken())
     except StoreNeeded:
         caller.is_cold = True

@@ -10,12 +10,14 @@ from __future__ import annotations
 from _thread import RLock
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import wraps
 from threading import get_ident, local
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, cast
 
-from versioned_state.errors import StorageError
+from versioned_state.errors import StateError, StorageError
 from versioned_state.objects.address import Address
 
+F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 _TRIES: Final = 3
@@ -158,3 +160,36 @@ def ready(lock: HandleLock) -> HandleLock:
         if lease is not None:
             lease.wait()
     return lock
+
+
+class LockedState(Protocol):
+    """A state whose calls are locked: ``Versioned``, ``Live``, a namespace of either, or a sequence of one."""
+
+    _lock: HandleLock
+
+    def _check_open(self) -> None: ...
+
+
+def locked(method: F) -> F:
+    """Make a method of a state run one call at a time, and raise after ``close()``."""
+
+    @wraps(method)
+    def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
+        lock = self._lock
+        if lock.leases:
+            ready(lock)
+        with lock:
+            is_open = False
+            try:
+                self._check_open()
+                is_open = True
+                return method(self, *args, **kwargs)
+            except BaseException as error:
+                # Complete the interrupted call before its exception propagates: the next call could not tell what the caller changes
+                # until then from what this call was about to change. A store that has failed in the check is not asked once more.
+                if is_open or not isinstance(error, StateError):
+                    with suppress(StateError):
+                        self._check_open()
+                raise
+
+    return cast("F", wrapper)

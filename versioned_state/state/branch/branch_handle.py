@@ -34,8 +34,7 @@ from versioned_state.repository.repository import Repository
 from versioned_state.state.aio.caller import current_caller, hold_still
 from versioned_state.state.aio.held_objects import HeldObjects
 from versioned_state.state.branch.hooks import Hooks
-from versioned_state.state.branch.merging import LateMerge, merge_roots
-from versioned_state.state.branch.resolving import Resolving
+from versioned_state.state.branch.merging import LateMerge, Resolving, merge_roots
 from versioned_state.state.worktree.entries import Savepoint, Staged
 from versioned_state.state.worktree.pending import PendingEntries
 from versioned_state.state.worktree.unfinished import CommitInDoubt, HandlePosition, Move, MoveInDoubt

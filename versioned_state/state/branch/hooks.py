@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from versioned_state.errors import UncommittedChangesError
 from versioned_state.repository.refs.ref import NOTHING, BatchPart
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.merging.policies import Policy
     from versioned_state.repository.views.snapshot import Snapshot
-    from versioned_state.state.versioned import Versioned
     from versioned_state.values.paths.path import StatePath
 
 
@@ -92,8 +91,8 @@ class Hook:
         """Restore a path to the value in a snapshot, if the path belongs to the hook. Returns whether it does."""
         return False
 
-    def forked(self, fork: Versioned) -> None:
-        """Called after ``fork`` or ``parallel`` made a fork of the state. May add a hook to the fork."""
+    def forked(self, fork: Any) -> None:
+        """Called after ``fork`` or ``parallel`` made a fork of the state, a ``Versioned``. May add a hook to the fork."""
 
     def moved(self, before: Commit, after: Commit) -> None:
         """Called when the head of the handle has moved. After an interrupt, the next call on the handle calls it."""

@@ -38,7 +38,7 @@ from versioned_state.state.branch.transactions import Block, current_worker
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
     from versioned_state.repository.history.commit import Commit
-    from versioned_state.state.versioned import Versioned
+    from versioned_state.state.branch.port import BranchState
 
 _CONDITIONS: Final = 3
 """The conditions of a commit under a lock: the branch, the lock, and gc's record."""
@@ -178,7 +178,7 @@ class Lock(Block):
     See ``Versioned.lock``.
     """
 
-    def __init__(self, state: Versioned, *, ttl: float, wait: float) -> None:
+    def __init__(self, state: BranchState, *, ttl: float, wait: float) -> None:
         super().__init__()
         self.state = state
         self._ttl = int(seconds("ttl", ttl, above=True) * 1_000_000)
@@ -308,7 +308,7 @@ class Lock(Block):
             leave(self.state, holding)
 
 
-def leave(state: Versioned, holding: Holding | None, _error: object = None) -> None:
+def leave(state: BranchState, holding: Holding | None, _error: object = None) -> None:
     """Leave the block, and release the lock unless this thread and task had it before.
 
     This is not a method: a block that refers to itself is not freed at once if its end never runs, and would keep the lock.
@@ -325,5 +325,5 @@ def leave(state: Versioned, holding: Holding | None, _error: object = None) -> N
         holding.release()
 
 
-def _hook(state: Versioned) -> LockHook | None:
+def _hook(state: BranchState) -> LockHook | None:
     return next((hook for hook in state._handle.hooks.all if isinstance(hook, LockHook)), None)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, Protocol
 from weakref import ReferenceType
 
 from versioned_state.errors import MergeConflictError, UnserializableValueError
-from versioned_state.repository.merging.policies import Policies, read_policies
-from versioned_state.state.branch.resolving import Resolving
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.merging.policies import Policies, Policy, read_policies
 from versioned_state.state.worktree.entries import Staged
 from versioned_state.values.keys import OF_A_LINE
 from versioned_state.values.trees.edit import edit_map
@@ -15,11 +17,40 @@ from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, find
 
 if TYPE_CHECKING:
-    from versioned_state.state.branch.branch_handle import BranchHandle
+    from versioned_state.repository.merging.merge import Resolutions
+    from versioned_state.repository.repository import Repository
+    from versioned_state.state.branch.hooks import Hooks
+
+
+class Merger(Protocol):
+    """The parts of a ``BranchHandle`` that a merge needs: names and policies."""
+
+    repository: Repository
+    hooks: Hooks
+
+    @property
+    def branch(self) -> str: ...
+
+
+UNCHANGED: Final = "nothing was changed"
+"""The usual ``remains`` of an error."""
+
+
+@dataclass(slots=True)
+class Resolving:
+    """The policies and resolutions of one call, and a function that runs the call again with more resolutions.
+
+    ``remains`` is for the errors of the call.
+    """
+
+    policies: Mapping[str, Policy] = field(default_factory=dict)
+    resolutions: Resolutions = ()
+    again: Callable[[Resolutions], Commit] | None = None
+    remains: str = UNCHANGED
 
 
 def merge_roots(
-    handle: BranchHandle,
+    handle: Merger,
     staged: Staged,
     base: Tree,
     ours: Tree,
@@ -74,7 +105,7 @@ class LateMerge:
     It has a weak reference to the handle, so that the worktree, which calls it, does not keep the handle alive.
     """
 
-    def __init__(self, handle: ReferenceType[BranchHandle]) -> None:
+    def __init__(self, handle: ReferenceType[Merger]) -> None:
         self._handle = handle
 
     def __call__(self, nodes: Nodes, base: Tree, ours: Tree, theirs: Tree) -> Tree:
@@ -100,6 +131,6 @@ class LateMerge:
         return merged.tree
 
 
-def _policies(handle: BranchHandle, resolving: Resolving) -> Policies:
+def _policies(handle: Merger, resolving: Resolving) -> Policies:
     """The policies of the call, then those of hooks, then those of the repository."""
     return Policies(read_policies(handle.repository.store), *handle.hooks.policies(), resolving.policies)

@@ -30,7 +30,7 @@ from versioned_state.repository.names.tags import CommitTag
 from versioned_state.repository.refs.reflog import Position
 from versioned_state.state.branch.branch_handle import GIVEN_UP, BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, check_meta
-from versioned_state.state.branch.merging import merge_roots, replacing_root
+from versioned_state.state.branch.merging import Resolving, merge_roots, replacing_root
 from versioned_state.state.branch.publisher import (
     MovedError,
     Proposal,
@@ -42,7 +42,6 @@ from versioned_state.state.branch.publisher import (
     raise_if_moved,
     send,
 )
-from versioned_state.state.branch.resolving import Resolving
 from versioned_state.state.branch.summary import summarize
 from versioned_state.state.worktree.entries import UNSTORABLE, Staged
 from versioned_state.state.worktree.unfinished import HandlePosition

@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from versioned_state.repository.history.commit import Commit
-from versioned_state.state.aio.caller import HandleLock
+from versioned_state.state.aio.caller import HandleLock, LockedState
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.transactions import Transactions
 
@@ -24,14 +24,6 @@ if TYPE_CHECKING:
     from versioned_state.state.shape.shape import Shape
 
 L = TypeVar("L", bound="LiveState")
-
-
-class LockedState(Protocol):
-    """A state whose calls are locked: ``Versioned``, ``Live``, or a namespace of either."""
-
-    _lock: HandleLock
-
-    def _check_open(self) -> None: ...
 
 
 class BranchState(LockedState, Protocol):
@@ -50,6 +42,14 @@ class BranchState(LockedState, Protocol):
 
     @property
     def _held_bytes(self) -> int: ...
+
+    @property
+    def branch(self) -> str: ...
+
+    @property
+    def head(self) -> Commit: ...
+
+    def refresh(self) -> Commit: ...
 
 
 class LiveState(LockedState, Protocol):

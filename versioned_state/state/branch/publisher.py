@@ -34,8 +34,7 @@ from versioned_state.repository.names.mapping import check_conditions
 from versioned_state.repository.names.tags import CommitTag
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref
 from versioned_state.state.branch.branch_handle import BranchHandle
-from versioned_state.state.branch.merging import merge_roots
-from versioned_state.state.branch.resolving import Resolving
+from versioned_state.state.branch.merging import Resolving, merge_roots
 from versioned_state.state.worktree.entries import NewEntries, Staged
 from versioned_state.state.worktree.unfinished import CommitInDoubt, HandlePosition, MoveInDoubt
 from versioned_state.values.trees.tree import Tree, same

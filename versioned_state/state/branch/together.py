@@ -11,15 +11,15 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions
+from versioned_state.state.branch.merging import Resolving
 from versioned_state.state.branch.operations import propose
 from versioned_state.state.branch.publisher import PreparedCommit, publish
-from versioned_state.state.branch.resolving import Resolving
 
 if TYPE_CHECKING:
-    from versioned_state.state.versioned import Versioned
+    from versioned_state.state.branch.port import BranchState
 
 
-def prepare_commit(state: Versioned, options: CommitOptions) -> PreparedCommit | None:
+def prepare_commit(state: BranchState, options: CommitOptions) -> PreparedCommit | None:
     """Begin to commit the changes of a state that no other thread uses; None if it has no changes. Raises as ``Versioned.commit``.
 
     It reads only the objects that the changes need. The caller sends the publication, and settles the answer.
@@ -30,7 +30,7 @@ def prepare_commit(state: Versioned, options: CommitOptions) -> PreparedCommit |
     return None if proposal is None else PreparedCommit(proposal)
 
 
-def commit_together(states: Sequence[Versioned], options: CommitOptions) -> list[Commit]:
+def commit_together(states: Sequence[BranchState], options: CommitOptions) -> list[Commit]:
     """Commit the changes of several states; see ``Repository.commit_together``."""
     resolving = Resolving(options.policies, remains=STAGED)
     with _locked(states):
@@ -58,7 +58,7 @@ def _commit(handles: Sequence[BranchHandle], options: CommitOptions, resolving: 
 
 
 @contextmanager
-def _locked(states: Sequence[Versioned]) -> Iterator[None]:
+def _locked(states: Sequence[BranchState]) -> Iterator[None]:
     """Hold the locks of all states, taken in one order, so that two such calls do not wait for each other."""
     with ExitStack() as stack:
         for state in sorted(states, key=lambda state: id(state._lock)):
@@ -74,9 +74,9 @@ def _locked(states: Sequence[Versioned]) -> Iterator[None]:
             raise
 
 
-def _check_states(states: Sequence[Versioned]) -> None:
+def _check_states(states: Sequence[BranchState]) -> None:
     branches = [state.branch for state in states]
     if len(set(branches)) < len(branches):
         raise InvalidArgumentError("two of the states are on one branch", hint="commit one after the other")
-    if any(state.repository.store is not states[0].repository.store for state in states):
+    if any(state._handle.repository.store is not states[0]._handle.repository.store for state in states):
         raise InvalidArgumentError("the states are in different stores", hint="open them over one store: Versioned(store, branch=…)")

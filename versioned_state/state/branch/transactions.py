@@ -14,22 +14,19 @@ from collections.abc import Callable
 from contextlib import ContextDecorator, suppress
 from functools import partial
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 from weakref import ReferenceType, ref
 
 from versioned_state.errors import STAGED, CommitInDoubtError, MergeConflictError, StateError, TransactionError
 from versioned_state.repository.history.commit import Commit
-from versioned_state.state.aio.caller import HandleLock, current_caller, ready
+from versioned_state.state.aio.caller import HandleLock, LockedState, current_caller, ready
 from versioned_state.state.branch import operations
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions
 from versioned_state.state.branch.hooks import Hook
-from versioned_state.state.branch.resolving import Resolving
+from versioned_state.state.branch.merging import Resolving
 from versioned_state.state.worktree.entries import Savepoint
 from versioned_state.values.keys import path_of
-
-if TYPE_CHECKING:
-    from versioned_state.state.versioned import Versioned
 
 T = TypeVar("T")
 H = TypeVar("H", bound=Hook)
@@ -164,7 +161,7 @@ class Transactions:
         state: the state of the handle. A weak reference, because the state refers to its transactions and must not be kept alive by them.
     """
 
-    def __init__(self, handle: BranchHandle, lock: HandleLock, state: ReferenceType[Versioned]) -> None:
+    def __init__(self, handle: BranchHandle, lock: HandleLock, state: ReferenceType[LockedState]) -> None:
         self._handle = handle
         self._lock = lock
         self._state = state

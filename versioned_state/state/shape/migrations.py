@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 from weakref import ReferenceType
 
 from versioned_state.arguments import check_function, count
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
     from versioned_state.repository.history.commit import Commit
     from versioned_state.state.aio.held_objects import HeldObjects
-    from versioned_state.state.branch.branch_handle import BranchHandle
     from versioned_state.state.state import State
 
     Migration = Callable[[State], object]
@@ -142,6 +141,13 @@ class Migrated:
         self.is_written = is_written
 
 
+class Headed(Protocol):
+    """A ``BranchHandle``, of which a migrator needs the head."""
+
+    @property
+    def head(self) -> Commit: ...
+
+
 class Migrator:
     """The migrations of one handle. Not for two threads at once.
 
@@ -150,7 +156,7 @@ class Migrator:
         handle: the handle; the migrated root of its head is always kept.
     """
 
-    def __init__(self, migrations: Migrations, database: Database, objects: HeldObjects, handle: ReferenceType[BranchHandle]) -> None:
+    def __init__(self, migrations: Migrations, database: Database, objects: HeldObjects, handle: ReferenceType[Headed]) -> None:
         self.migrations = migrations
         self._database = database
         self._objects = objects

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from versioned_state.errors import StateError
 from versioned_state.objects.store import ObjectStore, Staging
@@ -38,14 +38,21 @@ from versioned_state.values.trees.tree import Tree, same
 from versioned_state.values.typed.older import OlderForms
 from versioned_state.values.typed.why import ObjectReason, iter_objects
 
-if TYPE_CHECKING:
-    from versioned_state.state.shape.schema import ReadCheck
-
 _FLUSH_AT: Final = 1 << 21
 """Raw bytes of staged objects from which a commit stores them ahead."""
 
 _PREVIEWED: Final = 256
 """Elements of an edited list that a preview looks at: more than fit on its line."""
+
+
+class ReadCheck(Protocol):
+    """Checks the values of the head when they are read."""
+
+    def check(self, nodes: Nodes, head: Tree, key: bytes, cell: bytes | None) -> None:
+        """Raise if the value of a root key is not valid; ``cell`` is that of the head."""
+
+    def check_elements(self, key: bytes, indices: range, values: list[Any]) -> None:
+        """Raise if elements of a list that is not loaded are not valid."""
 
 
 class Worktree:

@@ -1,1 +1,0 @@
-"""The calls of a state on its branch and its history."""
