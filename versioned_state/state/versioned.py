@@ -175,9 +175,7 @@ class Versioned(KeySpace):
 
     def _is_at_rest(self) -> bool:
         """Whether the handle is open, and no interrupted call needs to be completed first."""
-        unfinished = self._unfinished
-        ended = unfinished.question is None and unfinished.move is None and unfinished.edit is None
-        return not self._closed and ended and not self._handle.is_in_doubt
+        return not self._closed and self._handle.is_at_rest
 
     # Commits
 

@@ -25,7 +25,7 @@ _TRIES: Final = 3
 
 
 class StoreNeeded(BaseException):
-    """A step that must not wait for the store needs an object that is not in memory. Only ``run_still`` catches this."""
+    """A step that must not wait for the store needs an object that is not in memory. Only those who seal a step catch this."""
 
 
 class Caller:

@@ -13,12 +13,15 @@ from versioned_state.storage import KVStore
 class HeldObjects(ObjectStore):
     """Verified reads for one handle. Objects that a background call has read stay in memory until it ends: its steps need not wait.
 
-    ``beside`` has objects that are not in the store: those of migrated roots, until they are committed.
+    Attributes:
+        beside: objects that are not in the store: those of migrated roots, until they are committed.
+        is_sealed: whether a read from the store raises ``StoreNeeded``, for a step that must not wait for the store.
     """
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self.beside: dict[Address, bytes] = {}
+        self.is_sealed = False
 
     @property
     def kv(self) -> KVStore:  # type: ignore[override] # read from the repository's each time
@@ -29,10 +32,12 @@ class HeldObjects(ObjectStore):
             return own
         caller = current_caller()
         if caller is None:
+            if self.is_sealed:
+                raise StoreNeeded
             return self._objects.read(address)
         raw = caller.objects.get(address)
         if raw is None:
-            if caller.is_sealed:
+            if caller.is_sealed or self.is_sealed:
                 raise StoreNeeded
             raw = caller.objects[address] = self._objects.read(address)
         return raw
@@ -46,12 +51,13 @@ class HeldObjects(ObjectStore):
 
     def _read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
         caller = current_caller()
-        if caller is None:
+        if caller is None and not self.is_sealed:
             return self._objects.read_many(addresses)
         wanted = list(addresses)
-        missing = [address for address in wanted if address not in caller.objects]
+        held = {} if caller is None else caller.objects
+        missing = [address for address in wanted if address not in held]
         if missing:
-            if caller.is_sealed:
+            if caller is None or caller.is_sealed or self.is_sealed:
                 raise StoreNeeded
-            caller.objects.update(self._objects.read_many(missing))
-        return {address: caller.objects[address] for address in wanted}
+            held.update(self._objects.read_many(missing))
+        return {address: held[address] for address in wanted}

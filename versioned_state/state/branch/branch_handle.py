@@ -94,6 +94,13 @@ class BranchHandle:
         """Set the record of the branch and the head; the branch stays the same."""
         self.position = HandlePosition(self.position.branch, ref, head)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether no interrupted call needs to be completed first, and no commit is in doubt."""
+        unfinished = self.unfinished
+        ended = unfinished.question is None and unfinished.move is None and unfinished.edit is None
+        return ended and self._in_doubt is None
+
     def close(self) -> None:
         """Release the store and the live values. The branch and the head can still be read."""
         self.hooks.close()

@@ -68,6 +68,7 @@ class Worktree:
 
     def __init__(self, objects: ObjectStore, policy: PicklePolicy, tree: Tree, merge: MergeRoots, shared: NodeCache | None = None) -> None:
         staging = Staging(objects)
+        self._objects = objects
         self._nodes = Nodes(staging, staging=staging, shared=shared)
         self._encoder = Encoder(self._nodes, policy)
         self._encoder.older = OlderForms(self._encoder.fingerprinter.content, InlineEncoder(policy).encode_inline)
@@ -327,6 +328,23 @@ class Worktree:
     def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
         """Stage the live values over another head without reading our own. See ``Stager.stage_over``."""
         return self._stager.stage_over(head)
+
+    # Values that a builder encodes beside the live values
+
+    @property
+    def encoder(self) -> Encoder:
+        """The encoder of the live values, which also encodes those of a builder: into ``new_staging``."""
+        return self._encoder
+
+    def new_staging(self, *, flush: bool = False) -> Staging:
+        """Return a staging for objects that rely on those of the head. From now on the encoder stages new objects there.
+
+        Args:
+            flush: store large amounts of new objects ahead of the commit.
+        """
+        staging = Staging(self._objects, flush_at=_FLUSH_AT if flush else None, since=self._tracked.since)
+        self._nodes.bind(staging)
+        return staging
 
     def know_stored(self, sweeps: int) -> None:
         """Record that the head's objects were stored after ``sweeps`` batches were deleted, and that every value is equal to the head's.
