@@ -27,6 +27,7 @@ from versioned_state.services.calls.ids import as_id
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
 from versioned_state.services.calls.telemetry import measure_calls
 from versioned_state.services.calls.turn import Steps
+from versioned_state.state.branch import port
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, KVStore, Memory, open_store
 from versioned_state.storage.url import is_remote, redact
@@ -94,7 +95,7 @@ class StoreService(ServiceWithLifecycleManager):
         self._repository: Repository | None = None
         self._lanes: Lanes | None = None
         self._probe: Lanes | None = None  # for health: it must not wait behind the calls of sessions
-        self._handles: Handles | None = None
+        self._handles: Handles[Any] | None = None
         self._own_store: KVStore | None = None
         self._in_memory = store is None or isinstance(store, Memory)
         if store is None:
@@ -259,8 +260,8 @@ class StoreService(ServiceWithLifecycleManager):
 
         return await self.run_in_turn(branch, call)
 
-    def _open_handle(self, branch: str) -> Versioned:
-        """Open a branch's handle. A service whose handles have options overrides it."""
+    def _open_handle(self, branch: str) -> port.OpenHandle:
+        """Open a handle on a branch. A service with handles of its own overrides this."""
         assert self._repository is not None
         return Versioned(self._repository, branch=branch)
 

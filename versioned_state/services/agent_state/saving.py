@@ -17,7 +17,7 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.services.agent_state.reading import commit_of, content_of, has_files, rounds_at
 from versioned_state.services.agent_state.rounds import LARGEST, Rounds, RoundsHook
-from versioned_state.services.agent_state.writer import Session, SessionGoneError, expire
+from versioned_state.services.agent_state.session_handle import Session, SessionGoneError, expire
 from versioned_state.services.calls.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.state.branch import port
@@ -174,7 +174,7 @@ def _take_in(state: Versioned) -> None:
         state.refresh()
     except BranchMovedError:
         raise SessionGoneError from None
-    expire(state)
+    expire(port.handle(state))
 
 
 def _seems_over(state: Versioned) -> bool:

@@ -1,4 +1,4 @@
-"""``SessionSaves``: rounds of sessions, each a commit, saved together with those of other sessions or alone. Layer: services.
+"""``SessionSaves``: saves rounds of sessions, each as a commit, together with those of other sessions or alone. Layer: services.
 
 ::
 
@@ -19,14 +19,17 @@ from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
 from versioned_state.services.agent_state import saving
 from versioned_state.services.agent_state.reading import count_sessions, has_rounds
-from versioned_state.services.agent_state.writer import SAVED, Encoded, Session, SessionGoneError, SessionHandle, StoreNeededError
+from versioned_state.services.agent_state.session_handle import SAVED, Encoded, Session, SessionGoneError, SessionHandle
 from versioned_state.services.calls.handles import Handles, close_handle
-from versioned_state.services.calls.heads import ERASURES, unless_erased
+from versioned_state.services.calls.heads import unless_erased
 from versioned_state.services.calls.locks import Locks
 from versioned_state.services.calls.sending import sent
 from versioned_state.services.calls.turn import ALONE
 from versioned_state.services.session_hooks import SessionHooks
+from versioned_state.state.aio.caller import StoreNeeded
 from versioned_state.state.branch import port
+from versioned_state.state.branch.branch_handle import BranchHandle
+from versioned_state.state.branch.publisher import MovedError, again_if_moved
 from versioned_state.state.versioned import Versioned
 
 T = TypeVar("T")
@@ -53,15 +56,14 @@ class Limits(NamedTuple):
     rounds: int | None
 
 
-def encoded(handles: Handles, branch: str, state: dict[str, Any]) -> Ready | None:
-    """A state, encoded on this thread, and the handle for it; None if no handle of the session is idle that knows the state before."""
+def encoded(handles: Handles[SessionHandle], branch: str, state: dict[str, Any]) -> Ready | None:
+    """Encode a state on this thread. Returns None unless the session has an idle handle with the last state, and no store is needed."""
     handle = handles.take(branch)
     if handle is None:
         return None
-    assert isinstance(handle, SessionHandle)
     try:
         if handle.is_warm:
-            with suppress(StoreNeededError):
+            with suppress(StoreNeeded):
                 return handle, handle.encoded(state, sealed=True)
     except StateError:
         handles.give(branch, handle)
@@ -73,7 +75,9 @@ def encoded(handles: Handles, branch: str, state: dict[str, Any]) -> Ready | Non
 class SessionSaves:
     """The saves of the sessions of a repository. Those of one session come one after another; other processes may save as well."""
 
-    def __init__(self, repository: Repository, handles: Handles, limits: Limits, creations: Locks, hooks: SessionHooks) -> None:
+    def __init__(
+        self, repository: Repository, handles: Handles[SessionHandle], limits: Limits, creations: Locks, hooks: SessionHooks
+    ) -> None:
         self._repository = repository
         self._handles = handles
         self._limits = limits
@@ -118,72 +122,88 @@ class SessionSaves:
         return number
 
     def save_alone(self, asked: AskedSave) -> int:
-        """Save a state; the number of its round."""
+        """Save a state. Returns the number of its round."""
         handles, ready = self._handles, asked.ready
-        handle, content = (None, None) if ready is None else ready
-        erasures = 0
-        while True:
-            taken = None
+        first, content = (None, None) if ready is None else ready
+        anew = False
+
+        def attempt() -> int | None:
+            nonlocal first, content, anew
+            handle, first = first, None
             try:
-                taken = handles.take(asked.branch) if handle is None else handle
-                handle = None
-                if taken is None:  # not if it is false, as the handle of an empty state is
-                    taken = SessionHandle(self._repository, branch=asked.branch)
-                assert isinstance(taken, SessionHandle)
+                handle = handle or handles.take(asked.branch) or SessionHandle(self._repository, asked.branch)
                 if content is None:
-                    content = taken.encoded(asked.content, anew=bool(erasures))
-                    if ready is not None and not content.equals(ready[1]):  # the dict is the caller's, who has changed it since
-                        was = ready[0].head.id
-                        raise BranchMovedError(asked.branch, expected=was, actual=None, remains="nothing was saved", hint="save again")
-                port.handle(taken).ttl = asked.ttl
-                with self._creation(taken, asked.session):
-                    saved = taken.save(asked.session, content, asked.number, max_rounds=self._limits.rounds)
+                    content = handle.encoded(asked.content, anew=anew)
+                    if ready is not None and not content.equals(ready[1]):
+                        close_handle(handle)
+                        return None
+                port.handle(handle).ttl = asked.ttl
+                with self._creation(port.handle(handle), asked.session):
+                    number = handle.save(asked.session, content, asked.number, max_rounds=self._limits.rounds)
             except BaseException as error:
-                if taken is not None:
-                    close_handle(taken)
-                if isinstance(error, SessionGoneError):
-                    continue
-                if isinstance(error, MissingObjectError) and erasures < ERASURES:
-                    erasures += 1  # gc collected what the state before had, or the head of the handle, after it was gone
-                    content = None
-                    continue
+                if handle is not None:
+                    close_handle(handle)
+                if isinstance(error, MissingObjectError):  # of the last state, or of the handle's head: gc collected it after it was erased
+                    content, anew = None, True
                 raise
-            handles.give(asked.branch, taken)
-            return saved
+            handles.give(asked.branch, handle)
+            return number
+
+        number = _while_gone(asked.branch, attempt)
+        if number is None:  # the dict belongs to the caller, who has changed it since
+            assert ready is not None
+            expected = port.handle(ready[0]).head.id
+            raise BranchMovedError(asked.branch, expected=expected, actual=None, remains="nothing was saved", hint="save again")
+        return number
 
     def save_joined(self, asked: AskedSave) -> int:
-        """Save a state together with what joins the saves of the session; the number of its round."""
+        """Save a state together with what joins the saves of the session. Returns the number of its round."""
 
         def save(state: Versioned) -> int:
-            port.handle(state).ttl = asked.ttl
-            with self._creation(state, asked.session):
+            handle = port.handle(state)
+            handle.ttl = asked.ttl
+            with self._creation(handle, asked.session):
                 return saving.save(state, asked.session, asked.content, asked.number, max_rounds=self._limits.rounds)
 
         return self.joined(asked.branch, save)
 
     def joined(self, branch: str, function: Callable[[Versioned], T]) -> T:
-        """The result of a function of a handle of its own, which the hooks of the session have joined."""
+        """Return the result of a function of a new handle, which the hooks of the session have joined."""
 
         def attempt() -> T:
-            while True:
-                with suppress(SessionGoneError), Versioned(self._repository, branch=branch) as state:
-                    try:
-                        with self._hooks.joined(branch, state):
-                            return function(state)
-                    except BaseException:
-                        close_handle(state)
-                        raise
+            with Versioned(self._repository, branch=branch) as state:
+                try:
+                    with self._hooks.joined(branch, state):
+                        return function(state)
+                except BaseException:
+                    close_handle(state)
+                    raise
 
-        return unless_erased(attempt)
+        return _while_gone(branch, attempt)
 
     @contextmanager
-    def _creation(self, state: Versioned, session: Session) -> Iterator[None]:
-        """The block of a save, which may create a session. Raises ``QuotaExceededError`` if the user has too many. Cost: theirs."""
-        if self._limits.sessions is None or has_rounds(state.repository.database, state.head):
+    def _creation(self, handle: BranchHandle, session: Session) -> Iterator[None]:
+        """A block that may create a session. Raises ``QuotaExceededError`` if the user has too many. Cost: reads the head of each."""
+        if self._limits.sessions is None or has_rounds(self._repository.database, handle.head):
             yield
             return
         prefix = branch_name(session.user_id) + "/"
-        with self._creations.held(prefix):  # those who create one at the same moment must not all find room for it
-            if count_sessions(self._repository, prefix, but=state.branch) >= self._limits.sessions:
+        with self._creations.held(prefix):  # otherwise calls that create sessions at the same moment could all find room
+            if count_sessions(self._repository, prefix, but=handle.branch) >= self._limits.sessions:
                 raise QuotaExceededError("the number of sessions of a user", limit=self._limits.sessions)
             yield
+
+
+def _while_gone(branch: str, attempt: Callable[[], T]) -> T:
+    """Return the result of an attempt, which is repeated with another handle if the session was deleted or erased meanwhile."""
+
+    def again(_: None) -> T:
+        try:
+            return attempt()
+        except SessionGoneError:
+            raise MovedError from None
+
+    try:
+        return unless_erased(lambda: again_if_moved(again, None))
+    except MovedError:
+        raise BranchMovedError(branch, expected=None, actual=None, remains="nothing was saved", hint="save again") from None

@@ -24,8 +24,8 @@ from versioned_state.services import users
 from versioned_state.services.agent_state import saving
 from versioned_state.services.agent_state.reading import commit_of, content_of, readable_rounds, rounds_at
 from versioned_state.services.agent_state.rounds import NO_ROUNDS, check_number
+from versioned_state.services.agent_state.session_handle import Session, SessionHandle
 from versioned_state.services.agent_state.session_saves import AskedSave, Limits, SessionSaves, encoded
-from versioned_state.services.agent_state.writer import Session, SessionHandle
 from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.calls.heads import at_head, at_listed, head_of, iter_sessions
 from versioned_state.services.calls.ids import as_id

@@ -6,10 +6,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from versioned_state.state.branch import port
-from versioned_state.state.versioned import Versioned
+
+H = TypeVar("H", bound=port.OpenHandle)
 
 _NODE_BYTES: Final = 1 << 15
 """Of decoded nodes that a handle keeps between calls: more than the path to the end of a list, where most sessions grow. The repository
@@ -19,7 +20,7 @@ _HANDLE_BYTES: Final = 32_000
 """Of memory that a handle takes that has loaded nothing, about."""
 
 
-class Handles:
+class Handles(Generic[H]):
     """Open handles by branch. The least recently used ones are closed. Safe for many threads.
 
     A handle in use counts for neither limit, and is not closed. One that is larger than ``max_bytes`` is closed after each call.
@@ -30,17 +31,17 @@ class Handles:
         open: opens the handle of a branch.
     """
 
-    def __init__(self, limit: int, max_bytes: int, open: Callable[[str], Versioned]) -> None:  # noqa: A002 - what it does
+    def __init__(self, limit: int, max_bytes: int, open: Callable[[str], H]) -> None:  # noqa: A002 - what it does
         self._limit = limit
         self._max_bytes = max_bytes
         self._open = open
-        self._idle: OrderedDict[str, Versioned] = OrderedDict()
+        self._idle: OrderedDict[str, H] = OrderedDict()
         self._sizes: dict[str, int] = {}  # of the idle handles, which do not grow
         self._bytes = 0
         self._lock = Lock()
 
     @contextmanager
-    def handle(self, branch: str) -> Iterator[Versioned]:
+    def handle(self, branch: str) -> Iterator[H]:
         """The handle of a branch, for one call at a time. It may stand on a commit that is no longer the head.
 
         If the block raises, the handle is closed and not used again, and its staged changes are lost.
@@ -55,12 +56,12 @@ class Handles:
             raise
         self._keep(branch, state)
 
-    def take(self, branch: str) -> Versioned | None:
+    def take(self, branch: str) -> H | None:
         """Take the handle of a branch if one is open and idle. It belongs to the caller until ``give``. A dropped handle is closed."""
         with self._lock:
             return self._pop(branch) if branch in self._idle else None
 
-    def give(self, branch: str, state: Versioned) -> None:
+    def give(self, branch: str, state: H) -> None:
         """Keep a handle for the next call."""
         self._keep(branch, state)
 
@@ -78,7 +79,7 @@ class Handles:
         for state in idle.values():
             close_handle(state)
 
-    def _keep(self, branch: str, state: Versioned) -> None:
+    def _keep(self, branch: str, state: H) -> None:
         port.handle(state).worktree.trim(_NODE_BYTES)
         size = _HANDLE_BYTES + port.held_bytes(state)
         with self._lock:
@@ -90,12 +91,12 @@ class Handles:
         for each in over:
             close_handle(each)
 
-    def _pop(self, branch: str) -> Versioned:
+    def _pop(self, branch: str) -> H:
         self._bytes -= self._sizes.pop(branch)
         return self._idle.pop(branch)
 
 
-def close_handle(state: Versioned) -> None:
+def close_handle(state: port.OpenHandle) -> None:
     """Close a handle without a warning about uncommitted changes."""
     # Uncommitted changes belong to a call that failed, and its caller was told: no warning.
     port.close(state, warning=False)

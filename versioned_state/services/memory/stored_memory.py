@@ -40,7 +40,7 @@ class Addition:
 class StoredMemory:
     """The memories of a repository. The calls on one user come one after another; other processes may work on it as well."""
 
-    def __init__(self, repository: Repository, handles: Handles, index: WordIndex, known_vectors: vectors.Vectors) -> None:
+    def __init__(self, repository: Repository, handles: Handles[Versioned], index: WordIndex, known_vectors: vectors.Vectors) -> None:
         self._repository = repository
         self._handles = handles
         self.index = index

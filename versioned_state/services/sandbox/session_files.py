@@ -27,8 +27,8 @@ from versioned_state.sandbox.local.opened import MAX_DEPTH
 from versioned_state.sandbox.local.removal import remove_tree
 from versioned_state.sandbox.local.temporary import TemporaryFolder
 from versioned_state.services.agent_state.reading import commit_of
+from versioned_state.services.agent_state.session_handle import SessionGoneError
 from versioned_state.services.agent_state.state_service import VersionedStateService
-from versioned_state.services.agent_state.writer import SessionGoneError
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.state.branch import port
 from versioned_state.state.versioned import Versioned

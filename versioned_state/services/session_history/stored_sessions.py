@@ -97,7 +97,7 @@ class Append:
 class StoredSessions:
     """The sessions of a repository. The calls on one session come one after another; other processes may work on it as well."""
 
-    def __init__(self, repository: Repository, handles: Handles, quotas: Quotas, creations: Locks) -> None:
+    def __init__(self, repository: Repository, handles: Handles[Versioned], quotas: Quotas, creations: Locks) -> None:
         self._quotas = quotas
         self._creations = creations
         self._repository = repository

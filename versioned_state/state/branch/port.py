@@ -26,22 +26,27 @@ if TYPE_CHECKING:
 L = TypeVar("L", bound="LiveState")
 
 
-class BranchState(LockedState, Protocol):
-    """A state over a branch: ``Versioned``."""
+class OpenHandle(Protocol):
+    """A handle on a branch, which may stay open between calls: ``Versioned``, or a builder's own class over a ``BranchHandle``."""
 
     _handle: BranchHandle
+
+    def _close(self, *, warning: bool) -> None: ...
+
+    @property
+    def _held_bytes(self) -> int: ...
+
+
+class BranchState(LockedState, OpenHandle, Protocol):
+    """A state over a branch: ``Versioned``."""
+
     _transactions: Transactions
     _shape: Shape | None
     _closed: bool
 
     def _resolve(self, rev: str | Commit) -> Commit: ...
 
-    def _close(self, *, warning: bool) -> None: ...
-
     def _is_at_rest(self) -> bool: ...
-
-    @property
-    def _held_bytes(self) -> int: ...
 
     @property
     def branch(self) -> str: ...
@@ -88,12 +93,7 @@ def is_closed(state: BranchState) -> bool:
     return state._closed
 
 
-def is_at_rest(state: BranchState) -> bool:
-    """Whether the state is open, and no interrupted call needs to be completed first."""
-    return state._is_at_rest()
-
-
-def close(state: BranchState, *, warning: bool) -> None:
+def close(state: OpenHandle, *, warning: bool) -> None:
     """Close the state, with or without a warning about uncommitted changes."""
     state._close(warning=warning)
 
@@ -101,7 +101,7 @@ def close(state: BranchState, *, warning: bool) -> None:
 # The parts of a state over a branch
 
 
-def handle(state: BranchState) -> BranchHandle:
+def handle(state: OpenHandle) -> BranchHandle:
     """The handle on the branch: its head, live values, pending entries and hooks."""
     return state._handle
 
@@ -121,7 +121,7 @@ def resolve(state: BranchState, rev: str | Commit) -> Commit:
     return state._resolve(rev)
 
 
-def held_bytes(state: BranchState) -> int:
+def held_bytes(state: OpenHandle) -> int:
     """Approximate bytes of memory of the handle, without live values and its fixed size. Cost: O(keys)."""
     return state._held_bytes
 

@@ -1,4 +1,4 @@
-"""``SessionHandle``: a handle that saves whole dicts, each compared with the one before by fingerprints. Layer: services.
+"""``SessionHandle``: a handle that saves whole dicts, each compared with the last one by fingerprints. Layer: services.
 
 ::
 
@@ -7,62 +7,58 @@
     saved      the round on the head, in one batch                                on a thread
                └── the branch had moved: our cells on its new head, as the round that is next by then
 
-The dict is the caller's: nothing of it is kept but its cells and fingerprints.
+The handle keeps the cells and fingerprints of the dict. The dict itself belongs to the caller.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from threading import local
-from typing import Any, Final
+from types import TracebackType
+from typing import Any, Final, Self
 
 from versioned_state.agents.modules.containers import captured
 from versioned_state.errors import BranchMovedError, QuotaExceededError, StateError, UnknownRevisionError, UnserializableValueError
-from versioned_state.objects.address import Address
-from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.objects.store import Staging
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branches import EXPIRE
 from versioned_state.repository.refs.ref import Ref
-from versioned_state.services.agent_state.capturing import is_long
+from versioned_state.repository.repository import Repository
 from versioned_state.services.agent_state.reading import has_files
 from versioned_state.services.agent_state.rounds import LARGEST, NO_ROUNDS, Rounds, rounds_of
 from versioned_state.services.calls.heads import is_over
 from versioned_state.services.session_hooks import FILES_KEY
+from versioned_state.state.aio.caller import StoreNeeded
 from versioned_state.state.branch import port
+from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.merging import Resolving
 from versioned_state.state.branch.publisher import PreparedCommit, Proposal, publish
 from versioned_state.state.branch.summary import summary_of
-from versioned_state.state.versioned import Versioned
 from versioned_state.state.worktree.entries import UNSTORABLE, Repacking, Staged, Unstorable
-from versioned_state.storage import KVStore
-from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.detection.baselines import Baseline, Elements, Entries, Pinned
-from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import USER, user_key
 from versioned_state.values.trees.edit import edit_map
-from versioned_state.values.trees.nodes import NodeCache, Nodes
 from versioned_state.values.trees.tree import iter_items, rank
 
 _AFTER: Final = bytes((USER[0] + 1,))
-_FLUSH_AT: Final = 1 << 21
-_CACHE_BYTES: Final = 1 << 17
-"""Of decoded nodes in memory: more than the path to the end of a list, where most states grow. A server keeps hundreds of handles."""
-
 _CELL_BYTES: Final = 300
-"""Of memory that a key of the state before takes, about, besides its cell."""
+"""Approximate bytes of memory for each key of the last state, besides its cell."""
+
+_TEXT: Final = 1 << 18
+_PARTS: Final = 1 << 13
+"""Characters or bytes, and elements or entries, from which a new value is long: encoding it takes some milliseconds.
+
+Capturing a text costs nothing. A copy of lists and dicts costs about half as much as encoding them, so only those that would block the
+event loop for longer are copied.
+"""
 
 SAVED: Final = Resolving(remains="nothing was saved")
 
 
 class SessionGoneError(Exception):
-    """The session was deleted since the handle was opened, or its time to live is over: another handle begins anew."""
-
-
-class StoreNeededError(Exception):
-    """An object is not in memory that is needed on the event loop, where no store is asked."""
+    """The session was deleted since the handle was opened, or its time to live is over: it needs a new handle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,62 +119,30 @@ class Save:
     rounds: Rounds = NO_ROUNDS
 
 
-class _HeldObjects(ObjectStore):
-    """Reads that raise ``StoreNeededError`` while ``sealed``."""
+class SessionHandle(port.OpenHandle):
+    """A handle on a session's branch, for one call at a time. It loads no values. After an exception it must be closed."""
 
-    def __init__(self, objects: ObjectStore) -> None:
-        self._objects = objects
-        self.is_sealed = False
-
-    @property
-    def kv(self) -> KVStore:  # type: ignore[override] # read from the repository's each time
-        return self._objects.kv
-
-    def read(self, address: Address) -> bytes:
-        if self.is_sealed:
-            raise StoreNeededError
-        return self._objects.read(address)
-
-    def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
-        wanted = list(addresses)
-        if self.is_sealed and wanted:
-            raise StoreNeededError
-        return self._objects.read_many(wanted)
-
-
-class _Encoders(local):
-    """The encoder of each thread: its buffers are as large as the largest state, and a server keeps hundreds of handles."""
-
-    def __init__(self) -> None:
-        self._encoder: Encoder | None = None
-
-    def of(self, policy: PicklePolicy, nodes: Nodes) -> Encoder:
-        """The encoder, for these nodes."""
-        if self._encoder is None or self._encoder.policy is not policy:
-            self._encoder = Encoder(nodes, policy)
-        self._encoder.nodes = nodes
-        return self._encoder
-
-
-_encoders: Final = _Encoders()
-
-
-class SessionHandle(Versioned):
-    """A handle on a session's branch, for one call at a time. No value is loaded in it."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self._objects = _HeldObjects(self.repository.database.objects)
-        self._nodes = Nodes(Staging(self._objects), staging=Staging(self._objects), cache=NodeCache(_CACHE_BYTES))
+    def __init__(self, repository: Repository, branch: str) -> None:
+        self._handle = BranchHandle(repository, branch, None)
+        self._encoder = self._handle.worktree.encoder
+        self._nodes = self._encoder.nodes
         self._cells: dict[bytes, tuple[bytes, Baseline | None]] = {}  # of the state that was saved last through this handle
-        self._since = 0  # the number of sweeps of gc at which their objects were known to be stored
         self._content_of: Commit | None = None  # the commit whose keys these are
         self._rounds: tuple[Commit, Rounds] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self._close(warning=False)
+
+    def _close(self, *, warning: bool) -> None:
+        self._handle.close()
 
     @property
     def _held_bytes(self) -> int:
         cells = sum(_CELL_BYTES + len(cell) + (0 if base is None else base.held_bytes) for cell, base in self._cells.values())
-        return super()._held_bytes + self._nodes.held_bytes + cells
+        return self._handle.worktree.held_bytes + cells
 
     @property
     def is_warm(self) -> bool:
@@ -195,15 +159,13 @@ class SessionHandle(Versioned):
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored.
         """
-        staging = Staging(self._objects, flush_at=None if sealed else _FLUSH_AT, since=port.handle(self).ref.sweeps)
+        handle, encoder = self._handle, self._encoder
+        staging = handle.worktree.new_staging(flush=not sealed)
         before = {} if anew else self._cells
         if anew:
             staging.distrust()
-        elif before:
-            staging.rely_on(self._since)
         encoded = Encoded({}, [], staging, {})
-        encoder = self._encoder_into(staging)
-        self._objects.is_sealed = sealed
+        handle.objects.is_sealed = sealed
         try:
             for name, value in state.items():
                 key = user_key(name)
@@ -219,13 +181,14 @@ class SessionHandle(Versioned):
             _complete_error(error)
             raise
         finally:
-            self._objects.is_sealed = False
+            handle.objects.is_sealed = False
         encoded.changed += [key for key in before if key not in encoded.cells and key not in encoded.late]
         return encoded
 
     def complete(self, encoded: Encoded) -> None:
         """Encode the values that were captured only. Raises as ``encoded``."""
-        encoder = self._encoder_into(encoded.staging)
+        encoder = self._encoder
+        self._nodes.bind(encoded.staging)
         try:
             for key, value in encoded.late.items():
                 old, base = self._cells.get(key) or (None, None)
@@ -237,42 +200,36 @@ class SessionHandle(Versioned):
             raise
         encoded.late = {}
 
-    def _encoder_into(self, staging: Staging) -> Encoder:
-        self._nodes.bind(staging)
-        return _encoders.of(self.repository.database.policy, self._nodes)
-
     def prepare(self, session: Session, encoded: Encoded, number: int | None, *, max_rounds: int | None) -> PreparedSave | None:
-        """Begin to save an encoded state; None, and nothing was changed, if the store has to be asked first or an error is likely."""
-        handle = port.handle(self)
+        """Begin to save an encoded state. Returns None, with nothing changed, if the store must be asked first or an error is likely."""
+        handle = self._handle
         head = handle.head
-        if head != self._content_of or is_over(self.repository.database, handle.ref, head) or not port.is_at_rest(self):
+        if head != self._content_of or is_over(handle.repository.database, handle.ref, head) or not handle.is_at_rest:
             return None
         if self._rounds is None or self._rounds[0] != head or not self._rounds[1]:  # without a round it is not counted as a session
             return None
         save = self._begun(session, encoded, number, max_rounds)
-        self._nodes.bind(encoded.staging)
-        self._objects.is_sealed = True
+        handle.objects.is_sealed = True
         try:
             prepared = PreparedCommit(self._proposal(save))
-        except (QuotaExceededError, StoreNeededError):
+        except (QuotaExceededError, StoreNeeded):
             return None
         finally:
-            self._objects.is_sealed = False
+            handle.objects.is_sealed = False
         return PreparedSave(self, save, prepared)
 
     def save(self, session: Session, encoded: Encoded, number: int | None, *, max_rounds: int | None = None) -> int:
-        """Commit an encoded state as a round, by default the one after the highest; its number.
+        """Commit an encoded state as a round, by default the one after the highest. Returns its number.
 
         Raises:
-            QuotaExceededError: the session has so many rounds already.
+            QuotaExceededError: the session has as many rounds as it may have.
             SessionGoneError: the session is gone; nothing was saved.
             StorageError: as ``commit``.
         """
-        handle, database = port.handle(self), self.repository.database
-        if handle.head.id != ROOT_ID and is_over(database, handle.ref, handle.head):
+        handle = self._handle
+        if handle.head.id != ROOT_ID and is_over(handle.repository.database, handle.ref, handle.head):
             self._end()
         save = self._begun(session, encoded, number, max_rounds)
-        self._nodes.bind(encoded.staging)
         try:
             for attempt in range(2):
                 try:
@@ -281,23 +238,24 @@ class SessionHandle(Versioned):
                 except QuotaExceededError:
                     if attempt:
                         raise
-                    handle.refresh(SAVED)  # as far as this handle knew
+                    handle.refresh(SAVED)  # there were too many rounds in the last head that this handle read
         except BranchMovedError:
             raise SessionGoneError from None
         return self.saved(save, commit)
 
     def _begun(self, session: Session, encoded: Encoded, number: int | None, max_rounds: int | None) -> Save:
-        staged = Staged(port.handle(self).worktree.tree, encoded.staging, {}, {}, [], repacking=Repacking((), []))
+        staged = Staged(self._handle.worktree.tree, encoded.staging, {}, {}, [], repacking=Repacking((), []))
         return Save(session, encoded, number, max_rounds, staged)
 
     def _proposal(self, save: Save) -> Proposal:
-        handle, tree = port.handle(self), save.staged.tree
+        handle, tree = self._handle, save.staged.tree
         return Proposal(
             handle, save.staged, lambda _, parent: self._written(save, parent), handle.ref, handle.head, tree, tree, allow_empty=True
         )
 
     def _written(self, save: Save, parent: Commit) -> Commit:
         """Stage the commit of a save on a head. Raises ``QuotaExceededError``."""
+        self._nodes.bind(save.encoded.staging)
         rounds = self._rounds_at(parent)
         latest = rounds.latest
         chosen = save.number if save.number is not None else 1 if latest is None else latest + 1
@@ -310,24 +268,17 @@ class SessionHandle(Versioned):
         changes = self._changes(save.encoded, parent)
         cells.update((key, cell) for key, (_, cell) in changes.items())
         tree = save.staged.tree = edit_map(self._nodes, parent.tree, cells)
-        return self.repository.database.write_commit(
+        return self._handle.repository.database.write_commit(
             tree,
             (parent,),
             staging=save.encoded.staging,
             message=summary_of(changes),
-            author=port.handle(self).author,
             meta=save.session.meta(round=chosen),
         )
 
     def saved(self, save: Save, commit: Commit) -> int:
-        """Note that the branch has the commit of a save; the number of the round."""
-        sweeps = port.handle(self).ref.sweeps
-        if sweeps != self._since:
-            self._nodes.trim(0)  # the cached nodes may name segments that were known to be stored at the old number only
-        self._since = min(self._since, sweeps)  # first: an interrupt may come between the two lines
+        """Record that the branch has the commit of a save. Returns the number of the round."""
         self._cells, self._content_of, self._rounds = save.encoded.cells, commit, (commit, save.rounds)
-        self._since = sweeps
-        self._nodes.bind(Staging(self._objects))  # what was staged is in the store
         assert save.rounds.current is not None
         return save.rounds.current
 
@@ -358,10 +309,10 @@ class SessionHandle(Versioned):
     def _end(self) -> None:
         """Delete the branch if its time to live is over. Raises ``SessionGoneError`` if so."""
         try:
-            port.handle(self).refresh(SAVED)
+            self._handle.refresh(SAVED)
         except BranchMovedError:
             raise SessionGoneError from None
-        expire(self)
+        expire(self._handle)
 
 
 def _is_long_and_new(value: Any, base: Baseline | None) -> bool:
@@ -371,6 +322,30 @@ def _is_long_and_new(value: Any, base: Baseline | None) -> bool:
     if isinstance(base, Elements | Entries):
         return type(value) is base.type and is_long(value, base.tree.count)
     return is_long(value) and not (isinstance(base, Pinned) and value is base.value)
+
+
+def is_long(value: Any, known: int = 0) -> bool:
+    """Whether a value takes long to encode if it is new. It looks at the length of the value, and at the values of dicts.
+
+    Args:
+        known: how many of its parts are not new.
+    """
+    parts = 0
+    waiting = [value]
+    for each in waiting:  # no recursion: a dict may contain itself
+        cls = type(each)
+        if cls is str or cls is bytes:
+            if len(each) >= _TEXT:
+                return True
+        elif cls is list or cls is dict:
+            if len(each) - known >= _PARTS:
+                return True
+            if cls is dict and not known:
+                parts += len(each)
+                if parts >= _PARTS:
+                    return True
+                waiting += each.values()
+    return False
 
 
 def _complete_error(error: Unstorable) -> None:
@@ -396,15 +371,16 @@ class PreparedSave:
         return None if commit is None else self._state.saved(self._save, commit)
 
 
-def expire(state: Versioned) -> None:
-    """Delete the branch of a handle if its time to live is over, unless it has been renewed. Raises ``SessionGoneError`` if it is over."""
-    database = state.repository.database
+def expire(handle: BranchHandle) -> None:
+    """Delete the branch of a handle if its time to live is over, unless it was renewed. Raises ``SessionGoneError`` if it is over."""
+    repository = handle.repository
+    database = repository.database
 
     def check(ref: Ref, head: Commit) -> None:
         if not is_over(database, ref, head):
-            raise UnknownRevisionError(state.branch, reason="it was renewed")
+            raise UnknownRevisionError(handle.branch, reason="it was renewed")
 
-    if state.head.id != ROOT_ID and is_over(database, port.handle(state).ref, state.head):
+    if handle.head.id != ROOT_ID and is_over(database, handle.ref, handle.head):
         with suppress(UnknownRevisionError):  # another process was first
-            state.repository.branches.remove(state.branch, check, action=EXPIRE)
+            repository.branches.remove(handle.branch, check, action=EXPIRE)
         raise SessionGoneError
