@@ -23,10 +23,9 @@ from versioned_state.server.tokens import Scope
 from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
 from versioned_state.services.memory.memories import MESSAGES, session_name
-from versioned_state.services.remote.messages import document_of, session_document
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
-from versioned_state.services.session_history.messages import CheckedMessages, as_messages
+from versioned_state.services.session_history.messages import CheckedMessages, as_messages, document_of, session_document
 from versioned_state.services.session_history.session_history_service import VersionedSessionHistoryService
 from versioned_state.services.store_service import StoreService
 

@@ -1,10 +1,12 @@
-"""``ServiceWithLifecycleManager``: the base of all services. Layer: services."""
+"""``ServiceWithLifecycleManager``, the base of all services, and the check of the ids that callers give. Layer: services."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from types import TracebackType
 from typing import Any, Self
+
+from versioned_state.arguments import instance_of
 
 
 class ServiceWithLifecycleManager(ABC):
@@ -34,3 +36,8 @@ class ServiceWithLifecycleManager(ABC):
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
         await self.stop()
+
+
+def as_id(name: str, id: object) -> str:
+    """Return an id as a plain string. Raises ``InvalidArgumentError``, which names the argument, if it is not a string."""
+    return str.__str__(instance_of(name, id, str))

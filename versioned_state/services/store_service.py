@@ -21,9 +21,8 @@ from versioned_state.objects.keys import FORMAT
 from versioned_state.off_loop import off_loop, result_of, running_loop
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
-from versioned_state.services.base import ServiceWithLifecycleManager
+from versioned_state.services.base import ServiceWithLifecycleManager, as_id
 from versioned_state.services.calls.handles import Handles
-from versioned_state.services.calls.ids import as_id
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
 from versioned_state.services.calls.telemetry import measure_calls
 from versioned_state.services.calls.turn import Steps
@@ -36,11 +35,24 @@ from versioned_state.storage.wrappers.cache import CACHE_BYTES
 T = TypeVar("T")
 Item = TypeVar("Item")
 
+Place = KVStore | Repository | str | os.PathLike[str]
+"""The store of a service: a store, a repository or a URL."""
+
 THREADS: Final = 32
 HANDLES: Final = 256
 HANDLE_BYTES: Final = 64 << 20
 _HEALTH_S: Final = 2.0
 """How long the store may take to answer ``health``."""
+
+
+_REDIS: Final = "redis://localhost:6379/0"
+
+
+def on_redis(place: Place | None, client: object) -> Place:
+    """Return the store of a service on Redis, by default that of this machine. Raises ``InvalidArgumentError`` for a client."""
+    if client is not None:  # it may decode values, and others may use its connections
+        raise InvalidArgumentError("redis_client is not supported", hint="pass redis_url=, or a versioned_state.storage.Redis")
+    return _REDIS if place is None else place
 
 
 class StoreService(ServiceWithLifecycleManager):

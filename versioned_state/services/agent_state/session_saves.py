@@ -23,8 +23,7 @@ from versioned_state.services.agent_state.session_handle import SAVED, Encoded, 
 from versioned_state.services.calls.handles import Handles, close_handle
 from versioned_state.services.calls.heads import unless_erased
 from versioned_state.services.calls.locks import Locks
-from versioned_state.services.calls.sending import sent
-from versioned_state.services.calls.turn import ALONE
+from versioned_state.services.calls.turn import ALONE, sent
 from versioned_state.services.session_hooks import SessionHooks
 from versioned_state.state.aio.caller import StoreNeeded
 from versioned_state.state.branch import port

@@ -26,12 +26,11 @@ from versioned_state.services.agent_state.reading import commit_of, content_of, 
 from versioned_state.services.agent_state.rounds import NO_ROUNDS, check_number
 from versioned_state.services.agent_state.session_handle import Session, SessionHandle
 from versioned_state.services.agent_state.session_saves import AskedSave, Limits, SessionSaves, encoded
-from versioned_state.services.base import ServiceWithLifecycleManager
+from versioned_state.services.base import ServiceWithLifecycleManager, as_id
 from versioned_state.services.calls.heads import at_head, at_listed, head_of, iter_sessions
-from versioned_state.services.calls.ids import as_id
 from versioned_state.services.calls.locks import Locks
 from versioned_state.services.session_hooks import SessionHooks
-from versioned_state.services.store_service import StoreService
+from versioned_state.services.store_service import StoreService, on_redis
 from versioned_state.services.users import UserErasure
 from versioned_state.storage import KVStore
 from versioned_state.values.encode.walks import exceeds
@@ -42,8 +41,6 @@ DEFAULT_SESSION: Final = "default"
 
 _USERS: Final = "%users"
 """The lane of calls on all that a user has."""
-
-_REDIS: Final = "redis://localhost:6379/0"
 
 
 class StateService(ServiceWithLifecycleManager):
@@ -396,18 +393,14 @@ class RedisStateService(VersionedStateService):
     """The state service on a Redis or Valkey server.
 
     Args:
-        redis_url: ``redis://``, ``rediss://`` or ``unix://``, with ``?prefix=`` for a store of another name; the server on this machine by
-            default.
-        redis_client: is not taken: a connection of yours may decode or share what this service must not.
+        redis_url: ``redis://``, ``rediss://`` or ``unix://``, with ``?prefix=`` for a store of another name; by default the server on this
+            machine.
+        redis_client: refused, because the service needs connections of its own.
         options: as for ``VersionedStateService``.
     """
 
     def __init__(self, redis_url: str | None = None, redis_client: object = None, **options: Any) -> None:
-        if redis_client is not None:
-            raise InvalidArgumentError(
-                "a state service takes no redis_client", hint="pass redis_url=, or a store: StateService.over(Redis(url))"
-            )
-        super().__init__(_REDIS if redis_url is None else redis_url, **options)
+        super().__init__(on_redis(redis_url, redis_client), **options)
 
 
 def _session(session_id: object) -> str:

@@ -1,4 +1,4 @@
-"""``Turn``: calls of one lane that are done together, and functions in steps. Layer: services."""
+"""``Turn``: calls of one lane that are done together, and functions in steps, which send commits. Layer: services."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from time import monotonic
 from typing import Any, Final, TypeVar
 
 from versioned_state.errors import LimitExceededError, PickleRefusedError, StateError, UnserializableValueError
+from versioned_state.repository.database import Publication
+from versioned_state.repository.refs.ref import Ref
 
 T = TypeVar("T")
 
@@ -31,6 +33,20 @@ ALONE: Final = Yielded.ALONE
 
 Steps = Generator[Any, Any, T]
 """What a function in steps makes: it yields what to send, gets the answer or an error instead, and returns the result."""
+
+
+_LARGE: Final = 1 << 18
+"""Bytes from which a publication is sent alone: the others of a round trip would wait until it has been packed and sent."""
+
+
+def sent(publication: Publication) -> Steps[Ref | StateError | None]:
+    """Return the answer of ``publish_each`` to a publication. Unless that is a ref, the next step may wait for the store."""
+    if publication.staging.held_bytes >= _LARGE:
+        yield ALONE
+    answer: Ref | StateError | None = yield publication
+    if not isinstance(answer, Ref):
+        yield ALONE
+    return answer
 
 
 class ApartError(Exception):

@@ -6,20 +6,19 @@ import logging
 import os
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, Self, TypeVar
 
-from versioned_state.arguments import count, instance_of
+from versioned_state.arguments import count, instance_of, one_of
 from versioned_state.errors import EmbedderError, InvalidArgumentError
 from versioned_state.off_loop import to_the_end
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
-from versioned_state.services.base import ServiceWithLifecycleManager
-from versioned_state.services.calls.ids import as_id
+from versioned_state.services.base import ServiceWithLifecycleManager, as_id
 from versioned_state.services.memory import searching, vectors
 from versioned_state.services.memory.embedder import Embedder, embedded
-from versioned_state.services.memory.filters import ListFilters, SearchFilters
 from versioned_state.services.memory.indexes.choice import index_of
 from versioned_state.services.memory.indexes.index import WordIndex
 from versioned_state.services.memory.memories import Memories, Place, session_name
@@ -27,12 +26,12 @@ from versioned_state.services.memory.stored_memory import Addition, StoredMemory
 from versioned_state.services.memory.text import text_of
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.session_history.messages import as_messages
-from versioned_state.services.store_service import StoreService
+from versioned_state.services.store_service import StoreService, on_redis
 from versioned_state.storage import KVStore
 
 T = TypeVar("T")
+Rank = Literal["keyword", "bm25", "vector"]
 
-_REDIS: Final = "redis://localhost:6379/0"
 _VECTOR_BYTES: Final = 64 * 1024 * 1024
 _EMBEDDED_AT_ONCE: Final = 64
 
@@ -299,18 +298,14 @@ class RedisMemoryService(VersionedMemoryService):
     """The memory service on a Redis or Valkey server.
 
     Args:
-        redis_url: ``redis://``, ``rediss://`` or ``unix://``, with ``?prefix=`` for a store of another name; the server on this machine by
-            default.
-        redis_client: is not taken: a connection of yours may decode or share what this service must not.
+        redis_url: ``redis://``, ``rediss://`` or ``unix://``, with ``?prefix=`` for a store of another name; by default the server on this
+            machine.
+        redis_client: refused, because the service needs connections of its own.
         options: as for ``VersionedMemoryService``.
     """
 
     def __init__(self, redis_url: str | None = None, redis_client: object = None, **options: Any) -> None:
-        if redis_client is not None:
-            raise InvalidArgumentError(
-                "a memory service takes no redis_client", hint="pass redis_url=, or a store: MemoryService.over(Redis(url))"
-            )
-        super().__init__(_REDIS if redis_url is None else redis_url, **options)
+        super().__init__(on_redis(redis_url, redis_client), **options)
 
 
 def _messages(found: list[dict[str, Any]]) -> list[Message]:
@@ -339,3 +334,49 @@ def _query(messages: object) -> str:
 def _session(session_id: object) -> None:
     if session_id:
         as_id("session_id", session_id)
+
+
+# Filters
+
+
+@dataclass(frozen=True, slots=True)
+class SearchFilters:
+    """The filters of a search: how messages are found and in which order they come, and the most of them."""
+
+    rank: Rank = "keyword"
+    top_k: int | None = None
+
+    @classmethod
+    def of(cls, filters: Mapping[str, Any] | None) -> Self:
+        """Raises ``InvalidArgumentError``, which names the filter."""
+        given = _known(filters, cls)
+        return cls(one_of("rank", given.get("rank", "keyword"), Rank), _number(given, "top_k", least=0))
+
+
+@dataclass(frozen=True, slots=True)
+class ListFilters:
+    """The filters of a listing: which page of it, counted from 1, and how many messages a page has."""
+
+    page_num: int = 1
+    page_size: int = 10
+
+    @classmethod
+    def of(cls, filters: Mapping[str, Any] | None) -> Self:
+        """Raises ``InvalidArgumentError``, which names the filter."""
+        given = _known(filters, cls)
+        number, size = _number(given, "page_num", least=1), _number(given, "page_size", least=1)
+        return cls(1 if number is None else number, 10 if size is None else size)
+
+
+def _known(filters: Mapping[str, Any] | None, kind: type[SearchFilters | ListFilters]) -> Mapping[str, Any]:
+    if filters is None:
+        return {}
+    known = [field.name for field in fields(kind)]
+    for name in instance_of("filters", filters, Mapping):
+        one_of("the name of a filter", name, known)
+    return filters
+
+
+def _number(filters: Mapping[str, Any], name: str, *, least: int) -> int | None:
+    number = filters.get(name)
+    return None if number is None else count(name, number, least=least)

@@ -32,8 +32,7 @@ from versioned_state.errors import (
 )
 from versioned_state.off_loop import off_loop, result_of, running_loop
 from versioned_state.repository.names.branch_name import branch_name
-from versioned_state.services.base import ServiceWithLifecycleManager
-from versioned_state.services.calls.ids import as_id
+from versioned_state.services.base import ServiceWithLifecycleManager, as_id
 from versioned_state.services.calls.lanes import Lanes, LanesClosedError
 from versioned_state.services.remote import bodies
 from versioned_state.services.remote.errors import error_of

@@ -8,10 +8,9 @@ from uuid import uuid4
 
 from versioned_state.arguments import instance_of
 from versioned_state.errors import AccessDeniedError, InvalidArgumentError
-from versioned_state.services.remote.messages import session_of
 from versioned_state.services.remote.remote_service import RemoteService
 from versioned_state.services.schemas.session import Session
-from versioned_state.services.session_history.messages import as_messages
+from versioned_state.services.session_history.messages import as_messages, session_of
 from versioned_state.services.session_history.session_history_service import Given, SessionHistoryService
 
 

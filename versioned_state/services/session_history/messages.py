@@ -1,4 +1,4 @@
-"""Messages as a store keeps them: each a dict of the fields that were set, so that paths lead into it. Layer: services."""
+"""Messages as data: each a dict of the fields that were set, so that paths lead into it. Layer: services."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pydantic import BaseModel, ValidationError
 from versioned_state.agents.modules.containers import ATOMS, captured_whole
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.services.schemas.agent_schemas import Content, Error, Message
+from versioned_state.services.schemas.session import Session
 
 _FIRST: Final = ("id", "type", "role")
 """The fields that a reader of a diff looks for first. The others follow in the order of their class."""
@@ -105,3 +106,21 @@ def _fields(cls: type[BaseModel]) -> tuple[tuple[str, Any], ...]:
     assert issubclass(ours, BaseModel)
     names = [*(name for name in _FIRST if name in cls.model_fields), *(name for name in cls.model_fields if name not in _FIRST)]
     return tuple((name, ours.model_fields[name].default if name in ours.model_fields else _MISSING) for name in names)
+
+
+# Between a server and its clients
+
+
+def document_of(message: Message | dict[str, Any]) -> dict[str, Any]:
+    """A message as a dict of the fields that were set."""
+    return message if isinstance(message, dict) else data_of(message)
+
+
+def session_document(session: Session) -> dict[str, Any]:
+    """A session as a dict."""
+    return {"id": session.id, "user_id": session.user_id, "messages": [document_of(message) for message in session.messages]}
+
+
+def session_of(document: dict[str, Any]) -> Session:
+    """The session of such a dict."""
+    return Session(id=document["id"], user_id=document["user_id"], messages=document["messages"])

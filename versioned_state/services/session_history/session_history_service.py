@@ -15,22 +15,20 @@ from versioned_state.errors import InvalidArgumentError
 from versioned_state.off_loop import to_the_end
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
-from versioned_state.services.base import ServiceWithLifecycleManager
-from versioned_state.services.calls.ids import as_id
+from versioned_state.services.base import ServiceWithLifecycleManager, as_id
 from versioned_state.services.calls.locks import Locks
 from versioned_state.services.calls.turn import Steps
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history.messages import as_messages
 from versioned_state.services.session_history.stored_sessions import Append, Quotas, SessionName, StoredSessions
-from versioned_state.services.store_service import StoreService
+from versioned_state.services.store_service import StoreService, on_redis
 from versioned_state.services.users import UserErasure
 from versioned_state.storage import KVStore
 
 Given = Message | dict[str, Any]
 """A message as callers give it."""
 
-REDIS_URL: Final = "redis://localhost:6379/0"
 
 _DELETED_AT_ONCE: Final = 16
 
@@ -283,16 +281,14 @@ class RedisSessionHistoryService(VersionedSessionHistoryService):
 
     Args:
         redis_url: as ``open_store`` takes it; a server on this machine by default. A ``KVStore`` or ``Repository`` works as well.
-        redis_client: not supported, since a store has connections of its own: pass the URL, or a store.
+        redis_client: refused, because the service needs connections of its own.
 
     Raises:
         InvalidArgumentError: a client was given, or no URL.
     """
 
     def __init__(self, redis_url: str | KVStore | Repository | None = None, redis_client: object = None, **options: Any) -> None:
-        if redis_client is not None:
-            raise InvalidArgumentError("redis_client is not supported", hint="pass redis_url=, or a versioned_state.storage.Redis")
-        super().__init__(REDIS_URL if redis_url is None else redis_url, **options)
+        super().__init__(on_redis(redis_url, redis_client), **options)
 
 
 def _as_ttl(seconds: float | None) -> int | None:

@@ -26,9 +26,8 @@ from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.services.calls.handles import Handles, close_handle
 from versioned_state.services.calls.heads import at_head, at_listed, is_over, iter_sessions, unless_erased
 from versioned_state.services.calls.locks import Locks
-from versioned_state.services.calls.sending import sent
 from versioned_state.services.calls.spending import current_spend
-from versioned_state.services.calls.turn import ALONE, APART, Steps
+from versioned_state.services.calls.turn import ALONE, APART, Steps, sent
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.users import UserErasure, delete_user
