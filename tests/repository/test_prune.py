@@ -167,7 +167,7 @@ def test_two_branches_whose_base_was_cut_are_not_merged_over_the_empty_state():
     ours, theirs = line(repository, 30)[-1], line(repository, 30, branch="side")[-1]
     assert repository.merge_base("main", "side") == base
     prune(repository.database, keep_last=5)
-    assert graph.find_merge_base(repository.commit(ours), repository.commit(theirs), repository.database.commits.read) is None
+    assert next(graph.iter_merge_bases(repository.commit(ours), repository.commit(theirs), repository.database.commits.read), None) is None
     with pytest.raises(UnknownRevisionError, match="older history was pruned"):
         repository.merge_base("main", "side")
 
@@ -463,7 +463,7 @@ def test_against_a_naive_model(seed: int, keep: int, merges: float, rounds: int)
         x, y = rng.choice(some), rng.choice(some)
         over_x, over_y = reach(left, [x.id]), reach(left, [y.id])
         assert graph.is_ancestor(x, y, repository.database.commits.read) == (x.id in over_y)
-        base = graph.find_merge_base(x, y, repository.database.commits.read)
+        base = next(graph.iter_merge_bases(x, y, repository.database.commits.read), None)
         common = over_x & over_y
         best = {id for id in common if not any(other != id and id in reach(left, [other]) for other in common)}
         assert (base is None and not best) or (base is not None and base.id in best)

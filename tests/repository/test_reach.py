@@ -16,20 +16,12 @@ from tests.support.segments import in_segments
 from tests.support.strategies import any_values, make_large
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, MissingObjectError
-from versioned_state.objects.address import Address
+from versioned_state.objects.address import Address, Role
 from versioned_state.objects.keys import address_in, object_key
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ID
-from versioned_state.repository.history.reach import (
-    Reference,
-    Role,
-    iter_new,
-    references,
-    references_of_cell,
-    references_of_tree,
-    walk,
-)
+from versioned_state.repository.history.reach import Reference, iter_new, references, references_of_cell, references_of_tree, walk
 from versioned_state.repository.maintenance.gc.collector import collect
 from versioned_state.repository.maintenance.prune import prune
 from versioned_state.storage import Counting

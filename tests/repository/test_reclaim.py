@@ -20,10 +20,11 @@ from tests.support.personal_data import SECRET, holds
 from tests.support.worlds import World, is_fast
 from versioned_state import Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StateError, UnfinishedPurgeError
+from versioned_state.objects.address import Role
 from versioned_state.objects.keys import GC, KEEPER_PAGES, KEEPERS, MOVED, address_in
 from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.keepers import KeeperSet, groups_of
-from versioned_state.repository.history.reach import Reference, Role, walk
+from versioned_state.repository.history.reach import Reference, walk
 from versioned_state.repository.maintenance.gc import collector as gc_module
 from versioned_state.repository.maintenance.gc.keeper_table import read_table
 from versioned_state.repository.maintenance.gc.marking import Marking

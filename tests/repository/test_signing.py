@@ -26,7 +26,7 @@ from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.envelope import seal
 from versioned_state.objects.keys import object_key, ref_key
 from versioned_state.repository.history.commit import read_commit
-from versioned_state.repository.history.signing import SignatureStatus, Signer, Verification, iter_signatures, key_id
+from versioned_state.repository.history.signing import SignatureCheck, SignatureStatus, Signer, Verification, iter_signatures, key_id
 from versioned_state.repository.refs.ref import write_ref
 
 KEY = bytes(range(32))
@@ -101,7 +101,11 @@ def repository(signer: Signer) -> Repository:
 def statuses(repository: Repository, rev: str = "HEAD", keys: tuple[bytes, ...] = (PUBLIC,)) -> list[SignatureStatus]:
     """Newest first, as a process finds it that opens the store anew."""
     again = Repository(repository.store)
-    return [check.status for check in iter_signatures(again.database, again.commit(rev), keys=keys)]
+    return [check.status for check in signatures(again, again.commit(rev), keys)]
+
+
+def signatures(repository: Repository, head: Commit, keys: tuple[bytes, ...] = (PUBLIC,)) -> Iterator[SignatureCheck]:
+    return iter_signatures(head, objects=repository.database.objects, commits=repository.database.commits, keys=keys)
 
 
 def verify(repository: Repository, rev: str = "HEAD", **options: object) -> Verification:
@@ -242,7 +246,7 @@ def test_every_field_is_under_the_signature(repository, field):
     intruder = Intruder(repository)
     intruder.put(raw_of(repository, head.parents[0]))
     changed = read_commit(address_of(pack(fields)), pack(fields))
-    check = next(iter_signatures(repository.database, repository.commit(intruder.put(pack(fields))), keys=[PUBLIC]), None)
+    check = next(signatures(repository, repository.commit(intruder.put(pack(fields)))), None)
     assert check is not None
     assert check.commit == changed
     assert check.status is (GOOD if pack(fields) == raw else BAD)
@@ -323,7 +327,7 @@ def test_no_change_of_a_byte_leaves_a_good_signature(repository):
             id = intruder.put(changed)
             try:
                 commit = repository.database.commits.read(address(id))
-                status = next(iter_signatures(repository.database, commit, keys=[PUBLIC])).status
+                status = next(signatures(repository, commit)).status
             except (CorruptObjectError, MissingObjectError):
                 continue
             good += status is GOOD

@@ -11,11 +11,11 @@ from tests.support.histories import Clock
 from tests.support.segments import own_bytes
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
-from versioned_state.objects.address import Address
+from versioned_state.objects.address import Address, Role
 from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.address_set import AddressSet
-from versioned_state.repository.history.reach import Reference, Role, walk
+from versioned_state.repository.history.reach import Reference, walk
 from versioned_state.repository.inspect.stats import Size, stats
 from versioned_state.repository.maintenance.prune import prune
 

@@ -35,7 +35,8 @@ from versioned_state.errors import (
     UnsafeStoreError,
 )
 from versioned_state.storage import Cache, KVStore
-from versioned_state.storage.postgres.schema import MAX_VALUE, gate_number
+from versioned_state.storage.postgres.byte_array import MAX_VALUE
+from versioned_state.storage.postgres.schema import gate_number
 from versioned_state.storage.postgres.store import MAX_KEY, Postgres
 from versioned_state.storage.testing.contract import KVStoreContract
 

@@ -15,11 +15,11 @@ from tests.support.histories import Clock
 from tests.support.strategies import make_large
 from versioned_state import Cache, Commit, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import MissingObjectError, StateError
-from versioned_state.objects.address import Address
+from versioned_state.objects.address import Address, Role
 from versioned_state.objects.keys import RefKind, object_key
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS
-from versioned_state.repository.history.reach import Reference, Role, followed, segments_of
+from versioned_state.repository.history.reach import Reference, followed, segments_of
 from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
 from versioned_state.repository.refs.ref import Ref, iter_refs

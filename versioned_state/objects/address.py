@@ -5,7 +5,7 @@ An object's raw bytes begin with its kind, so the address, taken over all of the
 
 from __future__ import annotations
 
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import NewType
 
 from blake3 import blake3
@@ -31,6 +31,20 @@ class Kind(IntEnum):
     MAP_NODE = 0x13
     CHUNK = 0x14
     SEGMENT = 0x15
+
+
+class Role(Enum):
+    """The place in which an object is named. Its value is the kinds that the object may have there."""
+
+    COMMIT = frozenset({Kind.COMMIT})
+    LOG_ENTRY = frozenset({Kind.LOG_ENTRY})
+    SEQUENCE = frozenset({Kind.SEQUENCE_LEAF, Kind.SEQUENCE_NODE})
+    MAP = frozenset({Kind.MAP_LEAF, Kind.MAP_NODE})
+    BLOB = frozenset({Kind.CHUNK, Kind.SEQUENCE_NODE})
+    CHUNK = frozenset({Kind.CHUNK})
+    """A child of a blob's node of level 1. It refers to nothing, so a walk need not read it."""
+    SEGMENT = frozenset({Kind.SEGMENT})
+    """A part of the raw bytes of a leaf. It has no references; a reader of the leaf reads it too."""
 
 
 def address_of(raw: bytes) -> Address:

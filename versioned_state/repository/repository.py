@@ -451,7 +451,8 @@ class Repository:
         """Check the signatures of a commit and all its ancestors against keys that you trust; see ``signing.verify``."""
         from versioned_state.repository.history.signing import verify
 
-        return verify(self.database, self.commit(rev), keys=keys, limit=limit, since=since)
+        database = self.database
+        return verify(self.commit(rev), objects=database.objects, commits=database.commits, keys=keys, limit=limit, since=since)
 
     def close(self) -> None:
         """Close the store. Calls after it raise ``StoreClosedError``."""

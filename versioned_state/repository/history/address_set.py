@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Self
 
 from versioned_state.errors import StorageError
-from versioned_state.repository.history.reach import Role
+from versioned_state.objects.address import Role
 
 if TYPE_CHECKING:
     import sqlite3

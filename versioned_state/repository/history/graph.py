@@ -297,11 +297,6 @@ def merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
     yield from bases
 
 
-def find_merge_base(a: Commit, b: Commit, read: Read) -> Commit | None:
-    """``merge_base``, or None if history no longer has a common ancestor."""
-    return next(iter_merge_bases(a, b, read), None)
-
-
 def iter_merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
     """All best common ancestors, the newest first: several if two lines of history were merged into each other."""
     fork = _only_fork(a, b, read)

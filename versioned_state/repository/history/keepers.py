@@ -13,7 +13,7 @@ from versioned_state.repository.history.address_set import AddressSet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from versioned_state.repository.history.reach import Role
+    from versioned_state.objects.address import Role
 
 EVERYONE: Final = 0
 """The number of the group of all refs."""

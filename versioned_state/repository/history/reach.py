@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from enum import Enum
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgpack
 
 from versioned_state.errors import CorruptObjectError, StateError
-from versioned_state.objects.address import Address, Kind
+from versioned_state.objects.address import Address, Kind, Role
 from versioned_state.objects.envelope import Segmented
 from versioned_state.objects.store import Reader
 from versioned_state.repository.history.commit import Commit, read_commit
@@ -32,20 +31,6 @@ if TYPE_CHECKING:
 
 BATCH: Final = 512
 """The number of objects of one read: 2 MB in memory, at 4 KB each."""
-
-
-class Role(Enum):
-    """The role in which an object is named; the value is the kinds that the object may have."""
-
-    COMMIT = frozenset({Kind.COMMIT})
-    LOG_ENTRY = frozenset({Kind.LOG_ENTRY})
-    SEQUENCE = frozenset({Kind.SEQUENCE_LEAF, Kind.SEQUENCE_NODE})
-    MAP = frozenset({Kind.MAP_LEAF, Kind.MAP_NODE})
-    BLOB = frozenset({Kind.CHUNK, Kind.SEQUENCE_NODE})
-    CHUNK = frozenset({Kind.CHUNK})
-    """A child of a blob's node of level 1. It refers to nothing, so a walk need not read it."""
-    SEGMENT = frozenset({Kind.SEGMENT})
-    """A part of the raw bytes of a leaf. It has no references; a reader of the leaf reads it too."""
 
 
 UNREAD: Final = frozenset({Role.CHUNK, Role.SEGMENT})

@@ -25,7 +25,8 @@ from versioned_state.repository.history.commit import KEY_ID_SIZE, ROOT_ID, Comm
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-    from versioned_state.repository.database import Database
+    from versioned_state.objects.store import ObjectStore
+    from versioned_state.repository.history.reader import CommitReader
 
     PrivateKey = bytes | str | Ed25519PrivateKey
     PublicKey = bytes | str | Ed25519PublicKey
@@ -147,9 +148,10 @@ class Verification:
 
 
 def verify(
-    database: Database,
     head: Commit,
     *,
+    objects: ObjectStore,
+    commits: CommitReader,
     keys: Iterable[PublicKey],
     limit: int | None = None,
     since: str | Commit | None = None,
@@ -173,13 +175,13 @@ def verify(
         MissingObjectError, CorruptObjectError: history is damaged.
         MissingDependencyError: ``cryptography`` is not installed.
     """
-    anchor = None if since is None else _anchor(database, since)
-    extends = None if since is None else anchor is not None and graph.is_ancestor(anchor, head, database.commits.read)
+    anchor = None if since is None else _anchor(commits, since)
+    extends = None if since is None else anchor is not None and graph.is_ancestor(anchor, head, commits.read)
     counts = Counter(dict.fromkeys(SignatureStatus, 0))
     faults: list[SignatureCheck] = []
-    reading = _Reading(database)
+    reading = _Reading(objects, commits)
     checks = _checks(reading, head, _trusted(keys), anchor if extends else None)
-    for check in islice(checks, _checked_limit(limit)):
+    for check in islice(checks, None if limit is None else count("limit", limit)):
         counts[check.status] += 1
         if check.status is not SignatureStatus.GOOD and len(faults) < MAX_FAULTS:
             faults.append(check)
@@ -187,17 +189,16 @@ def verify(
     return Verification(head, dict(counts), tuple(faults), ended and not reading.ended, extends)
 
 
-def iter_signatures(database: Database, head: Commit, *, keys: Iterable[PublicKey], limit: int | None = None) -> Iterator[SignatureCheck]:
+def iter_signatures(head: Commit, *, objects: ObjectStore, commits: CommitReader, keys: Iterable[PublicKey]) -> Iterator[SignatureCheck]:
     """``verify`` as a stream: each commit with its status, newest first, in the order of ``log``."""
-    checks = _checks(_Reading(database), head, _trusted(keys), None)
-    return islice(checks, _checked_limit(limit))
+    return _checks(_Reading(objects, commits), head, _trusted(keys), None)
 
 
 class _Reading:
     """Reads commits from the store, not from a cache, and keeps the signed bytes. ``ended``: a shallow commit was read."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, objects: ObjectStore, commits: CommitReader) -> None:
+        self._objects, self._commits = objects, commits
         self._raws: dict[Address, bytes] = {}
         self.ended = False
 
@@ -206,13 +207,13 @@ class _Reading:
         commit = read_commit(address, raw)
         if commit.signature is not None:
             self._raws[address] = raw
-        return self._database.commits.shallow.graft(commit)
+        return self._commits.shallow.graft(commit)
 
     def _read(self, address: Address) -> bytes:
         try:
-            return self._database.objects.read(address)
+            return self._objects.read(address)
         except MissingObjectError:
-            self._database.commits.refresh_shallow()  # the walk then reads the child again
+            self._commits.refresh_shallow()  # the walk then reads the child again
             raise
 
     def signed(self, commit: Commit) -> bytes:
@@ -245,19 +246,15 @@ def _status(commit: Commit, reading: _Reading, trusted: Mapping[bytes, Ed25519Pu
     return SignatureStatus.GOOD
 
 
-def _anchor(database: Database, since: str | Commit) -> Commit | None:
+def _anchor(commits: CommitReader, since: str | Commit) -> Commit | None:
     """The commit that was verified before; None if the store does not have it any more."""
     id = since.id if isinstance(since, Commit) else since
     if type(id) is not str or len(id) != HEX_SIZE or not all(digit in "0123456789abcdef" for digit in id):
         raise InvalidArgumentError(f"since={since!r} is not a commit or a full id of {HEX_SIZE} hex digits")
     try:
-        return database.commits.read(Address(bytes.fromhex(id)))
+        return commits.read(Address(bytes.fromhex(id)))
     except MissingObjectError:
         return None
-
-
-def _checked_limit(limit: int | None) -> int | None:
-    return None if limit is None else count("limit", limit)
 
 
 # Keys

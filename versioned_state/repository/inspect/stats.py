@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 from versioned_state.arguments import count
 from versioned_state.errors import CorruptObjectError, LimitExceededError, MissingObjectError
-from versioned_state.objects.address import Address, Kind
+from versioned_state.objects.address import Address, Kind, Role
 from versioned_state.objects.envelope import IN_SEGMENTS, Segmented
 from versioned_state.objects.keys import OBJECTS, RefKind, address_in
 from versioned_state.objects.store import joined, verified
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit
-from versioned_state.repository.history.reach import BATCH, Role, references, references_of_cell, segments_of
+from versioned_state.repository.history.reach import BATCH, references, references_of_cell, segments_of
 from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.names.resolve import resolve
 from versioned_state.repository.refs.ref import iter_refs

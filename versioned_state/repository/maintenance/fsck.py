@@ -19,7 +19,7 @@ from versioned_state.errors import (
     MissingObjectError,
     StateError,
 )
-from versioned_state.objects.address import Address, Kind
+from versioned_state.objects.address import Address, Kind, Role
 from versioned_state.objects.keys import (
     EFFECTS,
     FORMAT,
@@ -42,7 +42,7 @@ from versioned_state.repository.format import FORMAT_VERSION, read_format
 from versioned_state.repository.history.address_set import FREE_BIT, AddressSet
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, read_commit
 from versioned_state.repository.history.graph import jump_height
-from versioned_state.repository.history.reach import BATCH, Reference, Role, check_cells, check_order, followed, segments_of
+from versioned_state.repository.history.reach import BATCH, Reference, check_cells, check_order, followed, segments_of
 from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.history.shallow import Shallow
 from versioned_state.repository.ledger import check_entry

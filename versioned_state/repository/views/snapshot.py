@@ -7,7 +7,7 @@ from copy import copy
 from functools import partial
 from itertools import islice
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self, overload
 
 from versioned_state.arguments import count, instance_of
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, ReadOnlyError, UnknownPathError
@@ -29,7 +29,6 @@ from versioned_state.values.trees.tree import Tree, cells_at, find, iter_items, 
 if TYPE_CHECKING:
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.sequence import SnapshotSequence
-    from versioned_state.repository.views.snapshot_aio import SnapshotAio
 
 
 class Snapshot(Mapping[str, Any]):
@@ -212,8 +211,6 @@ class Snapshot(Mapping[str, Any]):
     @property
     def aio(self) -> SnapshotAio:
         """Reading off the event loop."""
-        from versioned_state.repository.views.snapshot_aio import SnapshotAio
-
         return SnapshotAio(self)
 
     def _keep(self, path: str | StatePath) -> Any:
@@ -324,3 +321,26 @@ def _both(a: Reader, b: Reader) -> Reader:
     if a is b:
         return a
     return Overlaid(a, b) if isinstance(a, Staging) else _both(b, a) if isinstance(b, Staging) else a
+
+
+class SnapshotAio:
+    """``aio`` of a snapshot. Raises ``EventLoopError`` where asyncio runs no event loop."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    @overload
+    async def load(self, path: str | StatePath, /) -> Any: ...
+    @overload
+    async def load(self, *paths: str | StatePath) -> list[Any]: ...
+    async def load(self, *paths: str | StatePath) -> Any:
+        """Read the values at paths, and return the value of one path, or a list. Later reads of them take it from memory.
+
+        Raises:
+            UnknownPathError: nothing is at one of the paths.
+        """
+        from versioned_state.off_loop import off_loop  # with asyncio, which a program without it does not load
+
+        snapshot = self._snapshot
+        values = await off_loop(lambda: [snapshot._keep(path) for path in paths])
+        return values[0] if len(paths) == 1 else values

@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from struct import Struct
 
+# The longest value of a row, in bytes: 1 GiB, minus the server's overhead.
+MAX_VALUE = 2**30 - 2**16
+
 _HEAD = Struct("!5i")
 """Of an array of one dimension: the dimensions, whether an element is null, the type of the elements, their number, the first index."""
 _EMPTY = Struct("!3i")

@@ -36,11 +36,9 @@ from versioned_state.errors import (
     UnknownOutcomeError,
     UnreachableStoreError,
 )
-from versioned_state.storage.postgres.byte_array import ByteArray
-from versioned_state.storage.postgres.schema import MAX_VALUE
+from versioned_state.storage.postgres.byte_array import MAX_VALUE, ByteArray
 
 T = TypeVar("T")
-
 # A connection that was idle for longer is not used again: firewalls drop silent ones after about 5 minutes, and the
 # outcome of a write on a dropped connection is unknown.
 _MAX_IDLE_S = 240.0

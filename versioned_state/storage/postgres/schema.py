@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 # Raise it when the tables or the function change. _MAKE writes it.
 FORMAT = 1
 
-# The longest value of a row, in bytes: 1 GiB, minus the server's overhead.
-MAX_VALUE = 2**30 - 2**16
-
 # Identifiers are quoted anyway; a plain one needs no quotes when an operator types it.
 _NAME = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_]{0,62}")
 

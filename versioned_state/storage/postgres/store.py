@@ -18,8 +18,8 @@ from versioned_state.errors import CorruptStoreError, InvalidArgumentError, Limi
 from versioned_state.storage.backend import Backend
 from versioned_state.storage.base import OBJECT_PREFIX, derived_id
 from versioned_state.storage.byte_keys import address_range, page_range, raw_key, text_range
-from versioned_state.storage.postgres.byte_array import ByteArray
-from versioned_state.storage.postgres.schema import MAX_VALUE, checked_name, gate_number, lock_number, prepare, statement
+from versioned_state.storage.postgres.byte_array import MAX_VALUE, ByteArray
+from versioned_state.storage.postgres.schema import checked_name, gate_number, lock_number, prepare, statement
 
 if TYPE_CHECKING:
     from psycopg.abc import Params

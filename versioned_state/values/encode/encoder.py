@@ -5,44 +5,52 @@ A cell is a function of the value alone, so encoding with a baseline gives the s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from versioned_state.errors import LimitExceededError
+from versioned_state.objects.address import Address
 from versioned_state.values.cells import (
     ELEMENT_INLINE,
     ENTRY_INLINE,
     MAX_BLOB,
     MAX_DEPTH,
     MAX_ELEMENTS,
+    MAX_KEY,
     Code,
+    array,
     extension,
     fits,
+    order_key,
     pack_text,
     typed_cell,
 )
 from versioned_state.values.codec import arrays
+from versioned_state.values.codec.arrays import buffer_of
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.codec.scalars import WRITERS, NotDataError, TooDeepError, is_plain
 from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Typed, Whole
 from versioned_state.values.detection.fingerprinter import Fingerprinter
-from versioned_state.values.detection.groups import Run
-from versioned_state.values.encode.blobs import encode_buffer, encode_text
-from versioned_state.values.encode.dicts import edit_dict, encode_dict, find_dict_runs
+from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Group, Groups, Run, hash_bytes, is_plain_fingerprint
 from versioned_state.values.encode.inline import InlineEncoder, NotStorableError, RestartError
-from versioned_state.values.encode.lists import cells_of, edit_list, encode_list, find_list_runs, sequence
 from versioned_state.values.encode.walks import CONTAINERS, SHALLOW, exceeds, is_surely_large
 from versioned_state.values.keys import path_of
-from versioned_state.values.trees.blob import write_bytes
-from versioned_state.values.trees.nodes import Nodes
-from versioned_state.values.trees.references import tree_cell
+from versioned_state.values.trees.blob import CHUNK_BYTES, add_chunk, binary_spans, text_spans, write_blob, write_bytes, write_spans
+from versioned_state.values.trees.edit import Edit, edit_map, splice, splice_cells
+from versioned_state.values.trees.nodes import Nodes, Shape
+from versioned_state.values.trees.references import tree_cell, tree_parts
+from versioned_state.values.trees.tree import Tree, empty
 from versioned_state.values.typed.tagged import Notes
 
 _SIZED: Final = frozenset({str, bytes, bytearray})
 _SCALARS: Final = frozenset({bool, int, float, complex, type(None)})
 _JSON_SCALARS: Final = _SCALARS - {complex}
+_ATOMS: Final = _JSON_SCALARS | {str, bytes}
 _TREES: Final = {tuple: Code.TUPLE_TREE, set: Code.SET_TREE, frozenset: Code.FROZENSET_TREE}
+
+_Cells = tuple[list[bytes], dict[int, Baseline], bool]
+"""The cells of some values, the baselines of the large ones by index, and whether all others are known to be of JSON types."""
 
 
 class Encoder(InlineEncoder):
@@ -129,7 +137,7 @@ class Encoder(InlineEncoder):
                 return self._update_object(value, base, limit)
             if type(base) is Elements or type(base) is Entries:
                 # First, because most values have not changed, and most changed values are still large.
-                runs = find_list_runs(self, value, base) if isinstance(base, Elements) else find_dict_runs(self, value, base)
+                runs = self.fingerprinter.find_list_runs(value, base) if isinstance(base, Elements) else _find_dict_runs(self, value, base)
                 if not runs:
                     return base.cell, base
                 if self.fingerprinter.is_surely_longer(base.groups, runs, ELEMENT_INLINE):
@@ -196,18 +204,18 @@ class Encoder(InlineEncoder):
         if (cls in CONTAINERS or cls in _SIZED) and len(value) > limit:
             raise LimitExceededError(f"a {cls.__name__} of {len(value)}", limit=limit)
         if cls is str or cls is bytes:
-            return encode_text(self.nodes, value, base if isinstance(base, Pinned) else None)
+            return _encode_text(self.nodes, value, base if isinstance(base, Pinned) else None)
         if cls is bytearray:
-            return encode_buffer(self, value, base if isinstance(base, Buffer) else None)
+            return _encode_buffer(self, value, base if isinstance(base, Buffer) else None)
         if cls not in CONTAINERS:
             return self.packed(self.inline(value))
         if base is None and (known := self._known(value, self.depth - 1)) is not None:
             return known
         encoded: tuple[bytes, Baseline | None]
         if cls is list:
-            encoded = edit_list(self, value, base, runs) if runs and type(base) is Elements else encode_list(self, value)
+            encoded = _edit_list(self, value, base, runs) if runs and type(base) is Elements else _encode_list(self, value)
         elif cls is dict:
-            encoded = edit_dict(self, value, base, runs) if runs and type(base) is Entries else encode_dict(self, value)
+            encoded = _edit_dict(self, value, base, runs) if runs and type(base) is Entries else _encode_dict(self, value)
         else:
             encoded = self._encode_as_a_whole(value, cls)
         return encoded if base is not None else self._keep(value, encoded)
@@ -217,12 +225,12 @@ class Encoder(InlineEncoder):
             self.check_keys(value)
         outer, self._within_whole = self._within_whole, True
         try:
-            cells, _, _ = cells_of(self, list(value))
+            cells, _, _ = _cells_of(self, list(value))
         finally:
             self._within_whole = outer
         if cls is not tuple:
             cells.sort()
-        return self._whole(value, tree_cell(_TREES[cls], sequence(self.nodes, cells)))
+        return self._whole(value, tree_cell(_TREES[cls], _sequence(self.nodes, cells)))
 
     def _whole(self, value: Any, cell: bytes) -> tuple[bytes, Whole]:
         return cell, Whole(type(value), cell, None if self._within_whole else self.fingerprinter.of([value])[0])
@@ -249,7 +257,7 @@ class Encoder(InlineEncoder):
             return base.cell, base
         if arrays.is_array(value) and value.nbytes > limit:
             try:
-                return encode_buffer(self, value, base if isinstance(base, Buffer) else None)
+                return _encode_buffer(self, value, base if isinstance(base, Buffer) else None)
             except NotDataError:
                 return self._large_object(value, limit)
         small = self.numpy(value)
@@ -314,3 +322,251 @@ class _Large(NamedTuple):
 
 def _show(path: str | bytes) -> str:
     return path if isinstance(path, str) else str(path_of(path))
+
+
+# Large lists: the cells of their elements, and the tree over those
+
+
+def _encode_list(encoder: Encoder, value: list[Any]) -> tuple[bytes, Baseline]:
+    """The cell and the baseline of a large list."""
+    cells, children, plain = _cells_of(encoder, value)
+    tree = _sequence(encoder.nodes, cells)
+    cell = tree_cell(Code.LIST_TREE, tree)
+    groups = encoder.fingerprinter.group(value, list(map(len, cells)), children, plain=plain)
+    return cell, Elements(list, cell, tree, groups, groups.firsts(value))
+
+
+def _edit_list(encoder: Encoder, value: list[Any], base: Elements, runs: list[Run]) -> tuple[bytes, Baseline]:
+    """``_encode_list`` for a list of which only these runs may have changed."""
+    replacements = []
+    groups = base.groups
+    for run, floor in _last_first(runs):
+        cells, groups = _update_run(encoder, run, floor, value, groups, ELEMENT_INLINE)
+        replacements.append((run.old_start, run.old_end, cells))
+    tree = splice_cells(encoder.nodes, base.tree, replacements[::-1])
+    cell = tree_cell(Code.LIST_TREE, tree)
+    return cell, Elements(list, cell, tree, groups, groups.firsts(value))
+
+
+def _sequence(nodes: Nodes, cells: list[bytes]) -> Tree:
+    """The tree of these elements."""
+    return splice(nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
+
+
+def _cells_of(encoder: Encoder, values: list[Any]) -> _Cells:
+    """The cells of elements of a list."""
+    cells = []
+    children: dict[int, Baseline] = {}
+    plain = True
+    pack, is_plain, depth = encoder.pack, encoder.is_plain, encoder.depth
+    is_deep = depth > SHALLOW
+    for index, value in enumerate(values):
+        try:
+            # Most elements are small JSON values. Packing a large one here is wasted, but costs no more than a copy; within lists within
+            # lists it would be a copy for each of them.
+            if not (is_deep and type(value) in CONTAINERS and encoder.is_large(value)) and is_plain(value, depth, ELEMENT_INLINE):
+                cell = pack(value)
+                if len(cell) <= ELEMENT_INLINE:
+                    cells.append(cell)
+                    continue
+        except (OverflowError, UnicodeEncodeError):
+            pass
+        cell, child = encoder.update(value, None, ELEMENT_INLINE)
+        cells.append(cell)
+        if child is not None:
+            children[index] = child
+        else:
+            plain = False
+    return cells, children, plain
+
+
+def _entry_cells_of(encoder: Encoder, values: list[Any], limit: int) -> _Cells:
+    """The cells of values of a dict."""
+    cells = []
+    children = {}
+    for index, value in enumerate(values):
+        cell, child = encoder.update(value, None, limit)
+        cells.append(cell)
+        if child is not None:
+            children[index] = child
+    return cells, children, False
+
+
+def _update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], groups: Groups, limit: int) -> tuple[list[bytes], Groups]:
+    """The new cells of a run of elements, and the groups with the run's replaced; groups before ``floor`` stay as they are."""
+    changed = values[run.new_start : run.new_end]
+    child = groups.all[run.first].child if run.last - run.first == 1 == len(changed) else None
+    if child is not None:
+        cell, new_child = encoder.update(changed[0], child, limit)
+        if new_child is not None:
+            return [cell], groups.replaced(run.first, run.last, [Group(1, None, 0, new_child)])
+        cells, children, plain = [cell], dict[int, Baseline](), False
+    elif limit == ELEMENT_INLINE:
+        cells, children, plain = _cells_of(encoder, changed)
+    else:
+        cells, children, plain = _entry_cells_of(encoder, changed, limit)
+    first, start = run.first, run.new_start
+    if not children and first > floor and len(changed) < GROUP_SIZE:
+        # New elements at the end join the last group; otherwise each commit would add a group.
+        before = groups.all[first - 1]
+        if before.child is None and before.size + len(changed) <= GROUP_SIZE and before.weight < GROUP_BYTES:
+            first, start = first - 1, start - before.size
+            plain = plain and is_plain_fingerprint(before.fingerprint)
+    if first < run.first and run.first == run.last and plain:
+        extended = encoder.fingerprinter.extended(groups.all[first], cells)
+        if extended is not None:
+            return cells, groups.replaced(first, run.last, [extended])
+    taken = run.new_start - start
+    sizes = [groups.all[first].least // taken] * taken if taken else []
+    sizes += map(len, cells)
+    part = encoder.fingerprinter.group(values[start : run.new_end], sizes, children, plain=plain)
+    return cells, groups.replaced(first, run.last, part.all)
+
+
+def _last_first(runs: list[Run]) -> Iterator[tuple[Run, int]]:
+    """Runs from the last to the first, so that replacing one does not move the others; each with the end of the run before it."""
+    for index in range(len(runs) - 1, -1, -1):
+        yield runs[index], runs[index - 1].last if index else 0
+
+
+# Large dicts: a map by key, and the order of the keys if it is not the sorted one
+
+
+def _encode_dict(encoder: Encoder, value: dict[Any, Any]) -> tuple[bytes, Baseline | None]:
+    """The cell and the baseline of a large dict."""
+    encoder.check_keys(value)
+    keys, values = list(value), list(value.values())
+    key_cells = [encoder.key(key) for key in keys]
+    order_keys = [order_key(key, cell) for key, cell in zip(keys, key_cells, strict=True)]
+    if len(set(order_keys)) < len(keys) or max(map(len, order_keys)) > MAX_KEY:
+        # Several NaNs, which are different keys in a dict and the same key in a map, or keys too long for a node: packed as a whole.
+        return encoder.packed(encoder.inline(value))
+    cells, children, plain = _entry_cells_of(encoder, values, ENTRY_INLINE)
+    tree = edit_map(encoder.nodes, empty(Shape.MAP), dict(zip(order_keys, cells, strict=True)))
+    order = None if _is_sorted(order_keys) else _sequence(encoder.nodes, key_cells)
+    fingerprinter = encoder.fingerprinter
+    groups = fingerprinter.group(values, list(map(len, cells)), children, plain=plain)
+    cell = _dict_cell(tree, order)
+    return cell, Entries(dict, cell, tree, order, keys, fingerprinter.of(keys)[0], groups)
+
+
+def _find_dict_runs(encoder: Encoder, value: dict[Any, Any], base: Entries) -> list[Run]:
+    """The runs of a dict's values that may have changed, or whose keys may have; none if the dict is unchanged."""
+    known = encoder.fingerprinter.known_runs(value, base) if encoder.fingerprinter.found else None
+    if known is not None:
+        return known
+    keys, values = list(value), list(value.values())
+    if encoder.fingerprinter.same(base.keys_fingerprint, keys):
+        return encoder.fingerprinter.find_runs(base.groups, values)
+    prefix, suffix = _common_ends(base.keys, keys)
+    return encoder.fingerprinter.find_runs(base.groups, values, prefix=prefix, suffix=suffix)
+
+
+def _edit_dict(encoder: Encoder, value: dict[Any, Any], base: Entries, runs: list[Run]) -> tuple[bytes, Baseline | None]:
+    """``_encode_dict`` for a dict of which only these runs may have changed."""
+    keys, values = list(value), list(value.values())
+    same_keys = encoder.fingerprinter.same(base.keys_fingerprint, keys)
+    changes: dict[bytes, bytes | None] = {}
+    groups = base.groups
+    for run, floor in _last_first(runs):
+        cells, groups = _update_run(encoder, run, floor, values, groups, ENTRY_INLINE)
+        if not same_keys:
+            for key in base.keys[run.old_start : run.old_end]:
+                changes.setdefault(_order_key(encoder, key), None)
+        for key, cell in zip(keys[run.new_start : run.new_end], cells, strict=True):
+            changes[_order_key(encoder, key)] = cell
+    tree = edit_map(encoder.nodes, base.tree, changes)
+    if tree.count != len(keys) or max(map(len, changes), default=0) > MAX_KEY:
+        return _encode_dict(encoder, value)
+    order, keys_fingerprint = base.order, base.keys_fingerprint
+    if not same_keys:
+        encoder.check_keys(value)
+        order = _reorder(encoder, base, keys)
+        keys_fingerprint = encoder.fingerprinter.of(keys)[0]
+    cell = _dict_cell(tree, order)
+    return cell, Entries(dict, cell, tree, order, keys, keys_fingerprint, groups)
+
+
+def _dict_cell(tree: Tree, order: Tree | None) -> bytes:
+    return tree_cell(Code.DICT_TREE, tree, *([] if order is None else tree_parts(order)))
+
+
+def _order_key(encoder: Encoder, key: Any) -> bytes:
+    return order_key(key, b"" if type(key) is str else encoder.key(key))
+
+
+def _reorder(encoder: Encoder, base: Entries, keys: list[Any]) -> Tree | None:
+    """The order tree after the keys changed: None if they are sorted now."""
+    prefix, suffix = _common_ends(base.keys, keys)
+    end = len(keys) - suffix
+    around = keys if base.order is not None else keys[max(prefix - 1, 0) : end + 1]
+    if _is_sorted(_order_key(encoder, key) for key in around):
+        return None
+    if base.order is None:
+        return _sequence(encoder.nodes, [encoder.key(key) for key in keys])
+    new = [encoder.key(key) for key in keys[prefix:end]]
+    return splice_cells(encoder.nodes, base.order, [(prefix, len(base.keys) - suffix, new)])
+
+
+def _is_sorted(order_keys: Iterable[bytes]) -> bool:
+    previous = None
+    for key in order_keys:
+        if previous is not None and key <= previous:
+            return False
+        previous = key
+    return True
+
+
+def _common_ends(old: list[Any], new: list[Any]) -> tuple[int, int]:
+    """How many keys are certainly the same at the start, and at the end of the rest."""
+
+    def same(a: Any, b: Any) -> bool:
+        # Equality is not enough: 1, True and 1.0 are equal, and so are 0.0 and -0.0.
+        return (a is b and type(a) in _ATOMS) or (type(a) is str is type(b) and a == b)
+
+    least = min(len(old), len(new))
+    prefix = 0
+    while prefix < least and same(old[prefix], new[prefix]):
+        prefix += 1
+    suffix = 0
+    while suffix < least - prefix and same(old[-1 - suffix], new[-1 - suffix]):
+        suffix += 1
+    return prefix, suffix
+
+
+# Large texts, bytes, bytearrays and arrays: chunks, and the tree over them
+
+
+def _encode_text(nodes: Nodes, value: str | bytes, base: Pinned | None) -> tuple[bytes, Baseline]:
+    """The cell and the baseline of a large string or bytes. Chunks that it shares with ``base`` are stored already."""
+    if isinstance(value, str):
+        data = value.encode("utf-8", "surrogatepass")
+        code, spans = Code.TEXT, text_spans(data)
+    else:
+        data = value
+        code, spans = Code.BYTES_BLOB, binary_spans(len(data))
+    blob = write_spans(nodes, data, spans, None if base is None else base.blob)
+    cell = tree_cell(code, blob.tree)
+    return cell, Pinned(type(value), cell, value, blob)
+
+
+def _encode_buffer(encoder: Encoder, value: Any, base: Buffer | None) -> tuple[bytes, Baseline]:
+    """The cell and the baseline of a large bytearray or array: its chunks that differ from ``base``. Raises ``NotDataError``."""
+    form, view = buffer_of(value)
+    spans = list(binary_spans(len(view)))
+    hashes = [hash_bytes(view[a:b]) for a, b in spans]
+    if base is not None and hashes == base.hashes and len(view) == base.size and form == base.form:
+        return base.cell, base
+    chunks: list[Address] = []
+    for index, (a, b) in enumerate(spans):
+        if base is not None and b <= base.size and base.hashes[index] == hashes[index] and (b - a == CHUNK_BYTES or b == base.size):
+            chunks.append(base.blob.chunks[index])
+        else:
+            chunks.append(add_chunk(encoder.nodes, view[a:b]))
+    blob = write_blob(encoder.nodes, chunks, [b - a for a, b in spans], None if base is None else base.blob)
+    if form is None:
+        cell = tree_cell(Code.BYTEARRAY_BLOB, blob.tree)
+    else:
+        descr, shape = form
+        cell = extension(Code.ARRAY_BLOB, array([*tree_parts(blob.tree), encoder.inline(descr), encoder.inline(list(shape))]))
+    return cell, Buffer(type(value), cell, form, len(view), hashes, blob)

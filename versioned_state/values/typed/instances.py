@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field
 from types import GetSetDescriptorType, MemberDescriptorType, NoneType
 from typing import Any, Final
+from weakref import ReferenceType, ref
 
 from versioned_state.values.typed.layout import AssignPart, Layout, NotPlainDataError, names_in
 from versioned_state.values.typed.reflection import (
@@ -20,7 +21,6 @@ from versioned_state.values.typed.reflection import (
     slots_of,
 )
 from versioned_state.values.typed.tagged import Notes
-from versioned_state.values.typed.weak import Weak, has_weak, revived, weak_in, weak_noted
 
 _FIELD: Final = dataclasses._FIELD  # type: ignore[attr-defined]
 """Marks the fields of a dataclass. Its ``fields()`` would ask the class, and so its metaclass."""
@@ -30,6 +30,9 @@ Default = Callable[[Any], Any] | None
 
 DERIVED: Final = frozenset({"__orig_class__", "_attrs_cached_hash"})
 """Attributes that typing and attrs leave in an instance, and that say nothing about it."""
+
+Weak = Mapping[str, str | None]
+"""The fields that are weak references, each with the field that holds its referent; None if no field does, or the reference is dead."""
 
 _NONE: Final = object()
 _MUTABLE: Final = frozenset({list, dict, set, bytearray})
@@ -61,8 +64,8 @@ class InstanceLayout(Layout):
     def take(self, value: Any) -> tuple[dict[str, Any], Notes]:
         fields = self.attributes(value)
         weak: dict[str, str | None] = {}
-        if has_weak(fields):
-            weak = weak_in(fields)
+        if _has_weak(fields):
+            weak = _weak_in(fields)
             fields = {name: held for name, held in fields.items() if name not in weak}
         return self.in_order(fields), self.notes_of(fields, weak)
 
@@ -109,14 +112,14 @@ class InstanceLayout(Layout):
         return notes
 
     def notes_for(self, data: Any, notes: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-        return self.notes_of(data, {name: holder for name, holder in weak_noted(notes).items() if name not in data}) or {}
+        return self.notes_of(data, {name: holder for name, holder in _weak_noted(notes).items() if name not in data}) or {}
 
     # Making
 
     def make(self, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
         fields = self.fields_of(data)
-        if weak := weak_noted(notes):
-            fields = {**fields, **revived(weak, fields)}
+        if weak := _weak_noted(notes):
+            fields = {**fields, **_revived(weak, fields)}
         value: Any = object.__new__(self.cls)
         if self.declared is None:
             return value, self.fill(value, fields)
@@ -173,8 +176,8 @@ class InstanceLayout(Layout):
             return False
         new = self.attributes(target)
         self.replace_attributes(live, self.attributes(live), new, assign_part)
-        if has_weak(new):  # they refer to parts of the target: make them refer to parts of the live value
-            self.fill(live, revived(weak_in(new), self.attributes(live)))
+        if _has_weak(new):  # they refer to parts of the target: make them refer to parts of the live value
+            self.fill(live, _revived(_weak_in(new), self.attributes(live)))
         return True
 
     def replace_attributes(self, live: Any, old: dict[str, Any], new: dict[str, Any], assign_part: AssignPart) -> None:
@@ -302,3 +305,46 @@ def _attrs_default(attribute: Any) -> Default:
     if type(default).__name__ == "Factory" and hasattr(default, "takes_self"):
         return default.factory if default.takes_self else lambda _: default.factory()
     return None if type(default).__name__ == "_Nothing" else lambda _: default
+
+
+# Weak references in fields: stored as the name of the field that holds the same object, never as the object
+
+
+def _has_weak(fields: Mapping[str, Any]) -> bool:
+    """Whether a field is a weak reference."""
+    return ReferenceType in map(type, fields.values())
+
+
+def _weak_in(fields: Mapping[str, Any]) -> dict[str, str | None]:
+    """The fields that are weak references, by name."""
+    return {name: _holder(fields, fields[name]()) for name in sorted(fields) if type(fields[name]) is ReferenceType}
+
+
+def _holder(fields: Mapping[str, Any], target: Any) -> str | None:
+    return None if target is None else min((name for name, held in fields.items() if held is target), default=None)
+
+
+def _weak_noted(notes: Mapping[str, Any]) -> Weak:
+    """The weak references in the notes. Raises ``NotPlainDataError``."""
+    weak = notes.get("weak", {})
+    if type(weak) is not dict or not all(type(name) is str and (holder is None or type(holder) is str) for name, holder in weak.items()):
+        raise NotPlainDataError("the weak references are not fields")
+    return weak
+
+
+def _revived(weak: Weak, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Make the weak references again. One to an object that these fields do not hold is dead: the object is not part of the value."""
+    return {name: _reference_to(None if holder is None else fields.get(holder)) for name, holder in weak.items()}
+
+
+def _reference_to(target: Any) -> Any:
+    try:
+        return ref(_Gone() if target is None else target)
+    except TypeError:  # the present class does not support weak references
+        return ref(_Gone())
+
+
+class _Gone:
+    """An object that is freed at once, for a dead reference."""
+
+    __slots__ = ("__weakref__",)

@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import CorruptObjectError, MissingObjectError
-from versioned_state.objects.address import Address
+from versioned_state.objects.address import Address, Role
 from versioned_state.objects.keys import RefKind
 from versioned_state.objects.store import read_objects
 from versioned_state.repository.history import reach as reach_module
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.keepers import EVERYONE, KeeperSet
-from versioned_state.repository.history.reach import UNREAD, Reference, Role, followed, segments_of
+from versioned_state.repository.history.reach import UNREAD, Reference, followed, segments_of
 from versioned_state.repository.maintenance.gc.marks import Pending
 from versioned_state.repository.refs.ref import Ref, iter_refs
 from versioned_state.storage.wrappers.cache import uncached

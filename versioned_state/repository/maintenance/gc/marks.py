@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 import msgpack
 
 from versioned_state.errors import StorageError
-from versioned_state.objects.address import ADDRESS_SIZE, Address
+from versioned_state.objects.address import ADDRESS_SIZE, Address, Role
 from versioned_state.objects.keys import GC_MARKS, gc_marks_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.repository.history.keepers import Keepers, KeeperSet
-from versioned_state.repository.history.reach import Reference, Role
+from versioned_state.repository.history.reach import Reference
 
 if TYPE_CHECKING:
     from versioned_state.storage import KVStore

@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from versioned_state.errors import CorruptObjectError, MissingObjectError, StoreBusyError
-from versioned_state.objects.address import Address
+from versioned_state.objects.address import Address, Role
 from versioned_state.objects.keys import (
     GC,
     KEEPERS,
@@ -33,7 +33,7 @@ from versioned_state.objects.keys import (
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.keepers import groups_of
-from versioned_state.repository.history.reach import BATCH, UNREAD, Reference, Role, followed, segments_of
+from versioned_state.repository.history.reach import BATCH, UNREAD, Reference, followed, segments_of
 from versioned_state.repository.maintenance.gc.collector import Collector, GcReport
 from versioned_state.repository.maintenance.gc.keeper_table import KeeperTable, read_table
 from versioned_state.repository.maintenance.purge.journal import Findings, Journal
