@@ -66,11 +66,6 @@ IN_CIRCLES_OF_TYPES = set(
     cli.shared.completion cli.shared.settings
     repository.repository repository.views.repository_aio
     services.schemas.agent_schemas services.schemas.openai_format
-    state.aio.ahead state.aio.lock state.aio.transaction state.aio.twins state.branch.branch_handle state.branch.hooks
-    state.branch.lock state.branch.merging state.branch.operations state.branch.publisher state.branch.resolving
-    state.branch.summary state.branch.transactions state.calls.history state.calls.operations state.keyspace
-    state.live state.sequence state.shape.bounded state.shape.migrations state.shape.schema state.shape.shape
-    state.state state.versioned state.worktree.worktree
     """.split()
 )
 

@@ -17,7 +17,7 @@ from versioned_state import Disk, Memory, Versioned
 from versioned_state.state.worktree import stage
 from versioned_state.storage import Cache, Counting
 from versioned_state.values.detection.fingerprinter import Fingerprinter
-from versioned_state.values.encode import dicts, lists
+from versioned_state.values.encode import encoder
 from versioned_state.values.trees import edit
 
 pytestmark = pytest.mark.no_oracle("breaks the engine on purpose")
@@ -97,13 +97,13 @@ def test_two_elements_that_are_swapped(monkeypatch: pytest.MonkeyPatch):
     def splice_cells(nodes: Any, tree: Any, replacements: list[tuple[int, int, list[bytes]]]) -> Any:
         return edit.splice_cells(nodes, tree, [(start, end, cells[::-1]) for start, end, cells in replacements])
 
-    monkeypatch.setattr(lists, "splice_cells", splice_cells)
+    monkeypatch.setattr(encoder, "splice_cells", splice_cells)
     assert any("messages is not the live value" in found for found in asked(lambda: changed(state)))
 
 
 def test_an_order_of_keys_that_is_not_stored(monkeypatch: pytest.MonkeyPatch):
     state = filled()
-    monkeypatch.setattr(dicts, "_reorder", lambda *_: None)
+    monkeypatch.setattr(encoder, "_reorder", lambda *_: None)
     assert any("names is not the live value" in found for found in asked(lambda: changed(state)))
 
 

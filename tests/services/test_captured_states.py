@@ -15,8 +15,7 @@ from versioned_state import Memory, Repository
 from versioned_state.agents.modules.containers import captured
 from versioned_state.errors import LimitExceededError, UnserializableValueError
 from versioned_state.services.agent_state import InMemoryStateService
-from versioned_state.services.agent_state.session_handle import is_long
-from versioned_state.services.agent_state.session_handle import Session, SessionHandle
+from versioned_state.services.agent_state.session_handle import Session, SessionHandle, is_long
 from versioned_state.services.session_history import SessionHistoryService
 
 LONG = 9_000
