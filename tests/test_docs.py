@@ -66,6 +66,35 @@ def test_the_page_works_as_printed(page: Path, tmp_path: Path, monkeypatch: pyte
     run(page, monkeypatch)
 
 
+DOCUMENTS = sorted({*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"})
+
+
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_links_of_a_page_lead_somewhere(page: Path):
+    links = re.findall(r"\]\((?!\w+:)([^)#]*)(?:#([^)]*))?\)", prose(page))
+    targets = [((page.parent / path).resolve() if path else page, anchor) for path, anchor in links]
+    assert not [target for target, anchor in targets if not target.exists() or (anchor and anchor not in anchors(target))]
+
+
+def prose(page: Path) -> str:
+    """The text of a page without its code."""
+    return re.sub(r"^```.*?^```|`[^`]*`", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page: Path) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    headings = re.findall(r"^#+ (.*)$", text, flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_the_files_in_which_behaviours_are_found_exist():
+    page = ROOT / "docs" / "design" / "032-finding-a-behaviour.md"
+    files = set(re.findall(r"`([\w/]+\.py)`", page.read_text(encoding="utf-8"))) - {"tests/test_docs.py"}
+    assert len(files) > 20
+    assert not [file for file in files if not (ROOT / "versioned_state" / file).is_file()]
+
+
 # This test notices what is wrong on a page.
 
 GOOD = """
