@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tests.support.local_files import check_one_file
 from tests.support.stores import DictStore, OneCondition
 from versioned_state.storage import Cache, Counting, Disk, Faulty, KVStore, Memory
 from versioned_state.storage.testing.contract import KVStoreContract
@@ -20,15 +21,20 @@ class TestDisk(KVStoreContract):
     tells_sizes = True
     persistent = True
     shared = True
+    forks = True
 
     def open_store(self, place: Path) -> KVStore:
         return Disk(place)
+
+    def check_closed(self, place: Path) -> None:
+        check_one_file(place, "store.sqlite3")
 
 
 class TestDiskWithSizeLimitAndPower(KVStoreContract):
     tells_sizes = True
     persistent = True
     shared = True
+    forks = True
 
     def open_store(self, place: Path) -> KVStore:
         return Disk(place, size_limit=200_000_000, durability="power")

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import sqlite3
 import stat
-import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from tests.support.local_files import change, contents, names
 from tests.support.processes import run, without_rights
 from versioned_state.errors import (
     CorruptStoreError,
     FormatError,
     InvalidArgumentError,
-    LimitExceededError,
     NotAStoreError,
     ReadOnlyError,
     StorageError,
@@ -31,21 +29,6 @@ FILE = "store.sqlite3"
 
 # create and read_only: the ways to open what may not be there, or not be ours.
 WAYS = ((True, False), (False, False), (True, True), (False, True))
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def change(place: Path, *statements: str) -> None:
-    """Change the file of a closed store as its maker would not."""
-    with closing(sqlite3.connect(place / FILE, isolation_level=None)) as connection:
-        for statement in statements:
-            connection.execute(statement)
 
 
 def random_objects(count: int, size: int = 1000) -> dict[str, bytes]:
@@ -81,18 +64,6 @@ def test_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.Mo
     with Disk("here") as store:
         store.set("k", b"1")
     assert names(tmp_path / "here") == [FILE]
-
-
-@pytest.mark.parametrize("name", ["a b", "a%20b", "a?mode=memory", "a#b", "ключ", "a:b", "file:x", ":memory:", "a'b", "a\nb"])
-def test_any_name_of_a_directory(tmp_path: Path, name: str) -> None:
-    for _ in range(2):
-        with Disk(tmp_path / name) as store:
-            store.set("k", b"1")
-            assert store.get("k") == b"1"
-    with Disk(tmp_path / name, read_only=True) as store:
-        assert store.get("k") == b"1"
-    assert names(tmp_path) == [name]
-    assert names(tmp_path / name) == [FILE]
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", b"bytes"])
@@ -219,29 +190,20 @@ def test_directory_or_link_in_place_of_the_file_is_refused(tmp_path: Path) -> No
 def test_planted_schema_is_refused(tmp_path: Path, statement: str) -> None:
     with Disk(tmp_path) as store:
         store.set("o/ab", b"1")
-    change(tmp_path, statement)
+    change(tmp_path / FILE, statement)
     refuses(tmp_path)
 
 
 def test_view_planted_under_the_name_of_a_table_is_refused(tmp_path: Path) -> None:
     Disk(tmp_path).close()
-    change(tmp_path, "DROP TABLE entries", "CREATE VIEW entries AS SELECT x'00' AS key, x'00' AS value")
+    change(tmp_path / FILE, "DROP TABLE entries", "CREATE VIEW entries AS SELECT x'00' AS key, x'00' AS value")
     refuses(tmp_path)
 
 
 def test_store_that_lacks_a_table_is_not_mended(tmp_path: Path) -> None:
     Disk(tmp_path).close()
-    change(tmp_path, "DROP TABLE entries")
+    change(tmp_path / FILE, "DROP TABLE entries")
     refuses(tmp_path, CorruptStoreError)
-
-
-def test_newer_schema_is_refused(tmp_path: Path) -> None:
-    Disk(tmp_path).close()
-    change(tmp_path, "PRAGMA user_version = 2")
-    refuses(tmp_path, FormatError)
-    with pytest.raises(FormatError) as caught:
-        Disk(tmp_path)
-    assert (caught.value.found, caught.value.supported) == (2, 1)
 
 
 def test_newer_schema_that_is_still_in_the_log_is_refused(tmp_path: Path) -> None:
@@ -256,7 +218,7 @@ def test_newer_schema_that_is_still_in_the_log_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize("value", ["'text'", "1", "1.5"])
 def test_planted_value_of_another_type_is_damage(tmp_path: Path, value: str) -> None:
     Disk(tmp_path).close()
-    change(tmp_path, f"INSERT INTO objects VALUES(x'ab', {value})", f"INSERT INTO entries VALUES(x'6b', {value})")
+    change(tmp_path / FILE, f"INSERT INTO objects VALUES(x'ab', {value})", f"INSERT INTO entries VALUES(x'6b', {value})")
     with Disk(tmp_path) as store:
         for call in (lambda: store.get("o/ab"), lambda: store.get("k"), lambda: store.get_many(["o/ab"]), lambda: list(store.items())):
             with pytest.raises(CorruptStoreError):
@@ -265,7 +227,7 @@ def test_planted_value_of_another_type_is_damage(tmp_path: Path, value: str) -> 
 
 def test_planted_keys_of_other_types_are_not_seen(tmp_path: Path) -> None:
     Disk(tmp_path).close()
-    change(tmp_path, "INSERT INTO objects VALUES('ab', x'01'), (7, x'01')", "INSERT INTO entries VALUES('k', x'01'), (1.5, x'01')")
+    change(tmp_path / FILE, "INSERT INTO objects VALUES('ab', x'01'), (7, x'01')", "INSERT INTO entries VALUES('k', x'01'), (1.5, x'01')")
     with Disk(tmp_path) as store:
         assert list(store.keys()) == []
         assert store.get("o/ab") is None
@@ -274,7 +236,7 @@ def test_planted_keys_of_other_types_are_not_seen(tmp_path: Path) -> None:
 
 def test_planted_key_that_is_no_text_is_damage(tmp_path: Path) -> None:
     Disk(tmp_path).close()
-    change(tmp_path, "INSERT INTO entries VALUES(x'ff', x'01')")
+    change(tmp_path / FILE, "INSERT INTO entries VALUES(x'ff', x'01')")
     with Disk(tmp_path) as store, pytest.raises(CorruptStoreError):
         list(store.keys())
 
@@ -309,14 +271,6 @@ def test_log_stays_small_over_many_commits(tmp_path: Path) -> None:
         assert (tmp_path / f"{FILE}-wal").stat().st_size < 10_000_000
 
 
-def test_forgotten_store_closes_itself(tmp_path: Path) -> None:
-    store = Disk(tmp_path)
-    store.set("k", b"1")
-    del store
-    gc.collect()
-    assert names(tmp_path) == [FILE]
-
-
 def test_store_forgotten_until_exit_closes_itself_without_a_warning(tmp_path: Path) -> None:
     program = """
         import sys
@@ -330,29 +284,6 @@ def test_store_forgotten_until_exit_closes_itself_without_a_warning(tmp_path: Pa
     ended = run(program, tmp_path, options=("-X", "dev", "-W", "error"))
     assert ended.stderr == ""
     assert names(tmp_path) == [FILE]
-
-
-def open_descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="counts descriptors in /proc")
-def test_descriptors_do_not_add_up(tmp_path: Path) -> None:
-    Disk(tmp_path).close()
-    before = open_descriptors()
-    for _ in range(20):
-        Disk(tmp_path).close()
-        Disk(tmp_path, read_only=True).close()
-    assert open_descriptors() < before + 10  # one of another test's threads may come or go
-    with Disk(tmp_path) as store:
-        for number in range(40):
-            thread = threading.Thread(target=store.set, args=(f"k{number}", b"1"))
-            thread.start()
-            thread.join()
-            with Disk(tmp_path) as second:
-                second.get("k1")
-        assert open_descriptors() - before < 12
-    assert open_descriptors() < before + 5
 
 
 # Privacy
@@ -404,18 +335,6 @@ def test_store_of_another_user_is_not_private(open_folder: Path) -> None:
 
 
 # Errors of the driver
-
-
-def test_value_beyond_what_sqlite_takes(tmp_path: Path) -> None:
-    with Disk(tmp_path) as store:
-        store.set("k", b"1")
-        (connection,) = store._pool._connections
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
-        for write in (lambda: store.set("k", bytes(200_000)), lambda: store.set("o/ab", bytes(200_000))):
-            with pytest.raises(LimitExceededError):
-                write()
-        assert dict(store.items()) == {"k": b"1"}
-        store.set("k", b"2")
 
 
 def test_failure_within_a_batch_changes_nothing(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import pytest
 
 from tests.support.numbered_batches import batch, check_is_prefix, fill
 from tests.support.processes import ROOT, fork, join
-from versioned_state.errors import CorruptStoreError, NotAStoreError, StateError, StorageError, StorageFullError
+from versioned_state.errors import CorruptStoreError, NotAStoreError, StateError, StorageError
 from versioned_state.storage import Disk, DiskCache
 
 FILE = "store.sqlite3"
@@ -148,23 +148,6 @@ def test_damaged_first_page_is_not_taken_for_an_empty_store(tmp_path: Path) -> N
 
 
 # A full disk
-
-
-def test_full_file_refuses_and_the_store_goes_on(tmp_path: Path) -> None:
-    with Disk(tmp_path) as store:
-        (connection,) = store._pool._connections
-        connection.execute("PRAGMA max_page_count = 50")
-        acknowledged = fill(store, StorageFullError)
-        assert acknowledged > 5
-        assert check_is_prefix(store) == acknowledged
-        with pytest.raises(StorageFullError):
-            store.set_many({f"o/ff{number:04x}": bytes(10_000) for number in range(100)})
-        assert check_is_prefix(store) == acknowledged
-        connection.execute("PRAGMA max_page_count = 1000")
-        puts, objects = batch(acknowledged + 1)
-        store.apply({}, puts, objects=objects)
-    with Disk(tmp_path) as store:
-        assert check_is_prefix(store) == acknowledged + 1
 
 
 def test_failing_writes_of_the_system_change_nothing(tmp_path: Path) -> None:

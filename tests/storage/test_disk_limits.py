@@ -20,19 +20,20 @@ def random_objects(count: int, size: int = 1000) -> dict[str, bytes]:
 
 
 def fill(store: Disk) -> int:
-    """Write objects until the store is full; returns how many it took."""
+    """Write objects until the store is full, and return how many it took."""
+    held = dict(store.items())
     count = 0
     for _ in range(10_000):
-        before = dict(store.items())
-        batch = random_objects(3, 2000)
+        ref, batch = b"%d" % count, random_objects(3, 2000)
         try:
-            store.apply({}, {"ref": b"%d" % count}, objects=batch)
+            store.apply({}, {"ref": ref}, objects=batch)
         except StorageFullError as error:
             full = error
             break
+        held |= {"ref": ref, **batch}
         count += len(batch)
     assert full.limit == store.size_limit
-    assert dict(store.items()) == before
+    assert dict(store.items()) == held
     return count
 
 

@@ -1,11 +1,8 @@
-"""`Disk` among processes and threads: other writers, waiting, forks, kill -9, and readers without rights."""
+"""`Disk` among processes and threads beyond its contract: other writers, waiting, connections that close, readers without rights."""
 
 from __future__ import annotations
 
-import os
-import random
 import shutil
-import signal
 import sqlite3
 import subprocess
 import threading
@@ -16,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.counter import count_up
-from tests.support.processes import fork, join, run, start, without_rights
-from versioned_state.errors import ReadOnlyError, StorageError, StoreBusyError
+from tests.support.processes import run, without_rights
+from versioned_state.errors import ReadOnlyError, StorageError
 from versioned_state.storage import Disk
 from versioned_state.storage.local import sqlite_file
 from versioned_state.storage.local.pool import Pool
@@ -26,61 +22,25 @@ from versioned_state.storage.local.pool import Pool
 FILE = "store.sqlite3"
 
 
-def check_counter(place: Path, wanted: int) -> None:
-    with Disk(place) as store:
-        assert store.get("counter") == b"%d" % wanted
-        assert len(list(store.keys("o/"))) >= wanted
-    assert [path.name for path in place.iterdir()] == [FILE]
-    with closing(sqlite3.connect(place / FILE)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
 # Other processes
 
-COUNTER = """
+COUNT_UP = """
     import sys
-    from pathlib import Path
-    from tests.support.counter import count_up
     from versioned_state.storage import Disk
+    from versioned_state.storage.testing.writers import count_up
     with Disk(sys.argv[1]) as store:
         count_up(store, int(sys.argv[2]))
 """
-
-
-def test_counter_of_many_processes_is_exact(tmp_path: Path) -> None:
-    # None of them finds a store: they make it at the same time.
-    place = tmp_path / "store"
-    others = [start(COUNTER, place, 100) for _ in range(4)]
-    for other in others:
-        _, err = other.communicate(timeout=60)
-        assert other.returncode == 0, err
-    check_counter(place, 400)
 
 
 def test_writer_in_another_process_is_seen(tmp_path: Path) -> None:
     with Disk(tmp_path) as store, Disk(tmp_path, read_only=True) as reader:
         store.set("counter", b"5")
         assert reader.get("counter") == b"5"
-        run(COUNTER, tmp_path, 10)
+        run(COUNT_UP, tmp_path, 10)
         assert store.get("counter") == reader.get("counter") == b"15"
         assert store.compare_and_set("counter", b"15", b"16")
         assert reader.get("counter") == b"16"
-
-
-def test_busy_store_says_so_after_the_timeout_and_can_be_read_meanwhile(tmp_path: Path) -> None:
-    with Disk(tmp_path, timeout=0.2) as store:
-        store.set("k", b"1")
-        with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            started = time.monotonic()
-            with pytest.raises(StoreBusyError) as caught:
-                store.set("k", b"2")
-            assert time.monotonic() - started > 0.15
-            assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
-            assert store.get("k") == b"1"
-            assert list(store.keys()) == ["k"]
-            other.execute("ROLLBACK")
-        store.set("k", b"2")
 
 
 def test_writer_waits_for_another_one(tmp_path: Path) -> None:
@@ -91,11 +51,6 @@ def test_writer_waits_for_another_one(tmp_path: Path) -> None:
         store.set("k", b"1")
         timer.join()
         assert store.get("k") == b"1"
-
-
-def test_threads_of_one_store_wait_no_longer_than_the_timeout(tmp_path: Path) -> None:
-    with Disk(tmp_path, timeout=0.2) as store, store._pool.writing, pytest.raises(StoreBusyError):
-        store.set("k", b"1")
 
 
 def test_reads_do_not_wait_for_a_write_of_another_thread(tmp_path: Path) -> None:
@@ -117,27 +72,6 @@ def test_reads_do_not_wait_for_a_write_of_another_thread(tmp_path: Path) -> None
         done.set()
         writer.join()
         assert store.get("k") == b"2"
-
-
-def test_close_while_threads_are_at_work(tmp_path: Path) -> None:
-    for _ in range(10):
-        store = Disk(tmp_path)
-        threads = [threading.Thread(target=_until_closed, args=(store,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        time.sleep(0.01)
-        store.close()
-        for thread in threads:
-            thread.join()
-        assert [path.name for path in tmp_path.iterdir()] == [FILE]
-
-
-def _use(pool: Pool, taken: threading.Barrier, closed: threading.Event, together: threading.Barrier) -> None:
-    connection = pool.take()
-    taken.wait()
-    closed.wait()
-    together.wait()
-    pool.give(connection)
 
 
 def test_connections_that_close_at_once_leave_one_file(tmp_path: Path) -> None:
@@ -167,144 +101,29 @@ def test_connections_that_close_at_once_leave_one_file(tmp_path: Path) -> None:
         assert [path.name for path in tmp_path.iterdir()] == [FILE]
 
 
-def _until_closed(store: Disk) -> None:
-    try:
-        while True:
-            count_up(store, 1)
-            list(store.keys("c"))
-    except StorageError as error:
-        assert str(error) == "the store is closed"  # noqa: PT017 - any other error ends the thread, and fails the test
-
-
 # Forks
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-class TestForks:
-    def test_parent_and_child_go_on_with_one_store(self, tmp_path: Path) -> None:
-        store = Disk(tmp_path)
-        count_up(store, 10)
+def test_a_fork_that_begins_as_another_thread_opens_a_connection(tmp_path: Path) -> None:
+    """That thread has its turn to open one, and finds that a fork has begun, which waits for its turn."""
+    Disk(tmp_path).close()
+    pool = Pool(lambda: sqlite_file.connect(tmp_path / FILE, durability="process", timeout=10))
 
-        def work() -> None:
-            count_up(store, 100)
-            store.close()
+    def begin_fork() -> None:
+        pool.before_fork()
+        pool.after_fork_in_parent()
 
-        children = [fork(work) for _ in range(3)]
-        count_up(store, 100)
-        # The parent closes first: a child must not lose its log by that.
-        store.close()
-        join(*children)
-        check_counter(tmp_path, 410)
-
-    def test_a_fork_that_begins_as_another_thread_opens_a_connection(self, tmp_path: Path) -> None:
-        """That thread has its turn to open one, and finds that a fork has begun, which waits for its turn."""
-        Disk(tmp_path).close()
-        pool = Pool(lambda: sqlite_file.connect(tmp_path / FILE, durability="process", timeout=10))
-
-        def begin_fork() -> None:
-            pool.before_fork()
-            pool.after_fork_in_parent()
-
-        opener, forker = threading.Thread(target=pool.take, daemon=True), threading.Thread(target=begin_fork, daemon=True)
-        with pool._opening:
-            for number, thread in enumerate([opener, forker], 2):
-                thread.start()
-                while len(pool._opening._calls) < number:
-                    time.sleep(0.001)
-        for thread in (opener, forker):
-            thread.join(20)
-            assert not thread.is_alive()
-        pool.close()
-        assert [each.name for each in tmp_path.iterdir()] == [FILE]
-
-    def test_fork_while_other_threads_write(self, tmp_path: Path) -> None:
-        store = Disk(tmp_path)
-        threads = [threading.Thread(target=count_up, args=(store, 100)) for _ in range(2)]
-        for thread in threads:
+    opener, forker = threading.Thread(target=pool.take, daemon=True), threading.Thread(target=begin_fork, daemon=True)
+    with pool._opening:
+        for number, thread in enumerate([opener, forker], 2):
             thread.start()
-        for _ in range(8):
-            join(fork(lambda: count_up(store, 2)))
-        for thread in threads:
-            thread.join()
-        store.close()
-        check_counter(tmp_path, 216)
-
-    def test_child_that_ends_without_closing_harms_nobody(self, tmp_path: Path) -> None:
-        with Disk(tmp_path) as store:
-            for _ in range(5):
-                count_up(store, 5)
-                join(fork(lambda: count_up(store, 5)))
-            assert store.get("counter") == b"50"
-        check_counter(tmp_path, 50)
-
-    def test_child_of_a_closed_store(self, tmp_path: Path) -> None:
-        store = Disk(tmp_path)
-        store.close()
-        with pytest.raises(AssertionError):
-            join(fork(lambda: count_up(store, 1)))
-
-    def test_listing_that_is_under_way_goes_on_in_both(self, tmp_path: Path) -> None:
-        with Disk(tmp_path) as store:
-            everything = {f"k/{number}" for number in range(3000)}
-            store.set_many(dict.fromkeys(everything, b"v"))
-            listing = store.keys()
-            first = next(listing)
-
-            def work() -> None:
-                assert {first, *listing} == everything
-
-            join(fork(work))
-            work()
-
-
-# Kill -9
-
-WRITER = """
-    import os, sys
-    from versioned_state.storage import Disk
-    place, acknowledgements, name = sys.argv[1:]
-    log = os.open(acknowledgements, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    store = Disk(place)
-    number = int(store.get(name) or b"0")
-    while True:
-        number += 1
-        objects = {f"o/{name}{number:08x}{part:02x}": bytes([part]) * 3000 for part in range(4)}
-        value = b"%d" % number
-        assert store.apply({name: b"%d" % (number - 1) if number > 1 else None}, {name: value, name + "/copy": value}, objects=objects)
-        os.write(log, b"%d\\n" % number)
-"""
-
-
-def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path: Path, *, long_run: bool) -> None:
-    place = tmp_path / "store"
-    last = {"aa": 0, "bb": 0}
-    dice = random.Random(20)
-    for _ in range(60 if long_run else 8):
-        logs = {name: tmp_path / f"log-{name}" for name in last}
-        for log in logs.values():
-            log.write_bytes(b"")
-        writers = [start(WRITER, place, log, name) for name, log in logs.items()]
-        deadline = time.monotonic() + 30
-        while not all(log.stat().st_size for log in logs.values()):
-            assert time.monotonic() < deadline, [writer.communicate() for writer in writers if writer.poll() is not None]
-            time.sleep(0.001)
-        time.sleep(dice.random() * 0.05)
-        for writer in writers:
-            writer.send_signal(signal.SIGKILL)
-            writer.communicate()
-        with Disk(place) as store:
-            for name, log in logs.items():
-                acknowledged = int(log.read_bytes().rpartition(b"\n")[0].rpartition(b"\n")[2] or b"0")
-                found = int(store.get(name) or b"0")
-                assert acknowledged > last[name]
-                # At most the one that was not acknowledged any more, and that one whole.
-                assert acknowledged <= found <= acknowledged + 1
-                assert store.get(f"{name}/copy") == store.get(name)
-                names = sorted(store.keys(f"o/{name}"))
-                assert names == [f"o/{name}{number:08x}{part:02x}" for number in range(1, found + 1) for part in range(4)]
-                last[name] = found
-    with closing(sqlite3.connect(place / FILE)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+            while len(pool._opening._calls) < number:
+                time.sleep(0.001)
+    for thread in (opener, forker):
+        thread.join(20)
+        assert not thread.is_alive()
+    pool.close()
+    assert [each.name for each in tmp_path.iterdir()] == [FILE]
 
 
 # Read-only
@@ -355,6 +174,14 @@ def test_read_only_sees_writers_come_and_go(tmp_path: Path) -> None:
             assert reader.get("k") == b"%d" % number
 
 
+SET_K = """
+    import sys
+    from versioned_state.storage import Disk
+    with Disk(sys.argv[1]) as store:
+        store.set("k", sys.argv[2].encode())
+"""
+
+
 def test_read_only_never_reads_a_file_that_changes_under_it(tmp_path: Path) -> None:
     """Without a log the reader holds no lock, so a writer that comes and goes may overtake it."""
     with Disk(tmp_path) as store:
@@ -366,7 +193,7 @@ def test_read_only_never_reads_a_file_that_changes_under_it(tmp_path: Path) -> N
             (row,) = connection.execute("SELECT value FROM entries").fetchall()
             seen.append(int(row[0]))
             if len(seen) < 3:
-                run(COUNTER.replace("count_up(store, int(sys.argv[2]))", "store.set('k', sys.argv[2].encode())"), tmp_path, len(seen))
+                run(SET_K, tmp_path, len(seen))
             return seen[-1]
 
         assert reader._read(overtake) == 2

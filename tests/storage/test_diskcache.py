@@ -2,36 +2,21 @@
 
 from __future__ import annotations
 
-import gc
-import os
-import random
-import select
-import signal
 import sqlite3
 import stat
-import subprocess
-import sys
 import threading
-import time
-from contextlib import closing
-from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tests.support.counter import count_up
-from tests.support.processes import ROOT, fork, join, without_rights
+from tests.support.local_files import check_one_file, contents, names
+from tests.support.processes import without_rights
 from versioned_state import Versioned
 from versioned_state.errors import (
-    FormatError,
     InvalidArgumentError,
-    LimitExceededError,
     NotAStoreError,
     ReadOnlyError,
     StorageError,
-    StorageFullError,
-    StoreBusyError,
-    StoreClosedError,
     StoreNotFoundError,
 )
 from versioned_state.storage import DiskCache, KVStore
@@ -43,17 +28,13 @@ FILE = "cache.db"
 class TestDiskCache(KVStoreContract):
     persistent = True
     shared = True
+    forks = True
 
     def open_store(self, place: Path) -> KVStore:
-        return DiskCache(place)
+        return DiskCache(place, timeout=60)
 
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    def check_closed(self, place: Path) -> None:
+        check_one_file(place, FILE)
 
 
 # Opening
@@ -73,17 +54,6 @@ def test_directory_is_made_for_this_user_alone_and_close_leaves_one_file(tmp_pat
     place.chmod(0o770)
     with DiskCache(place) as store:
         assert not store.private
-
-
-@pytest.mark.parametrize("name", ["a b", "~", "~root", "$HOME", "${HOME}x", "%20", "a?mode=memory", "a#b", "ключ", ":memory:", "a'b"])
-def test_any_name_of_a_directory(tmp_path, name, monkeypatch):
-    """diskcache itself expands what a shell would expand."""
-    monkeypatch.chdir(tmp_path)
-    for place in (name, tmp_path / name):
-        with DiskCache(place) as store:
-            store.set("k", b"1")
-    assert names(tmp_path) == [name]
-    assert names(tmp_path / name) == [FILE]
 
 
 @pytest.mark.parametrize("options", [{"timeout": -1}, {"timeout": float("nan")}])
@@ -117,64 +87,7 @@ def test_what_is_no_store_is_refused_and_not_touched(tmp_path):
         refuses(tmp_path / name, NotAStoreError)
 
 
-def test_newer_release_is_refused(tmp_path):
-    DiskCache(tmp_path).close()
-    with closing(sqlite3.connect(tmp_path / FILE)) as connection:
-        connection.execute("PRAGMA user_version = 2")
-    refuses(tmp_path, FormatError)
-
-
 # Errors of the driver
-
-
-def test_busy_store_says_so_after_the_timeout_and_can_be_read_meanwhile(tmp_path):
-    with DiskCache(tmp_path, timeout=0.1) as store:
-        store.set("k", b"1")
-        with closing(sqlite3.connect(tmp_path / FILE, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            with pytest.raises(StoreBusyError) as caught:
-                store.set("k", b"2")
-            assert isinstance(caught.value.__cause__, sqlite3.OperationalError)
-            assert store.get("k") == b"1"
-            other.execute("ROLLBACK")
-        with store._pool.writing, pytest.raises(StoreBusyError):
-            store.set("k", b"2")
-        store.set("k", b"3")
-        assert dict(store.items()) == {"k": b"3"}
-
-
-def test_full_file_refuses_and_the_store_goes_on(tmp_path):
-    with DiskCache(tmp_path) as store:
-        (connection,) = store._pool._connections
-        connection.execute("PRAGMA max_page_count = 60")
-        count = 0
-
-        def fill() -> None:
-            nonlocal count
-            for count in range(1000):
-                store.apply({}, {"ref": b"%d" % count}, objects={f"o/{count:04x}{part:02x}": bytes(2000) for part in range(3)})
-
-        with pytest.raises(StorageFullError) as caught:
-            fill()
-        assert isinstance(caught.value.__cause__, sqlite3.Error)
-        assert count > 5
-        assert store.get("ref") == b"%d" % (count - 1)
-        assert len(list(store.keys("o/"))) == 3 * count
-        connection.execute("PRAGMA max_page_count = 1000")
-        assert store.apply({"ref": b"%d" % (count - 1)}, {"ref": b"on"}, objects={"o/ff": bytes(9000)})
-    with DiskCache(tmp_path) as store:
-        assert (store.get("ref"), store.get("o/ff")) == (b"on", bytes(9000))
-
-
-def test_value_beyond_what_sqlite_takes(tmp_path):
-    with DiskCache(tmp_path) as store:
-        store.set("k", b"1")
-        (connection,) = store._pool._connections
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 100_000)
-        for key in ("k", "o/ab"):
-            with pytest.raises(LimitExceededError):
-                store.set(key, bytes(200_000))
-        assert dict(store.items()) == {"k": b"1"}
 
 
 def test_place_that_cannot_be_written_is_no_busy_store(open_folder):
@@ -243,25 +156,6 @@ def test_prefixes_at_the_ends_of_unicode(tmp_path):
             assert sorted(store.keys(prefix)) == sorted(key for key in keys if key.startswith(prefix))
 
 
-def test_descriptors_do_not_add_up(tmp_path):
-    def count() -> int:
-        return len(list(Path("/proc/self/fd").iterdir()))
-
-    DiskCache(tmp_path).close()
-    gc.collect()  # what earlier tests have left
-    before = count()
-    for _ in range(20):
-        DiskCache(tmp_path).close()
-    assert count() == before
-    with DiskCache(tmp_path) as store:
-        for number in range(30):
-            thread = threading.Thread(target=store.set, args=(f"k{number}", b"1"))
-            thread.start()
-            thread.join()
-        assert count() - before < 8
-    assert count() == before
-
-
 # Cost
 
 
@@ -283,121 +177,6 @@ def test_listing_a_prefix_costs_what_it_lists(tmp_path):
         connection.set_progress_handler(None, 0)
 
 
-# Threads, processes, forks
-
-
-def check_counter(place: Path, wanted: int) -> None:
-    with DiskCache(place) as store:
-        assert store.get("counter") == b"%d" % wanted
-        assert len(list(store.keys("o/"))) >= wanted
-    assert names(place) == [FILE]
-    with closing(sqlite3.connect(place / FILE)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
-def test_processes_that_make_one_store_and_count_in_it(tmp_path):
-    def work() -> None:
-        with DiskCache(tmp_path / "store", timeout=60) as store:
-            count_up(store, 50)
-
-    join(*(fork(work) for _ in range(4)))
-    check_counter(tmp_path / "store", 200)
-
-
-def test_parent_and_child_go_on_with_one_store(tmp_path):
-    store = DiskCache(tmp_path, timeout=60)
-    count_up(store, 5)
-
-    def work() -> None:
-        count_up(store, 40)
-        store.close()
-
-    children = [fork(work) for _ in range(2)]
-    count_up(store, 40)
-    # The parent closes first: a child must not lose its log by that.
-    store.close()
-    join(*children)
-    check_counter(tmp_path, 125)
-
-
-def test_fork_while_other_threads_write(tmp_path):
-    store = DiskCache(tmp_path, timeout=60)
-    threads = [threading.Thread(target=count_up, args=(store, 50)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for _ in range(5):
-        join(fork(lambda: count_up(store, 2)))
-    for thread in threads:
-        thread.join()
-    store.close()
-    check_counter(tmp_path, 110)
-
-
-def test_close_while_threads_are_at_work(tmp_path):
-    def until_closed(store: DiskCache) -> None:
-        try:
-            while True:
-                count_up(store, 1)
-                list(store.keys("c"))
-        except StoreClosedError:
-            pass
-
-    for _ in range(5):
-        store = DiskCache(tmp_path)
-        threads = [threading.Thread(target=until_closed, args=(store,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        time.sleep(0.01)
-        store.close()
-        for thread in threads:
-            thread.join()
-        assert names(tmp_path) == [FILE]
-
-
-def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path, long_run):
-    place = tmp_path / "store"
-    last = {"aa": 0, "bb": 0}
-    dice = random.Random(20)
-
-    def write(name: str, acknowledgements: int) -> None:
-        store = DiskCache(place, timeout=60)
-        number = int(store.get(name) or b"0")
-        while True:
-            number += 1
-            objects = {f"o/{name}{number:08x}{part:02x}": bytes([part]) * 3000 for part in range(4)}
-            value = b"%d" % number
-            assert store.apply({name: b"%d" % (number - 1) if number > 1 else None}, {name: value, name + "/copy": value}, objects=objects)
-            os.write(acknowledgements, b"%d\n" % number)
-            time.sleep(0.001)  # or the other one would hardly get in
-
-    for _ in range(2000 if long_run else 20):
-        pipes = {name: os.pipe() for name in last}
-        writers = [fork(partial(write, name, end)) for name, (_, end) in pipes.items()]
-        for reads, _ in pipes.values():
-            assert select.select([reads], [], [], 60)[0], "a writer does not get to its first batch"
-        acknowledged = dict.fromkeys(pipes, b"")
-        time.sleep(dice.random() * 0.04)
-        for pid in writers:
-            os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
-        with DiskCache(place) as store:
-            for name, (reads, writes) in pipes.items():
-                os.close(writes)
-                while more := os.read(reads, 65536):
-                    acknowledged[name] += more
-                os.close(reads)
-                told = int(acknowledged[name].rpartition(b"\n")[0].rpartition(b"\n")[2])
-                found = int(store.get(name) or b"0")
-                assert told > last[name]
-                # At most the one that was not acknowledged any more, and that one whole.
-                assert told <= found <= told + 1
-                assert store.get(f"{name}/copy") == store.get(name)
-                assert len(list(store.keys(f"o/{name}"))) == 4 * found
-                last[name] = found
-    with closing(sqlite3.connect(place / FILE)) as connection:
-        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
-
-
 # As a store of states
 
 
@@ -412,19 +191,3 @@ def test_state_in_a_disk_cache(tmp_path):
         assert state["messages"][-1] == "more"
         assert state["object"] is threading.Event
         assert len(state.checkout(first)["messages"]) == 500
-
-
-def test_missing_library_is_named_with_its_extra(tmp_path):
-    program = """
-import sys
-sys.modules["diskcache"] = None
-from versioned_state.errors import MissingDependencyError
-from versioned_state.storage import DiskCache
-try:
-    DiskCache(sys.argv[1])
-except MissingDependencyError as error:
-    print(error.extra, "|", error.hint)
-"""
-    ended = subprocess.run([sys.executable, "-c", program, tmp_path / "store"], cwd=ROOT, capture_output=True, text=True)
-    assert ended.stdout == "diskcache | pip install 'versioned-state[diskcache]'\n", ended.stderr
-    assert names(tmp_path) == []

@@ -44,6 +44,7 @@ class TestEncryptedDisk(KVStoreContract):
     tells_sizes = True
     persistent = True
     shared = True
+    forks = True
 
     def open_store(self, place: Path) -> KVStore:
         return Encrypted(Disk(place), KEY)

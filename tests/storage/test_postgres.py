@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import threading
 import traceback
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from benchmarks import data
 from tests.support.processes import run
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.proxy import Proxy
+from tests.support.waiting import eventually
 from versioned_state import Versioned
 from versioned_state.errors import (
     CorruptStoreError,
@@ -29,7 +30,6 @@ from versioned_state.errors import (
     StorageError,
     StorageFullError,
     StoreBusyError,
-    StoreClosedError,
     StoreNotFoundError,
     UnreachableStoreError,
     UnsafeStoreError,
@@ -39,20 +39,30 @@ from versioned_state.storage.postgres.byte_array import MAX_VALUE
 from versioned_state.storage.postgres.schema import gate_number
 from versioned_state.storage.postgres.store import MAX_KEY, Postgres
 from versioned_state.storage.testing.contract import KVStoreContract
+from versioned_state.storage.testing.writers import count_up, run_together
 
 
 class TestPostgres(KVStoreContract):
     tells_sizes = True
     persistent = True
     shared = True
+    forks = True
 
     @pytest.fixture(autouse=True)
     def _server(self, postgres_server: PostgresServer) -> None:
-        self.url = postgres_server.url
+        self.server = postgres_server
 
     def open_store(self, place: Path) -> KVStore:
-        # The place is a new folder for each test and each example: its name serves for a schema.
-        return Postgres(self.url, schema=f"t_{blake2b(bytes(place), digest_size=12).hexdigest()}")
+        name = self.name_of(place)
+        return Postgres(self.server.url_of(options=f"&application_name={name}"), schema=name, timeout=60)
+
+    def check_closed(self, place: Path) -> None:
+        assert eventually(lambda: self.server.connections(self.name_of(place)) == 0)
+
+    @staticmethod
+    def name_of(place: Path) -> str:
+        # The place is a new folder for each test and each example.
+        return f"t_{blake2b(bytes(place), digest_size=12).hexdigest()}"
 
 
 class TestCacheOverPostgres(TestPostgres):
@@ -102,32 +112,6 @@ def many(count: int, size: int = 500) -> dict[str, bytes]:
 
 
 # Opening
-
-
-def test_first_use_by_several_at_once(postgres_server: PostgresServer) -> None:
-    for _ in range(3):
-        schema = postgres_server.fresh_schema()
-        together = threading.Barrier(6)
-        failures: list[BaseException] = []
-
-        def use(
-            number: int, schema: str = schema, together: threading.Barrier = together, failures: list[BaseException] = failures
-        ) -> None:
-            together.wait()
-            try:
-                with Postgres(postgres_server.url, schema=schema) as store:
-                    store.set(f"k{number}", b"1")
-            except BaseException as error:  # noqa: BLE001 - shown by the assertion
-                failures.append(error)
-
-        threads = [threading.Thread(target=use, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert failures == []
-        with Postgres(postgres_server.url, schema=schema, create=False) as store:
-            assert len(list(store.keys())) == 6
 
 
 def test_nothing_is_made_unless_asked_for(postgres_server: PostgresServer, schema: str) -> None:
@@ -327,19 +311,7 @@ def test_default_isolation_of_another_kind_changes_nothing(
         f"ALTER ROLE {role} SET default_transaction_isolation = '{isolation}'",
     )
     with Postgres(postgres_server.url_of(user=role), schema=store.schema) as other:
-
-        def count() -> None:
-            for _ in range(20):
-                while True:
-                    value = other.get("counter")
-                    if other.compare_and_set("counter", value, b"%d" % (int(value or b"0") + 1)):
-                        break
-
-        threads = [threading.Thread(target=count) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_together([partial(count_up, other, 20)] * 4)
     assert store.get("counter") == b"80"
 
 
@@ -572,35 +544,17 @@ def test_nothing_outlives_a_transaction(store: Postgres) -> None:
     assert link.execute(query).fetchone() == (0, 0, 0, 0, 0)
 
 
-def connections_of(server: PostgresServer, name: str) -> int:
-    with server.connection() as admin:
-        row = admin.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", (name,)).fetchone()
-        assert row is not None
-        return int(row[0])
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    """Whether it comes true: the server sees later that a client has gone."""
-    pause = threading.Event()
-    return any(condition() or pause.wait(0.02) for _ in range(1000))
-
-
-def test_closed_and_forgotten_stores_leave_no_connection(postgres_server: PostgresServer, schema: str) -> None:
+def test_stores_that_are_closed_or_were_refused_leave_no_connection(postgres_server: PostgresServer, schema: str) -> None:
     url = postgres_server.url_of(options=f"&application_name={schema}")
     before = threading.active_count()
     store = Postgres(url, schema=schema)
-    assert connections_of(postgres_server, schema) == 1
+    assert postgres_server.connections(schema) == 1
     store.close()
-    assert eventually(lambda: connections_of(postgres_server, schema) == 0)
-    store = Postgres(url, schema=schema)
-    listing = store.keys()
-    del store, listing
-    gc.collect()
-    assert eventually(lambda: connections_of(postgres_server, schema) == 0)
+    assert eventually(lambda: postgres_server.connections(schema) == 0)
     change(postgres_server, schema, "DELETE FROM @s.format")
-    with pytest.raises(NotAStoreError):  # one that could not be opened leaves none either
+    with pytest.raises(NotAStoreError):
         Postgres(url, schema=schema)
-    assert eventually(lambda: connections_of(postgres_server, schema) == 0)
+    assert eventually(lambda: postgres_server.connections(schema) == 0)
     assert threading.active_count() == before
 
 
@@ -617,59 +571,15 @@ def test_store_forgotten_until_exit_closes_itself_without_a_warning(postgres_ser
     assert run(program, postgres_server.url, schema, options=("-X", "dev", "-W", "error")).stderr == ""
 
 
-def test_close_while_threads_are_at_work(postgres_server: PostgresServer, schema: str) -> None:
-    ends: list[BaseException] = []
-
-    def work(store: Postgres) -> None:
-        try:
-            while True:
-                store.apply({}, {"k": b"1"}, objects=many(2))
-                list(store.keys("k"))
-        except BaseException as error:  # noqa: BLE001 - looked at below
-            ends.append(error)
-
-    for _ in range(3):
-        store = Postgres(postgres_server.url_of(options=f"&application_name={schema}"), schema=schema)
-        threads = [threading.Thread(target=work, args=(store,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        assert eventually(lambda store=store: store.get("k") is not None)  # type: ignore[misc]
-        store.close()
-        for thread in threads:
-            thread.join()
-    assert [type(end) for end in ends] == [StoreClosedError] * 12
-    assert eventually(lambda: connections_of(postgres_server, schema) == 0)
-
-
 def test_more_threads_than_connections(postgres_server: PostgresServer, schema: str) -> None:
     url = postgres_server.url_of(options=f"&application_name={schema}")
     with Postgres(url, schema=schema, max_connections=2) as store:
-        threads = [threading.Thread(target=store.set, args=(f"k{number}", b"1")) for number in range(20)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_together([partial(store.set, f"k{number}", b"1") for number in range(20)])
         assert len(list(store.keys())) == 20
-        assert connections_of(postgres_server, schema) <= 2
+        assert postgres_server.connections(schema) <= 2
     with Postgres(url, schema=schema, max_connections=1, timeout=1) as store:
         store._connections._home.places.acquire()
         with pytest.raises(StoreBusyError):
             store.get("k1")
         store._connections._home.places.release()
         assert store.get("k1") == b"1"
-
-
-def test_driver_that_is_not_installed() -> None:
-    program = """
-        import sys
-        sys.modules["psycopg"] = None
-        import versioned_state.storage.postgres.store as module
-        from versioned_state.errors import MissingDependencyError
-        try:
-            module.Postgres("postgresql://h/d")
-        except MissingDependencyError as error:
-            print(error, error.hint)
-    """
-    said = run(program).stdout
-    assert "Postgres needs a package" in said
-    assert "versioned-state[postgres]" in said

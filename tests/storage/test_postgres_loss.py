@@ -14,6 +14,7 @@ import pytest
 
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.proxy import Fault, Proxy
+from tests.support.waiting import eventually
 from versioned_state import Versioned
 from versioned_state.errors import StorageError, UnknownOutcomeError, UnreachableStoreError
 from versioned_state.storage.postgres.store import Postgres
@@ -179,11 +180,6 @@ def test_listing_goes_on_after_a_cut(proxy: Proxy, store: Postgres, direct: Post
             proxy.cut_all()
     assert len(seen) == len(everything)
     assert set(seen) == everything
-
-
-def eventually(condition: Callable[[], bool]) -> bool:
-    pause = threading.Event()
-    return any(condition() or pause.wait(0.01) for _ in range(2000))
 
 
 # Silence

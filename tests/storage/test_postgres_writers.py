@@ -11,11 +11,11 @@ from functools import partial
 
 import pytest
 
-from tests.support.counter import count_up
-from tests.support.processes import fork, join, start
+from tests.support.processes import fork, join
 from tests.support.servers.postgres import PostgresServer
 from versioned_state.storage.postgres.schema import gate_number, lock_number
 from versioned_state.storage.postgres.store import Postgres
+from versioned_state.storage.testing.writers import run_together
 
 
 @pytest.fixture
@@ -28,47 +28,7 @@ def stores(postgres_server: PostgresServer) -> Iterator[tuple[Postgres, ...]]:
         store.close()
 
 
-def together(*works: Callable[[], bool]) -> list[bool]:
-    """Run them at the same time; returns what each returned."""
-    barrier = threading.Barrier(len(works))
-    answers: list[bool | BaseException] = [False] * len(works)
-
-    def run(number: int) -> None:
-        barrier.wait()
-        try:
-            answers[number] = works[number]()
-        except BaseException as error:  # noqa: BLE001 - shown by the assertion
-            answers[number] = error
-
-    threads = [threading.Thread(target=run, args=(number,), daemon=True) for number in range(len(works))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-        assert not thread.is_alive(), "a writer hangs"
-    assert all(type(answer) is bool for answer in answers), answers
-    return [answer is True for answer in answers]
-
-
 # Conditions
-
-
-def test_of_many_who_expect_nothing_one_wins(stores: tuple[Postgres, ...]) -> None:
-    for number in range(40):
-        won = together(*(partial(store.compare_and_set, f"ref/{number}", None, b"%d" % name) for name, store in enumerate(stores)))
-        assert won.count(True) == 1
-        assert stores[0].get(f"ref/{number}") == b"%d" % won.index(True)
-
-
-@pytest.mark.parametrize("before", [None, b"0"])
-def test_a_key_that_is_only_expected_is_held_too(stores: tuple[Postgres, ...], before: bytes | None) -> None:
-    """Each expects what the other changes: if both won, no order of the two would explain it."""
-    for number in range(40):
-        a, b = f"a/{number}", f"b/{number}"
-        if before is not None:
-            stores[0].set_many({a: before, b: before})
-        won = together(lambda a=a, b=b: stores[0].apply({a: before}, {b: b"1"}), lambda a=a, b=b: stores[1].apply({b: before}, {a: b"1"}))  # type: ignore[misc]
-        assert won.count(True) == 1
 
 
 def test_a_key_that_is_only_expected_is_held_by_a_batch_that_is_half_way(
@@ -104,9 +64,11 @@ def test_conditions_of_large_and_small_batches_meet(stores: tuple[Postgres, ...]
     for number in range(20):
         several = {f"k/{number}/{each}": b"1" for each in range(keys)}
         one = f"k/{number}/{keys - 1}"
-        won = together(
-            lambda several=several: stores[0].apply(dict.fromkeys(several), several),  # type: ignore[misc]
-            *(partial(store.compare_and_set, one, None, b"2") for store in stores[1:]),
+        won = run_together(
+            [
+                partial(stores[0].apply, dict.fromkeys(several), several),
+                *(partial(store.compare_and_set, one, None, b"2") for store in stores[1:]),
+            ]
         )
         assert won.count(True) == 1
         assert stores[0].get_many(several) == (several if won[0] else {one: b"2"})
@@ -222,7 +184,7 @@ def test_no_dangling_ref_beside_sweeps(stores: tuple[Postgres, ...], *, long_run
             *(partial(store.apply, {ref: b"old"}, {ref: b"new"}, objects=dict.fromkeys(names, value)) for store in stores[1:3]),
         ]
         # Each starts a little later than the others, or earlier: nobody is always first.
-        done, *committed = together(*(partial(later, dice.random() * 0.003, work) for work in works))
+        done, *committed = run_together(partial(later, dice.random() * 0.003, work) for work in works)
         swept += done
         assert committed.count(True) == 1
         assert len(stores[3].get_many(names)) == len(names)
@@ -247,7 +209,7 @@ def test_batches_in_opposite_orders_do_not_wait_for_each_other(postgres_server: 
             step = 1 if place % 2 else -1
             ordered, placed = dict(list(objects.items())[::step]), dict(list(puts.items())[::step])
             works.append(partial(store.apply, {}, placed, objects=ordered))
-        assert together(*works) == [True] * 4
+        assert run_together(works) == [True] * 4
     # Not even one that was repeated: it would have cost a second each.
     assert postgres_server.log.read_bytes().count(b"deadlock detected") == before
 
@@ -266,47 +228,11 @@ def test_sweep_waits_for_commits_and_they_for_it(postgres_server: PostgresServer
 # Processes
 
 
-COUNTER = """
-    import sys
-    from tests.support.counter import count_up
-    from versioned_state.storage.postgres.store import Postgres
-    with Postgres(sys.argv[1], schema=sys.argv[2], timeout=60) as store:
-        count_up(store, int(sys.argv[3]))
-"""
-
-
-def test_counter_of_many_processes_is_exact(postgres_server: PostgresServer) -> None:
-    # None of them finds a store: they make it at the same time.
-    schema = postgres_server.fresh_schema()
-    others = [start(COUNTER, postgres_server.url, schema, 60) for _ in range(4)]
-    for other in others:
-        _, err = other.communicate(timeout=120)
-        assert other.returncode == 0, err
-    with Postgres(postgres_server.url, schema=schema, create=False) as store:
-        assert store.get("counter") == b"240"
-        assert len(list(store.keys("o/"))) == 240
-
-
 # Forks
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 class TestForks:
-    def test_parent_and_child_go_on_with_one_store(self, stores: tuple[Postgres, ...]) -> None:
-        store = stores[0]
-        count_up(store, 5)
-
-        def work() -> None:
-            count_up(store, 20)
-            store.close()
-
-        children = [fork(work) for _ in range(3)]
-        count_up(store, 20)
-        join(*children)
-        # None of them said goodbye on a connection that is the parent's.
-        count_up(store, 5)
-        assert store.get("counter") == b"90"
-
     def test_each_has_a_connection_of_its_own(self, stores: tuple[Postgres, ...]) -> None:
         store = stores[0]
 
@@ -323,38 +249,3 @@ class TestForks:
 
         join(fork(work))
         assert backend() == before  # the child did not end it either
-
-    def test_fork_while_other_threads_write(self, stores: tuple[Postgres, ...]) -> None:
-        store = stores[0]
-        threads = [threading.Thread(target=count_up, args=(store, 40)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for _ in range(4):
-            join(fork(lambda: count_up(store, 2)))
-        for thread in threads:
-            thread.join()
-        assert store.get("counter") == b"88"
-
-    def test_child_that_ends_without_closing_harms_nobody(self, stores: tuple[Postgres, ...]) -> None:
-        store = stores[0]
-        for _ in range(3):
-            count_up(store, 3)
-            join(fork(lambda: count_up(store, 3)))
-        assert store.get("counter") == b"18"
-
-    def test_child_of_a_closed_store(self, stores: tuple[Postgres, ...]) -> None:
-        stores[0].close()
-        with pytest.raises(AssertionError):
-            join(fork(lambda: count_up(stores[0], 1)))
-
-    def test_listing_that_is_under_way_goes_on_in_both(self, stores: tuple[Postgres, ...]) -> None:
-        everything = {f"k/{number}" for number in range(6000)}  # more than a page
-        stores[0].set_many(dict.fromkeys(everything, b"v"))
-        listing = stores[0].keys()
-        first = next(listing)
-
-        def work() -> None:
-            assert {first, *listing} == everything
-
-        join(fork(work))
-        work()

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import eventually
 from versioned_state.storage import Cache, KVStore
 from versioned_state.storage.redis.store import Redis
 from versioned_state.storage.testing.contract import KVStoreContract
@@ -16,13 +17,17 @@ class OnRedis(KVStoreContract):
     tells_sizes = True
     persistent = True
     shared = True
+    forks = True
 
     @pytest.fixture(autouse=True)
     def _server(self, redis_server: RedisServer) -> None:
-        self.url = redis_server.url
+        self.server = redis_server
 
     def open_store(self, place: Path) -> KVStore:
-        return Redis(self.url, prefix=str(place))
+        return Redis(self.server.url, prefix=str(place), client_name=str(place), timeout=60)
+
+    def check_closed(self, place: Path) -> None:
+        assert eventually(lambda: self.server.connections(str(place)) == 0)
 
 
 class TestRedis(OnRedis):

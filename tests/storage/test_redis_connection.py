@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import signal
@@ -10,19 +9,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 
 import pytest
 import redis
 from redis.connection import Connection, ConnectionPool
 
-from tests.support.processes import fork, join, start
+from tests.support.processes import fork, join
 from tests.support.servers.proxy import Fault, Proxy
 from tests.support.servers.redis import RedisServer
+from tests.support.waiting import eventually
 from versioned_state import Versioned
 from versioned_state.errors import StorageError, StoreBusyError, StoreClosedError, UnknownOutcomeError, UnreachableStoreError
 from versioned_state.storage.base import Batch
 from versioned_state.storage.redis.store import Redis
+from versioned_state.storage.testing.writers import count_up, run_together
 
 Cut = tuple[Proxy, Redis, Redis]
 
@@ -106,11 +108,11 @@ def test_writes_that_may_be_done_twice_are_repeated(cut: Cut, kind: str) -> None
     assert dict(direct.items()) == {"ref": b"1", "o/ab": b"x", "o/cd": b"y", "o/ef": b"z"}
 
 
-def test_large_batch_cut_at_any_request_is_published_whole_or_not_at_all(cut: Cut) -> None:
+def test_large_batch_cut_at_any_request_is_published_whole_or_not_at_all(cut: Cut, *, long_run: bool) -> None:
     proxy, store, direct = cut
     outcomes = set()
     chance = random.Random(1)
-    for number in range(12):
+    for number in range(12 if long_run else 5):
         store.set("ref", b"before")
         store.delete_many(list(store.keys("o/")))
         objects = {f"o/{each:06x}": os.urandom(400_000) for each in range(25)}  # two round trips, of several scripts each
@@ -476,46 +478,8 @@ def test_objects_that_cannot_stay_are_given_up(redis_server: RedisServer, prefix
 
 def test_more_threads_than_connections(redis_server: RedisServer, prefix: str) -> None:
     with Redis(f"{redis_server.url}?max_connections=2", prefix=prefix, timeout=60) as store:
-
-        def count() -> None:
-            for _ in range(10):
-                while True:
-                    value = store.get("counter")
-                    if store.compare_and_set("counter", value, b"%d" % (int(value or b"0") + 1)):
-                        break
-
-        threads = [threading.Thread(target=count) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_together([partial(count_up, store, 10)] * 8)
         assert store.get("counter") == b"80"
-
-
-def test_close_while_threads_are_at_work(redis_server: RedisServer, prefix: str) -> None:
-    wrong: list[BaseException] = []
-
-    def work(store: Redis) -> None:
-        try:
-            while True:
-                store.set("k", b"1")
-                list(store.items())
-        except StoreClosedError:
-            pass
-        except BaseException as error:  # noqa: BLE001 - looked at below
-            wrong.append(error)
-
-    stores = [Redis(redis_server.url, prefix=prefix, client_name=prefix) for _ in range(5)]
-    for store in stores:
-        threads = [threading.Thread(target=work, args=(store,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        time.sleep(0.02)
-        store.close()
-        for thread in threads:
-            thread.join()
-    assert wrong == []
-    assert _connections(redis_server, prefix) == 0
 
 
 def test_close_right_before_a_connection_comes_back(redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -528,66 +492,7 @@ def test_close_right_before_a_connection_comes_back(redis_server: RedisServer, p
 
     monkeypatch.setattr(ConnectionPool, "release", close_first)
     assert store.get("k") is None
-    assert _connections(redis_server, prefix) == 0
-
-
-def test_forgotten_store_closes_its_connections(redis_server: RedisServer, prefix: str) -> None:
-    for _ in range(10):
-        Redis(redis_server.url, prefix=prefix, client_name=prefix).get("k")
-    gc.collect()
-    assert _connections(redis_server, prefix) == 0
-
-
-def _connections(server: RedisServer, name: str) -> int:
-    """How many connections of that name the server has, which notices their end a little later."""
-    with redis.Redis(unix_socket_path=str(server.socket_path)) as admin:
-        for _ in range(100):
-            count = len([client for client in admin.client_list() if client["name"] == name])
-            if count == 0:
-                break
-            time.sleep(0.05)
-    return count
-
-
-COUNTER = """
-    import sys
-    from versioned_state.storage.redis.store import Redis
-    with Redis(sys.argv[1], prefix=sys.argv[2]) as store:
-        for _ in range(int(sys.argv[3])):
-            while True:
-                value = store.get("counter")
-                if store.apply({"counter": value}, {"counter": b"%d" % (int(value or b"0") + 1)}):
-                    break
-"""
-
-
-def test_counter_of_two_processes_is_exact(redis_server: RedisServer, prefix: str) -> None:
-    others = [start(COUNTER, redis_server.url, prefix, 300) for _ in range(2)]
-    for other in others:
-        _, err = other.communicate(timeout=60)
-        assert other.returncode == 0, err
-    with Redis(redis_server.url, prefix=prefix) as store:
-        assert store.get("counter") == b"600"
-
-
-def test_fork(redis_server: RedisServer, prefix: str) -> None:
-    with Redis(redis_server.url, prefix=prefix) as store:
-        store.set("k", b"parent")
-
-        def child(name: str) -> None:
-            assert store.get("k") == b"parent"
-            for number in range(50):
-                store.apply({}, {f"{name}/{number}": name.encode()}, objects={f"o/{os.urandom(24).hex()}": b"v"})
-                assert store.get(f"{name}/{number}") == name.encode()
-            store.close()
-
-        children = [fork(lambda name=name: child(name)) for name in ("a", "b", "c")]  # type: ignore[misc]
-        for number in range(50):
-            store.set(f"p/{number}", b"p")
-            assert store.get(f"p/{number}") == b"p"
-        join(*children)
-        assert len(list(store.keys())) == 1 + 3 * 100 + 50
-        assert store.get("k") == b"parent"
+    assert eventually(lambda: redis_server.connections(prefix) == 0)
 
 
 def test_fork_while_other_threads_hold_the_pool(redis_server: RedisServer, prefix: str) -> None:

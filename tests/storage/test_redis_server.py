@@ -8,7 +8,6 @@ import ipaddress
 import os
 import socket
 import ssl
-import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -28,7 +27,6 @@ from versioned_state.errors import (
     FormatError,
     InvalidArgumentError,
     LimitExceededError,
-    MissingDependencyError,
     NotAStoreError,
     ReadOnlyError,
     StateError,
@@ -140,13 +138,6 @@ def test_arguments_that_cannot_be_meant(redis_server: RedisServer) -> None:
         Redis(redis_server.url, no_such_option=1)
     with pytest.raises(InvalidArgumentError, match="protocol"):
         Redis(redis_server.url, protocol=4)
-
-
-def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "redis", None)
-    with pytest.raises(MissingDependencyError) as caught:
-        Redis("redis://host")
-    assert caught.value.extra == "redis"
 
 
 def test_pickles_are_refused_by_default(redis_server: RedisServer, prefix: str) -> None:

@@ -20,7 +20,6 @@ from versioned_state.errors import (
     CorruptObjectError,
     CorruptStoreError,
     InvalidArgumentError,
-    MissingDependencyError,
     MissingObjectError,
     ReadOnlyError,
     StateError,
@@ -241,13 +240,6 @@ def test_secrets_are_never_shown(s3_server: S3Server, place: str, store: S3):
 def test_argument_that_cannot_be_meant(call: Callable[[], S3]):
     with pytest.raises(InvalidArgumentError):
         call()
-
-
-def test_without_its_driver(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setitem(sys.modules, "obstore", None)
-    with pytest.raises(MissingDependencyError) as failure:
-        S3("bucket")
-    assert failure.value.extra == "s3"
 
 
 def test_url(s3_server: S3Server, place: str, store: S3, monkeypatch: pytest.MonkeyPatch):

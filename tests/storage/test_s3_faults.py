@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from itertools import count
 from pathlib import Path
-from threading import Barrier, Thread
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from tests.support.servers.s3 import Fault, S3Server
 from versioned_state.errors import StoreBusyError, UnknownOutcomeError, UnreachableStoreError
 from versioned_state.storage import S3
 from versioned_state.storage.s3.format import HISTORY
+from versioned_state.storage.testing.writers import run_together
 
 FOREVER = 10**9
 DECISION = "/t/[0-9a-f]{32}!"
@@ -79,10 +80,11 @@ one_fault = {
 
 @pytest.mark.parametrize("work", AFTER, ids=lambda work: work.__name__)
 @pytest.mark.parametrize("fault", one_fault.values(), ids=one_fault)
-def test_a_batch_goes_through_whichever_request_fails_once(s3_server: S3Server, place: str, work: Work, fault: Fault):
+def test_a_batch_goes_through_whichever_request_fails_once(s3_server: S3Server, place: str, work: Work, fault: Fault, *, long_run: bool):
     after = {**AFTER[work], **OBJECTS}
     others = []
-    for skip in count():
+    # Each request in the long run; every day one in three of a batch of many.
+    for skip in count(step=1 if long_run or work is one_key else 3):
         with s3_server.open(f"{place}/{skip}") as store:
             store.set_many(BEFORE)
             s3_server.requests()
@@ -373,48 +375,6 @@ def test_a_finished_batch_leaves_nothing_but_plain_cells(s3_server: S3Server, pl
 
 
 # Writers that meet.
-
-
-def run_together(works: list[Callable[[], None]]) -> None:
-    failures: list[BaseException] = []
-
-    def run(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 - raised again below, in the test's own thread
-            failures.append(error)
-
-    threads = [Thread(target=run, args=(work,), daemon=True) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-        assert not thread.is_alive(), "a thread hangs"
-    if failures:
-        raise failures[0]
-
-
-@pytest.mark.parametrize("name", ["ref", "fresh"])
-@pytest.mark.parametrize("more", [(), ("born",)], ids=["one key", "two keys"])
-def test_of_writers_that_race_one_wins(s3_server: S3Server, place: str, store: S3, name: str, more: tuple[str, ...]):
-    stores = [s3_server.open(place) for _ in range(4)]
-    for number in range(8):
-        key, start = f"{name}{number}", Barrier(4)
-        expected = b"1" if name == "ref" else None
-        if expected is not None:
-            store.set(key, expected)
-        won: list[bytes] = []
-
-        def race(own: S3, me: bytes) -> None:
-            start.wait()  # noqa: B023 - all have ended before the next round
-            if own.apply({key: expected}, {key: me, **{f"{other}{key}": me for other in more}}):  # noqa: B023
-                won.append(me)  # noqa: B023
-
-        run_together([partial(race, own, b"%d" % me) for me, own in enumerate(stores, 10)])
-        assert len(won) == 1
-        assert {store.get(key), *(store.get(f"{other}{key}") for other in more)} == set(won)
-    for own in stores:
-        own.close()
 
 
 def test_counter_is_exact_in_a_storm_of_faults(s3_server: S3Server, place: str, store: S3):

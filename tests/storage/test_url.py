@@ -15,7 +15,7 @@ from uuid import uuid4
 import pytest
 
 import versioned_state
-from tests.support.processes import ROOT
+from tests.support.processes import ROOT, run
 from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 from tests.support.servers.s3 import SECRET, S3Server
@@ -341,6 +341,24 @@ def test_options_are_passed_on(tmp_path: Path) -> None:
     (tmp_path / "other" / "file").touch()
     with pytest.raises(NotAStoreError):
         open_store(tmp_path / "other")
+
+
+def test_a_driver_that_is_not_installed_is_named_with_its_extra(tmp_path: Path) -> None:
+    program = """
+        import sys
+        from versioned_state.errors import MissingDependencyError
+        from versioned_state.storage import open_store
+        drivers = {"diskcache": f"diskcache:{sys.argv[1]}", "redis": "redis://h", "psycopg": "postgresql://h/d", "obstore": "s3://b/p"}
+        sys.modules |= dict.fromkeys(drivers)
+        for url in drivers.values():
+            try:
+                open_store(url)
+            except MissingDependencyError as error:
+                print(error.extra, error.hint)
+    """
+    extras = ("diskcache", "redis", "postgres", "s3")
+    assert run(program, tmp_path / "new").stdout.splitlines() == [f"{extra} pip install 'versioned-state[{extra}]'" for extra in extras]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_exported_is_of_this_package() -> None:

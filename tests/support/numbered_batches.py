@@ -5,17 +5,17 @@ from __future__ import annotations
 import sqlite3
 
 from versioned_state.errors import StorageError
-from versioned_state.storage import Disk
+from versioned_state.storage import KVStore
 
 
 def batch(number: int) -> tuple[dict[str, bytes], dict[str, bytes]]:
-    """Puts and objects of the `number`-th write: several pages, so that one can be torn."""
+    """Return puts and objects of the `number`-th write: several pages, so that one can be torn."""
     value = b"%d" % number
     return {"ref": value, f"k/{number}": value}, {f"o/{number:04x}{part:02x}": value * 400 for part in range(3)}
 
 
-def check_is_prefix(store: Disk) -> int:
-    """The store holds the first n batches, each of them whole, and nothing else; returns n."""
+def check_is_prefix(store: KVStore) -> int:
+    """Check that the store holds the first n batches, each of them whole, and nothing else, and return n."""
     count = int(store.get("ref") or b"0")
     wanted: dict[str, bytes] = {}
     for number in range(1, count + 1):
@@ -25,8 +25,8 @@ def check_is_prefix(store: Disk) -> int:
     return count
 
 
-def fill(store: Disk, kind: type[StorageError]) -> int:
-    """Write batches until one fails; returns the number of those that were acknowledged."""
+def fill(store: KVStore, kind: type[StorageError]) -> int:
+    """Write batches until one fails, and return the number of those that were acknowledged."""
     start = check_is_prefix(store) + 1
     for number in range(start, 100_000):
         puts, objects = batch(number)

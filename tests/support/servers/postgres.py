@@ -90,6 +90,13 @@ class PostgresServer(ServerProcess):
         with psycopg.connect(self.url, autocommit=True) as connection:
             yield connection
 
+    def connections(self, name: str) -> int:
+        """Return how many connections there are of an application's name. The server sees a little later that a client has gone."""
+        with self.connection() as admin:
+            row = admin.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", (name,)).fetchone()
+        assert row is not None
+        return int(row[0])
+
     def _answers(self) -> bool:
         try:
             psycopg.connect(self.url, connect_timeout=5).close()

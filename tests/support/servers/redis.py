@@ -11,6 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import redis
 
 from tests.support.servers.process import ServerProcess, find_binary
 
@@ -41,6 +42,11 @@ class RedisServer(ServerProcess):
     def fresh_prefix(self) -> str:
         """A name that no other test has."""
         return uuid.uuid4().hex
+
+    def connections(self, name: str) -> int:
+        """Return how many connections there are of a client's name. The server sees a little later that a client has gone."""
+        with redis.Redis(unix_socket_path=str(self.socket_path)) as admin:
+            return sum(client["name"] == name for client in admin.client_list())
 
     def _answers(self) -> bool:
         # A ping by hand: while the server loads its data it answers with an error, and with NOAUTH where it wants a password.

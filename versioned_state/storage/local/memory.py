@@ -30,12 +30,17 @@ class Memory(Backend):
     def _get(self, key: str) -> bytes | None:
         if self._begun is not None:
             self._wait()
-        return (self._objects if key[:2] == OBJECT_PREFIX else self._mutable).get(key)
+        value = (self._objects if key[:2] == OBJECT_PREFIX else self._mutable).get(key)
+        if value is None and self._closed:
+            raise_closed()  # another thread has closed the store since this call began: nothing is there any more
+        return value
 
     def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
         found = {}
         with self._lock:
             self._finish()
+            if self._closed:
+                raise_closed()
             for key in keys:
                 value = (self._objects if key[:2] == OBJECT_PREFIX else self._mutable).get(key)
                 if value is not None:
@@ -48,6 +53,8 @@ class Memory(Backend):
     def _keys(self, prefix: str) -> Iterator[str]:
         with self._lock:
             self._finish()
+            if self._closed:
+                raise_closed()
             start = end = bisect_left(self._ordered, prefix)
             while end < len(self._ordered) and self._ordered[end].startswith(prefix):
                 end += 1
@@ -57,9 +64,11 @@ class Memory(Backend):
         return self._while_open(found)
 
     def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
-        ordered = self._ordered
         with self._lock:
             self._finish()
+            if self._closed:
+                raise_closed()
+            ordered = self._ordered
             if reverse:
                 end = bisect_right(ordered, prefix, key=lambda key: key[: len(prefix)])
                 end = end if after is None else min(end, bisect_left(ordered, after))

@@ -15,17 +15,23 @@ It needs pytest and hypothesis, which the library itself does not need; only tes
 
 from __future__ import annotations
 
-import sys
+import gc
+import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from threading import Thread
+from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from versioned_state.errors import InvalidArgumentError, StoreClosedError
 from versioned_state.storage.base import Batch, KVStore
 from versioned_state.storage.testing.model import check_against_model
+from versioned_state.storage.testing.writers import count_up, join_forked, run_together, start_forked
 
 ODD_KEYS = (
     *("", " ", "a", "ab", "a b", "b", "A", "a/b", "a//b", "a:b", "/", "//", ".", "..", "../x", "~", "-rf", "a=b&c", "#", "+"),
@@ -73,6 +79,9 @@ class KVStoreContract:
     shared = False
     """Whether two stores that are open at one place see each other's writes."""
 
+    forks = False
+    """Whether parent and child can go on with one store after a fork. Such a store is ``shared`` too."""
+
     tells_sizes = False
     """Whether ``sizes`` gives the lengths of values, rather than None."""
 
@@ -83,6 +92,9 @@ class KVStoreContract:
         of a namespace, a database or a bucket.
         """
         raise NotImplementedError
+
+    def check_closed(self, place: Path) -> None:
+        """Check what is left at ``place`` when every store there is closed: files, connections. A backend may extend it."""
 
     @pytest.fixture
     def place(self, tmp_path: Path) -> Path:
@@ -95,45 +107,44 @@ class KVStoreContract:
 
     # Types
 
-    @pytest.mark.parametrize("value", NOT_BYTES, ids=lambda value: type(value).__name__)
-    def test_value_other_than_bytes_is_refused_before_anything_is_written(self, store: KVStore, value: bytes) -> None:
-        for write in (
-            lambda: store.set("k", value),
-            lambda: store.set("o/ab", value),
-            lambda: store.set_many({"good": b"1", "k": value}),
-            lambda: store.set_many({"o/00": b"1", "o/ab": value}),
-            lambda: store.apply({}, {"good": b"1", "k": value}, objects={"o/00": b"1"}),
-            lambda: store.apply({}, {"good": b"1"}, objects={"o/00": b"1", "o/ab": value}),
-        ):
-            with pytest.raises(TypeError):
-                write()
-        if value is not None:
-            with pytest.raises(TypeError):
-                store.apply({"k": value}, {"good": b"1"}, objects={"o/00": b"1"})
-        assert list(store.keys()) == []
-
-    @pytest.mark.parametrize("key", NOT_STR, ids=lambda key: type(key).__name__)
-    def test_key_other_than_str_is_refused_before_anything_is_written(self, store: KVStore, key: str) -> None:
-        calls: list[Callable[[], object]] = [
-            lambda: store.get(key),
-            lambda: store.get_many(["good", key]),
-            lambda: list(store.keys(key)),
-            lambda: list(store.items(key)),
-            lambda: key in store,
-            lambda: store.set(key, b"1"),
-            lambda: store.set_many({"good": b"1", key: b"1"}),
-            lambda: store.delete(key),
-            lambda: store.delete_many(["good", key]),
-            lambda: store.compare_and_set(key, None, b"1"),
-            lambda: store.apply({key: None}, {"good": b"1"}),
-            lambda: store.apply({}, {"good": b"1", key: b"1"}, objects={"o/00": b"1"}),
-            lambda: store.apply({}, {"good": b"1"}, [key]),
-            lambda: store.apply({}, {"good": b"1"}, objects={"o/00": b"1", key: b"1"}),
+    def test_value_other_than_bytes_is_refused_before_anything_is_written(self, store: KVStore) -> None:
+        writes: list[Callable[[Any], object]] = [
+            lambda value: store.set("k", value),
+            lambda value: store.set("o/ab", value),
+            lambda value: store.set_many({"good": b"1", "k": value}),
+            lambda value: store.set_many({"o/00": b"1", "o/ab": value}),
+            lambda value: store.apply({}, {"good": b"1", "k": value}, objects={"o/00": b"1"}),
+            lambda value: store.apply({}, {"good": b"1"}, objects={"o/00": b"1", "o/ab": value}),
+            lambda value: store.apply({"k": value or 0}, {"good": b"1"}, objects={"o/00": b"1"}),  # None is an expectation
         ]
-        for call in calls:
-            with pytest.raises(TypeError):
-                call()
-        assert list(store.keys()) == []
+        for value in NOT_BYTES:
+            for write in writes:
+                with pytest.raises(TypeError):
+                    write(value)
+            assert list(store.keys()) == [], value
+
+    def test_key_other_than_str_is_refused_before_anything_is_written(self, store: KVStore) -> None:
+        calls: list[Callable[[Any], object]] = [
+            store.get,
+            lambda key: store.get_many(["good", key]),
+            lambda key: list(store.keys(key)),
+            lambda key: list(store.items(key)),
+            lambda key: key in store,
+            lambda key: store.set(key, b"1"),
+            lambda key: store.set_many({"good": b"1", key: b"1"}),
+            store.delete,
+            lambda key: store.delete_many(["good", key]),
+            lambda key: store.compare_and_set(key, None, b"1"),
+            lambda key: store.apply({key: None}, {"good": b"1"}),
+            lambda key: store.apply({}, {"good": b"1", key: b"1"}, objects={"o/00": b"1"}),
+            lambda key: store.apply({}, {"good": b"1"}, [key]),
+            lambda key: store.apply({}, {"good": b"1"}, objects={"o/00": b"1", key: b"1"}),
+        ]
+        for key in NOT_STR:
+            for call in calls:
+                with pytest.raises(TypeError):
+                    call(key)
+            assert list(store.keys()) == [], key
 
     def test_one_str_or_an_iterator_where_keys_are_meant_is_refused(self, store: KVStore) -> None:
         store.set("a", b"1")
@@ -147,25 +158,32 @@ class KVStoreContract:
                 call()
         assert store.get("a") == b"1"
 
-    @pytest.mark.parametrize("key", ["\ud800", "a\udfffb", "o/\ud800"])
-    def test_key_that_does_not_encode_is_refused(self, store: KVStore, key: str) -> None:
-        for call in (lambda: store.get(key), lambda: store.get_many([key]), lambda: store.set(key, b"1"), lambda: store.delete(key)):
-            with pytest.raises(InvalidArgumentError):
-                call()
+    def test_key_that_does_not_encode_is_refused(self, store: KVStore) -> None:
+        calls: list[Callable[[str], object]] = [
+            store.get,
+            store.delete,
+            lambda key: store.get_many([key]),
+            lambda key: store.set(key, b"1"),
+        ]
+        for key in ("\ud800", "a\udfffb", "o/\ud800"):
+            for call in calls:
+                with pytest.raises(InvalidArgumentError):
+                    call(key)
         assert list(store.keys()) == []
 
     # Values and keys
 
-    @pytest.mark.parametrize("value", [b"", b"\0", bytes(range(256)), b"\xff" * 3, b"x" * 4096, b"y" * 70_000, bytes(5_000_000)], ids=len)
-    @pytest.mark.parametrize("key", ["k", "o/ab"])
-    def test_value_comes_back_exactly(self, store: KVStore, key: str, value: bytes) -> None:
-        store.set(key, value)
-        found = store.get(key)
-        assert found == value
-        assert type(found) is bytes
-        assert store.get_many([key]) == {key: value}
-        assert dict(store.items()) == {key: value}
-        assert key in store
+    def test_value_comes_back_exactly(self, store: KVStore) -> None:
+        for value in (b"", b"\0", bytes(range(256)), b"\xff" * 3, b"x" * 4096, b"y" * 70_000, bytes(5_000_000)):
+            for key in ("k", "o/ab"):
+                store.set(key, value)
+                found = store.get(key)
+                assert found == value
+                assert type(found) is bytes
+                assert store.get_many([key]) == {key: value}
+                assert dict(store.items()) == {key: value}
+                assert key in store
+                store.delete(key)
 
     def test_nothing_is_there_at_first(self, store: KVStore) -> None:
         assert store.get("a") is None
@@ -216,7 +234,9 @@ class KVStoreContract:
     def test_a_page_has_the_first_keys_of_a_prefix_in_order(self, store: KVStore) -> None:
         values = {key: key.encode() for key in (*ODD_KEYS, *ODD_OBJECTS)}
         store.set_many(values)
-        for prefix in {key[:length] for key in ODD_KEYS for length in (0, 1, 2, len(key))} | {"absent"}:
+        prefixes = sorted({key[:length] for key in ODD_KEYS for length in (0, 1, 2, len(key))} | {"absent"})
+        # About as many of them as the Hypothesis profile has examples.
+        for prefix in prefixes[:: 1 + len(prefixes) // settings().max_examples]:
             keys = sorted(key for key in ODD_KEYS if key.startswith(prefix) and not key.startswith("o/"))
             assert store.page(prefix, limit=1000) == keys, prefix
             assert store.page(prefix, limit=1000, reverse=True) == keys[::-1], prefix
@@ -228,12 +248,12 @@ class KVStoreContract:
         assert store.page(limit=0) == []
 
     def test_get_many_takes_any_iterable(self, store: KVStore) -> None:
-        values = {f"o/{number:06x}": b"%d" % number for number in range(1500)} | {"k": b"0"}
+        values = {f"o/{number:06x}": b"%d" % number for number in range(1100)} | {"k": b"0"}
         store.set_many(values)
         assert store.get_many([]) == {}
         assert store.get_many(key for key in ("k", "absent", "o/ffffff")) == {"k": b"0"}
         assert store.get_many(["k", "k", "o/000001", "o/000001"]) == {"k": b"0", "o/000001": b"1"}
-        for count in (1, 2, 3, 5, 17, 100, 255, 256, 257, 999, 1501):
+        for count in (1, 2, 17, 256, 257, 1101):
             some = dict(list(values.items())[-count:])
             assert store.get_many(some.keys()) == some
 
@@ -247,7 +267,7 @@ class KVStoreContract:
     # Listing
 
     def test_long_listing_has_each_key_once(self, store: KVStore) -> None:
-        everything = [f"k/{number}" for number in range(2300)] + [f"o/{number:06x}" for number in range(2300)]
+        everything = [f"k/{number}" for number in range(1100)] + [f"o/{number:06x}" for number in range(1100)]
         store.set_many(dict.fromkeys(everything, b"v"))
         assert sorted(store.keys()) == sorted(everything)
         assert sorted(store.keys("k/")) == sorted(key for key in everything if key.startswith("k/"))
@@ -255,8 +275,8 @@ class KVStoreContract:
 
     @pytest.mark.parametrize("name", ["k/{:05}", "o/{:06x}"])
     def test_writes_may_go_on_during_a_listing(self, store: KVStore, name: str) -> None:
-        stays = {name.format(number) for number in range(0, 2500, 2)}
-        goes = {name.format(number) for number in range(1, 2500, 2)}
+        stays = {name.format(number) for number in range(0, 1400, 2)}
+        goes = {name.format(number) for number in range(1, 1400, 2)}
         store.set_many(dict.fromkeys(stays | goes, b"v"))
         seen: list[str] = []
         for step, key in enumerate(store.keys(name[:2])):
@@ -271,8 +291,9 @@ class KVStoreContract:
     def test_everything_can_be_deleted_while_it_is_listed(self, store: KVStore) -> None:
         everything = [f"k/{number}" for number in range(1050)] + [f"o/{number:06x}" for number in range(1050)]
         store.set_many(dict.fromkeys(everything, b"v"))
-        for key in store.keys():  # noqa: SIM118 - a store is no dict
-            store.delete(key)
+        listing = store.keys()
+        while some := list(islice(listing, 50)):
+            store.delete_many(some)
         assert list(store.keys()) == []
 
     # Conditions
@@ -297,12 +318,17 @@ class KVStoreContract:
         assert store.apply({"absent": None}, {})
         assert store.apply({}, {})
 
-    @pytest.mark.parametrize("expected", [{"ref": None}, {"ref": b"2"}, {"ref": b""}, {"ref": b"1\0"}, {"absent": b""}, {"absent": b"1"}])
-    def test_apply_with_an_expectation_that_fails_stores_only_objects(self, store: KVStore, expected: dict[str, bytes | None]) -> None:
+    def test_apply_with_an_expectation_that_fails_stores_only_objects(self, store: KVStore) -> None:
         store.set_many({"ref": b"1", "gone": b"1", "o/cc": b"C"})
-        assert store.apply(expected, {"ref": b"9", "new": b"9"}, ["gone", "o/cc"], objects={"o/aa": b"A"}) is False
-        assert dict(store.items()) == {"ref": b"1", "gone": b"1", "o/cc": b"C", "o/aa": b"A"}
-        assert not store.apply(expected, {})
+        failing: list[dict[str, bytes | None]] = [
+            *({"ref": None}, {"ref": b"2"}, {"ref": b""}, {"ref": b"1\0"}),
+            *({"absent": b""}, {"absent": b"1"}),
+        ]
+        for expected in failing:
+            assert store.apply(expected, {"ref": b"9", "new": b"9"}, ["gone", "o/cc"], objects={"o/aa": b"A"}) is False
+            assert dict(store.items()) == {"ref": b"1", "gone": b"1", "o/cc": b"C", "o/aa": b"A"}, expected
+            assert not store.apply(expected, {})
+            store.delete("o/aa")
 
     def test_one_of_several_expectations_fails(self, store: KVStore) -> None:
         if store.max_expected is not None and store.max_expected < 3:
@@ -354,8 +380,8 @@ class KVStoreContract:
         assert list(store.keys()) == []
 
     def test_large_batch(self, store: KVStore) -> None:
-        objects = {f"o/{number:048x}": b"%d" % number * 50 for number in range(2100)}
-        mutable = {f"k/{number}": b"%d" % number for number in range(300)}
+        objects = {f"o/{number:048x}": b"%d" % number * 50 for number in range(1100)}
+        mutable = {f"k/{number}": b"%d" % number for number in range(100)}
         assert store.apply({"ref": None}, {**mutable, "ref": b"1"}, objects=objects)
         assert store.get_many([*objects, *mutable]) == {**objects, **mutable}
         assert store.apply({"ref": b"1"}, {"ref": b"2"}, [*objects, *mutable])
@@ -382,35 +408,26 @@ class KVStoreContract:
     # Threads
 
     def test_counter_of_many_threads_is_exact(self, store: KVStore) -> None:
-        def count(name: str) -> None:
-            for step in range(25):
-                objects = {f"o/{name}{step:04x}": b"v"}
-                while True:
-                    value = store.get("counter")
-                    if store.apply({"counter": value}, {"counter": b"%d" % (int(value or b"0") + 1)}, objects=objects):
-                        break
-                    objects = {}
-
-        _run_together([partial(count, f"{number:02x}") for number in range(8)])
-        assert store.get("counter") == b"200"
-        assert len(list(store.keys("o/"))) == 200
+        run_together([partial(count_up, store, 12)] * 8)
+        assert store.get("counter") == b"96"
+        assert len(list(store.keys("o/"))) == 96
 
     def test_ref_is_never_seen_before_its_object(self, store: KVStore) -> None:
         missing: list[str] = []
         store.apply({}, {"ref": b"o/ffffffff"}, objects={"o/ffffffff": b"v"})
 
         def write() -> None:
-            for number in range(150):
+            for number in range(60):
                 name = f"o/{number:08x}"
                 store.apply({}, {"ref": name.encode()}, objects={name: b"v" * number, f"{name}00": b"w"})
 
         def read() -> None:
-            for _ in range(300):
+            for _ in range(120):
                 name = (store.get("ref") or b"").decode()
                 if store.get(name) is None:
                     missing.append(name)
 
-        _run_together([write, read, read])
+        run_together([write, read, read])
         assert missing == []
 
     def test_batches_of_many_threads_are_whole(self, store: KVStore) -> None:
@@ -418,11 +435,179 @@ class KVStoreContract:
         keys = [f"k/{number}" for number in range(20)]
 
         def write(name: bytes) -> None:
-            for _ in range(15):
+            for _ in range(8):
                 store.apply({}, dict.fromkeys(keys, name))
 
-        _run_together([partial(write, bytes([number])) for number in range(6)])
+        run_together([partial(write, bytes([number])) for number in range(6)])
         assert len(set(store.get_many(keys).values())) == 1
+
+    def test_close_while_threads_are_at_work(self, place: Path) -> None:
+        """Each call of another thread is done, or says that the store is closed."""
+
+        def use(store: KVStore, name: str) -> None:
+            with suppress(StoreClosedError):
+                while True:
+                    store.apply({}, {name: b"1"}, objects={f"o/{name}": b"v"})
+                    assert store.get(name) == b"1"
+                    assert name in list(store.keys("a"))
+                    progress.add(name)
+
+        def close(store: KVStore) -> None:
+            while len(progress) < len(names):
+                time.sleep(0.001)
+            store.close()
+
+        names = ("aa", "ab", "ac")
+        for _ in range(3):
+            progress: set[str] = set()
+            store = self.open_store(place)
+            run_together([*(partial(use, store, name) for name in names), partial(close, store)])
+            self.check_closed(place)
+
+    # Writers in several stores at one place, as on several machines; in one store where a place has no more than one
+
+    @pytest.fixture
+    def writers(self, place: Path) -> Iterator[list[KVStore]]:
+        """Four stores at one place, opened at the same moment: each of them may be the one that makes it."""
+        with ExitStack() as stack:
+            if self.shared:
+                yield [stack.enter_context(store) for store in run_together([partial(self.open_store, place)] * 4)]
+            else:
+                yield [stack.enter_context(self.open_store(place))] * 4
+
+    def test_counter_of_several_stores_is_exact(self, writers: list[KVStore]) -> None:
+        run_together([partial(count_up, store, 15) for store in writers])
+        assert writers[0].get("counter") == b"60"
+        assert len(list(writers[0].keys("o/"))) == 60
+
+    @pytest.mark.parametrize("before", [None, b"0"])
+    @pytest.mark.parametrize("more", [[], ["born/"]], ids=["one key", "two keys"])
+    def test_of_writers_that_expect_the_same_one_wins(self, writers: list[KVStore], before: bytes | None, more: list[str]) -> None:
+        for number in range(5):
+            ref = f"ref/{number}"
+            if before is not None:
+                writers[0].set(ref, before)
+            names = [b"%d" % name for name in range(1, 5)]
+            won = run_together(
+                partial(store.apply, {ref: before}, {ref: name, **{each + ref: name for each in more}})
+                for store, name in zip(writers, names, strict=True)
+            )
+            assert won.count(True) == 1
+            assert {writers[0].get(each + ref) for each in ("", *more)} == {names[won.index(True)]}
+
+    @pytest.mark.parametrize("before", [None, b"0"])
+    def test_a_key_that_is_only_expected_is_held_too(self, writers: list[KVStore], before: bytes | None) -> None:
+        """Each of two writers changes the key that the other expects: if both won, no order of the two would explain it."""
+        for number in range(10):
+            a, b = f"a/{number}", f"b/{number}"
+            if before is not None:
+                writers[0].set_many({a: before, b: before})
+            won = run_together([partial(writers[0].apply, {a: before}, {b: b"1"}), partial(writers[1].apply, {b: before}, {a: b"1"})])
+            assert won.count(True) == 1
+
+    def test_no_ref_lacks_an_object_beside_a_sweep(self, writers: list[KVStore]) -> None:
+        """A sweep deletes objects on the condition that the ref is as it was, while a commit of the same objects moves the ref."""
+        if writers[0].max_expected == 1:
+            return  # gc refuses such a store
+        for number in range(10):
+            ref, objects = f"ref/{number}", {f"o/{number:08x}{each:04x}": b"v" * 200 for each in range(10)}
+            writers[0].set_many({ref: b"old", **objects})
+            _, committed = run_together(
+                [
+                    partial(writers[0].apply, {ref: b"old"}, {}, list(objects)),
+                    partial(writers[1].apply, {ref: b"old"}, {ref: b"new"}, objects=objects),
+                ]
+            )
+            assert committed
+            assert writers[2].get_many(objects) == objects
+
+    # Processes and forks
+
+    def test_counter_of_several_processes_is_exact(self, place: Path) -> None:
+        """They are the first to open the store: each of them may be the one that makes it."""
+        if not self.forks:
+            return
+
+        def work() -> None:
+            with self.open_store(place) as store:
+                count_up(store, 25)
+
+        join_forked(start_forked([work] * 4))
+        self._check_counter(place, 100)
+
+    def test_parent_and_child_go_on_with_one_store(self, place: Path) -> None:
+        if not self.forks:
+            return
+        store = self.open_store(place)
+        count_up(store, 5)
+
+        def work() -> None:
+            count_up(store, 20)
+            store.close()
+
+        children = start_forked([work] * 3)
+        count_up(store, 20)
+        # The parent closes first, which must take nothing away from a child.
+        store.close()
+        join_forked(children)
+        self._check_counter(place, 85)
+
+    def test_fork_while_other_threads_write(self, place: Path) -> None:
+        if not self.forks:
+            return
+        store = self.open_store(place)
+        threads = [Thread(target=count_up, args=(store, 40), daemon=True) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for _ in range(4):
+            join_forked(start_forked([partial(count_up, store, 2)]))
+        for thread in threads:
+            thread.join()
+        store.close()
+        self._check_counter(place, 88)
+
+    def test_child_that_ends_without_closing_harms_nobody(self, place: Path) -> None:
+        if not self.forks:
+            return
+        with self.open_store(place) as store:
+            for _ in range(3):
+                count_up(store, 3)
+                join_forked(start_forked([partial(count_up, store, 3)]))
+            assert store.get("counter") == b"18"
+        self._check_counter(place, 18)
+
+    def test_child_of_a_closed_store_finds_it_closed(self, place: Path) -> None:
+        if not self.forks:
+            return
+        store = self.open_store(place)
+        store.close()
+
+        def work() -> None:
+            with pytest.raises(StoreClosedError):
+                store.get("k")
+
+        join_forked(start_forked([work]))
+
+    def test_listing_that_is_under_way_goes_on_in_parent_and_child(self, place: Path) -> None:
+        if not self.forks:
+            return
+        with self.open_store(place) as store:
+            everything = {f"k/{number}" for number in range(6000)}  # more than a page
+            store.set_many(dict.fromkeys(everything, b"v"))
+            listing = store.keys()
+            first = next(listing)
+
+            def work() -> None:
+                assert {first, *listing} == everything
+
+            join_forked(start_forked([work]))
+            work()
+
+    def _check_counter(self, place: Path, wanted: int) -> None:
+        with self.open_store(place) as store:
+            assert store.get("counter") == b"%d" % wanted
+            assert len(list(store.keys("o/"))) == wanted
+        self.check_closed(place)
 
     # Lifetime
 
@@ -453,11 +638,20 @@ class KVStoreContract:
             with pytest.raises(StoreClosedError):
                 call()
 
+    def test_forgotten_store_closes_itself(self, place: Path) -> None:
+        store = self.open_store(place)
+        store.set("k", b"1")
+        listing = store.keys()
+        del store, listing
+        gc.collect()
+        self.check_closed(place)
+
     def test_with_statement_closes(self, place: Path) -> None:
         with self.open_store(place) as store:
             store.set("k", b"1")
         with pytest.raises(StoreClosedError):
             store.get("k")
+        self.check_closed(place)
 
     def test_attributes(self, store: KVStore) -> None:
         assert type(store.private) is bool
@@ -492,28 +686,3 @@ class KVStoreContract:
 
     def test_any_sequence_of_calls_agrees_with_a_dict(self, tmp_path: Path) -> None:
         check_against_model(self.open_store, tmp_path, reopens=self.persistent)
-
-
-def _run_together(works: list[Callable[[], None]]) -> None:
-    failures: list[BaseException] = []
-
-    def run(work: Callable[[], None]) -> None:
-        try:
-            work()
-        except BaseException as error:  # noqa: BLE001 - raised again below, in the test's own thread
-            failures.append(error)
-
-    threads = [Thread(target=run, args=(work,), daemon=True) for work in works]
-    # Switch threads a thousand times as often as usual, so that races show in a short test.
-    interval = sys.getswitchinterval()
-    sys.setswitchinterval(interval / 1000)
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(60)
-            assert not thread.is_alive(), "a thread hangs"
-    finally:
-        sys.setswitchinterval(interval)
-    if failures:
-        raise failures[0]

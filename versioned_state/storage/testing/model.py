@@ -122,9 +122,9 @@ def check_against_model(open_store: Callable[[Path], KVStore], folder: Path, *, 
         def __init__(self) -> None:
             super().__init__(open_store, folder / f"model-{next(places)}", reopens=reopens)
 
-    # A third of the profile's examples: each makes a store of its own and up to 30 calls, and many stores share their base.
-    examples = max(10, settings().max_examples // 3)
-    checks = settings(max_examples=examples, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck))
+    # A fifth of the profile's examples: each makes a store of its own and up to 50 calls, and many stores share their base.
+    examples = max(5, settings().max_examples // 5)
+    checks = settings(max_examples=examples, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
     run_state_machine_as_test(Model, settings=checks)
 
 
