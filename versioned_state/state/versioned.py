@@ -234,8 +234,9 @@ class Versioned(KeySpace):
         # The policies are checked by _resolvable.
         choice = on_moved if type(on_moved) is OnMoved else OnMoved(on_moved)
         options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, choice, policies or {}, keys, tag)
-        self._transactions.refuse("commit")
-        return self._resolvable(lambda resolving: operations.commit(self._handle, options, resolving), options.policies, remains=STAGED)
+        if self._transactions.open:
+            self._transactions.refuse("commit")
+        return self._resolvable(partial(operations.commit, self._handle, options), options.policies, remains=STAGED)
 
     def __commit_together__(
         self,
@@ -448,7 +449,8 @@ class Versioned(KeySpace):
         except MissingObjectError as error:
             publisher.raise_if_moved(self._handle, error)
             raise
-        self._handle.tell_hooks()
+        if self._hooks:
+            self._handle.tell_hooks()
         return commit
 
     def _taking(self, find: Callable[[], T], run: Callable[[T, Resolving], Commit], policies: Mapping[str, Policy] | None) -> Commit:

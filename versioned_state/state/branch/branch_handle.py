@@ -175,16 +175,15 @@ class BranchHandle:
 
     def adopt_commit(self, commit: Commit, ref: Ref, staged: Staged) -> None:
         """Make a published commit the head. It contains the staged changes, alone or merged with changes of others."""
-        if current_caller() is not None and (staged.replaced or not same(staged.tree, commit.tree)):
+        has_others = bool(staged.replaced) or not same(staged.tree, commit.tree)
+        if has_others and current_caller() is not None:
             self._adopt_beside(commit, ref, staged)
             return
         position = self._record_commit(commit, ref, staged)
-        self.worktree.adopt(staged, staged.tree)
+        self.worktree.adopt(staged, staged.tree if has_others else commit.tree)
         self.position = position
         self.commits_made += 1
-        if same(staged.tree, commit.tree) and not staged.replaced:
-            self.worktree.tree = commit.tree
-        else:
+        if has_others:
             self.worktree.update(staged.tree, commit.tree, also=staged.replaced)
         self.unfinished.move = None
         if ref.sweeps and not staged.failed:  # nothing was ever deleted from most stores

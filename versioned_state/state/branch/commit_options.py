@@ -33,7 +33,8 @@ class CommitOptions:
 
     def __post_init__(self) -> None:
         check_text("message", self.message)
-        check_meta(self.meta)
+        if self.meta is not None:
+            check_meta(self.meta)
         if self.author is not None:
             check_text("author", self.author)
             self.author = self.author or None

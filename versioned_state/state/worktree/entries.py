@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
@@ -63,7 +63,7 @@ class Repacking(NamedTuple):
     """New packs, formed when their values were encoded, and the ids of the packs that they replace."""
 
     gone: Collection[int]
-    packs: list[Pack]
+    packs: Sequence[Pack]
 
 
 @dataclass(slots=True)

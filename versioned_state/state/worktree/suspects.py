@@ -16,6 +16,9 @@ from versioned_state.values.detection.fingerprinter import Fingerprinter
 from versioned_state.values.detection.groups import GROUP_SIZE, Fingerprint
 
 _SHORT_PACKS: Final = 8
+"""The number of short packs at the end of the list that are merged at once."""
+
+_NO_PACKS: Final = Repacking((), ())
 
 
 class Suspects:
@@ -96,7 +99,7 @@ class Suspects:
         """
         keys = {key: False for key in self._single if key not in encoded} if self._single else {}
         if not (broken or fresh or keys):
-            return Repacking(frozenset(), [])
+            return _NO_PACKS
         keys.update(fresh)
         gone = {id(pack) for pack in broken}
         short = self._packs[-_SHORT_PACKS:]

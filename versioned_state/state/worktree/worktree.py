@@ -368,8 +368,8 @@ class Worktree:
         """Make the staged changes part of the head, after a commit whose root is ``tree``, or if there turned out to be no changes."""
         self._tracked.changes += 1
         self.unfinished.edit = DERIVED
-        is_stored = tree is not self.tree
-        self.tree = tree
+        is_stored = tree is not self._tracked.tree
+        self._tracked.tree = tree
         self._tracked.adopt(staged)
         # A value that could not be stored is still uncommitted, so a rollback may restore the value that it replaced.
         if self._tracked.journal:
