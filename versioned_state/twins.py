@@ -65,7 +65,7 @@ def awaitable(
     after: Callable[[Any], object] | None = None,
     ahead: Callable[[Any, Mapping[str, Any]], None] | None = None,
 ) -> Twin[P, Coroutine[Any, Any, R]]:
-    """A twin that returns the result of its method when it is awaited.
+    """Return a twin that returns the result of its method when it is awaited.
 
     Args:
         method: see ``Named``.

@@ -276,9 +276,9 @@ def test_a_fork_of_a_swept_head_is_refused():
 
 def test_a_savepoint_keeps_the_number_at_which_its_objects_were_known():
     worktree = Versioned()._handle.worktree
-    worktree.know_stored(3)
+    worktree.mark_stored(3)
     savepoint = worktree.save()
-    worktree.know_stored(5)  # a commit of another part of the state, after two sweeps
+    worktree.mark_stored(5)  # a commit of another part of the state, after two sweeps
     assert worktree.stage().staging.since == 5
     worktree.restore(savepoint)
     assert worktree.stage().staging.since == 3

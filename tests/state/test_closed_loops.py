@@ -131,7 +131,7 @@ def test_a_handle_whose_event_loop_was_closed_within_a_block_goes_on(block: Call
 def test_the_warning_names_the_branch_and_another_loop_may_go_on():
     state = made()
     close_after(1, plain_block(state))
-    with pytest.warns(RuntimeWarning, match="within a transaction on branch 'main': what it had not committed was rolled back"):
+    with pytest.warns(RuntimeWarning, match="within a transaction on branch 'main': its uncommitted changes were rolled back"):
         asyncio.run(transaction(state))
     assert (state["d"], state["l"]) == ({"a": 1, "x": 1}, [1, 2])
     assert state.head.message == "done"

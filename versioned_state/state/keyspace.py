@@ -56,7 +56,7 @@ class KeySpace(State):
         return self._get(key)
 
     def _loaded(self, key: object) -> Any:
-        """The value of a key if it is loaded, for a read during a call of ``aio`` that this thread's event loop made."""
+        """Return the value of a key if it is loaded, for a read during a call of ``aio`` that this thread's event loop made."""
         if self._lock.is_leased_here and type(key) is str:
             with suppress(AttributeError):  # if that call closes the state
                 return self._worktree.loaded(self._prefix + user_key(key), _NONE)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Live(State):
-    """A state that remembers within this process: any Python object under string keys, no commits, nothing stored.
+    """A state within this process: any Python object under string keys, no commits, nothing stored.
 
     >>> state = Live()
     >>> state["connection"] = object()
@@ -101,7 +101,7 @@ class Live(State):
         return LiveSequence(self, key)
 
     def release(self, key: str) -> bool:
-        """False if the key exists: its value is stored nowhere else, so it cannot be released."""
+        """Return False if the key exists: its value is stored nowhere else, so it cannot be released."""
         user_key(key)
         return key not in self
 
@@ -111,7 +111,7 @@ class Live(State):
         return self if self._outermost is None else self._outermost
 
     def _effect_ledger(self) -> LiveLedger:
-        """The ledger of effects, which all namespaces share; made at its first use."""
+        """Return the ledger of effects, which is made at its first use and shared by all namespaces."""
         root = self._root
         with ready(root._lock):
             if root._ledger is None:

@@ -37,7 +37,7 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
     check_reads: bool = False,
     migrations: Migrations | None = None,
 ) -> Versioned:
-    """The state at a URL or path, as ``open_store`` takes them. Closing the state closes its store.
+    """Open the state at a URL or path, of the kinds that ``open_store`` accepts. Closing the state closes its store.
 
     Args:
         branch, author, pickle, pickle_key, signer, schema, check_reads, migrations: as for ``Versioned``.
@@ -75,7 +75,7 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
 
 def _twin(opening: Callable[P, Versioned]) -> Callable[P, Coroutine[Any, Any, Versioned]]:
     async def open_async(*args: P.args, **kwargs: P.kwargs) -> Versioned:
-        """Do as ``versioned_state.open``, off the event loop: the state at a URL or path.
+        """Open the state at a URL or path off the event loop, as ``versioned_state.open`` does.
 
         ``await state.aio.close()`` closes the state and its store, and so does the end of ``async with await open_async(url) as state:``.
         If the call is cancelled, nothing stays open.

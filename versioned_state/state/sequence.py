@@ -54,7 +54,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
         return self._space._worktree
 
     def _live(self) -> list[Any] | None:
-        """The loaded list, or None."""
+        """Return the loaded list, or None if it is not loaded."""
         worktree = self._worktree
         found = worktree.loaded_list(self._key)
         return None if found is None and not worktree.is_live(self._key) else as_list(found)
@@ -119,12 +119,12 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
 
     @locked
     def _batch(self, start: int, end: int) -> tuple[list[Any], object]:
-        """The elements [start, end), as far as they exist, and the version of the list."""
+        """Return the elements [start, end), as far as they exist, and the version of the list."""
         return self._read(range(start, min(end, len(self)))), self._version()
 
     @locked
     def _version(self) -> object:
-        """A value that changes if elements may have been inserted or removed."""
+        """Return a value that changes if elements may have been inserted or removed."""
         return self._worktree.lists.version(self._key) if self._live() is None else object()
 
     # Writing
@@ -249,7 +249,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
 
     @locked
     def clear(self) -> None:
-        """Remove all elements; the key keeps an empty list. Reads none of them."""
+        """Remove all elements. The key keeps an empty list. Reads none of them."""
         del self[:]
 
     @locked
@@ -285,7 +285,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
 def as_list(value: Any) -> list[Any]:
     """Return a value that is a list. Raises ``TypeError`` for any other."""
     if type(value) is not list:
-        raise TypeError(f"sequence() takes the key of a list, not of {type(value).__name__}")
+        raise TypeError(f"the value of a sequence() must be a list, not {type(value).__name__}")
     return value
 
 
@@ -304,11 +304,11 @@ class SequenceAio(HandleAio["StateSequence"]):
     sort = awaitable(lambda: StateSequence.sort)
 
     async def length(self) -> int:
-        """The number of elements."""
+        """Return the number of elements."""
         return await self.run(self.of.__len__)
 
     async def get(self, index: int | slice) -> Any:
-        """The element at an index, or those of a slice."""
+        """Return the element at an index, or those of a slice."""
         return await self.run(partial(self.of.__getitem__, index))
 
     async def set(self, index: int | slice, value: Any) -> None:
@@ -320,11 +320,11 @@ class SequenceAio(HandleAio["StateSequence"]):
         await self.run(partial(self.of.__delitem__, index))
 
     def __aiter__(self) -> AsyncIterator[Any]:
-        """The elements, which are read in batches."""
+        """Iterate over the elements, which are read in batches."""
         return self._stream(iter)
 
     def reversed(self) -> AsyncIterator[Any]:
-        """The elements from the last one back, which are read in batches."""
+        """Iterate over the elements from the last one back, which are read in batches."""
         return self._stream(reversed)
 
     def _stream(self, walk: Callable[[StateSequence], Iterator[Any]]) -> AsyncIterator[Any]:

@@ -1,4 +1,4 @@
-"""``State``, the base of every kind of state; and following a path in live values. Layer: state."""
+"""``State``, the base of every kind of state, and paths in live values. Layer: state."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 _NONE: Final = object()
 
 _FIELDS_SHOWN: Final = 12
-"""Fields that an error names: all those of most classes."""
+"""The fields that an error names: for most classes, all of them."""
 
 _KEYS_COMPARED: Final = 1000
-"""Keys among which an error looks for similar ones."""
+"""The keys among which an error searches for similar ones."""
 
 
 class State(MutableMapping[str, Any]):
@@ -44,7 +44,7 @@ class State(MutableMapping[str, Any]):
     def iter_keys(
         self, prefix: str = "", *, start: str | None = None, end: str | None = None, reverse: bool = False, limit: int | None = None
     ) -> Iterator[str]:
-        """The keys that begin with ``prefix`` and lie in [start, end), in order, as they are now. Cost: two paths, and the keys listed.
+        """Iterate over the present keys that begin with ``prefix`` and lie in [start, end), in order. Cost: two paths, and those keys.
 
         Args:
             start, end: whole keys, which need not be there; the range has the first and not the last.
@@ -54,19 +54,19 @@ class State(MutableMapping[str, Any]):
 
     @abstractmethod
     def _last_key(self) -> str | None:
-        """The last key, or None if there is none."""
+        """Return the last key, or None if there is none."""
 
     @abstractmethod
     def namespace(self, name: str) -> State:
-        """The part of the state under a name, as a state of its own. Its keys never meet those of another, or of this one."""
+        """Return the part of the state under a name, a state of its own. Its keys never collide with those of another, or of this one."""
 
     @abstractmethod
     def namespaces(self) -> list[str]:
-        """The names of the namespaces that hold a key, in order."""
+        """Return the names of the namespaces that hold a key, in order."""
 
     @abstractmethod
     def sequence(self, key: str) -> StateSequence:
-        """The list under a key, to read and edit without loading it: a call costs O(log n) and what it touches."""
+        """Return the list under a key, to read and edit it without loading it: a call costs O(log n) and the elements that it touches."""
 
     @abstractmethod
     def release(self, key: str) -> bool:
@@ -79,7 +79,7 @@ class State(MutableMapping[str, Any]):
         return self.iter_keys()
 
     def at(self, path: str | StatePath) -> Any:
-        """The live value at a path, such as ``messages[17].content``: changes to it are changes of the state. Loads the key.
+        """Return the live value at a path, such as ``messages[17].content``: changes to it are changes of the state. Loads the key.
 
         Raises:
             InvalidPathError: the path does not parse.
@@ -95,7 +95,7 @@ class State(MutableMapping[str, Any]):
 
     @locked
     def pop(self, key: str, default: Any = _NONE) -> Any:
-        """Remove a key and return its value, or the default. Raises ``KeyError`` if there is neither."""
+        """Remove a key and return its value, or the default if there is no key. Raises ``KeyError`` if there is neither."""
         try:
             value = self[key]
         except KeyError:
@@ -121,7 +121,7 @@ class State(MutableMapping[str, Any]):
 
     @locked
     def setdefault(self, key: str, default: Any = None) -> Any:
-        """The value of a key. Sets it to the default if the key does not exist."""
+        """Return the value of a key, which is set to the default if it does not exist."""
         if key in self:
             return self[key]
         self[key] = default
@@ -143,7 +143,7 @@ class State(MutableMapping[str, Any]):
         return {**other, **self}
 
     def __reversed__(self) -> Iterator[str]:
-        """The keys, from the last one back."""
+        """Iterate over the keys, from the last one back."""
         return self.iter_keys(reverse=True)
 
     def __ior__(self, other: Mapping[str, Any] | Iterable[tuple[str, Any]]) -> Self:
@@ -152,7 +152,7 @@ class State(MutableMapping[str, Any]):
 
     @abstractmethod
     def _previews(self, limit: int) -> Iterator[tuple[str, str]]:
-        """The first keys, at most ``limit`` of them, each with its value on one line."""
+        """Iterate over the first keys, at most ``limit`` of them, each with its value on one line."""
 
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import ROWS, table
@@ -166,7 +166,7 @@ class State(MutableMapping[str, Any]):
         super().__setattr__(name, value)
 
     def _ipython_key_completions_(self) -> list[str]:
-        """The keys that a notebook offers behind ``state["``, at most a thousand."""
+        """Return the keys that a notebook offers behind ``state["``, at most a thousand."""
         return list(self.iter_keys(limit=1000))
 
     def __reduce_ex__(self, protocol: object, /) -> NoReturn:
@@ -174,12 +174,12 @@ class State(MutableMapping[str, Any]):
         raise TypeError(f"a {type(self).__name__} cannot be copied or pickled: copy() gives its values as a dict")
 
     def copy(self) -> dict[str, Any]:
-        """The keys and live values as a plain dict; the values are not copied."""
+        """Return the keys and live values as a plain dict. The values are not copied."""
         return dict(self.items())
 
 
 def value_at(state: State, path: StatePath) -> Any:
-    """The live value at a path. Raises ``UnknownPathError``, which names the missing part of the path."""
+    """Return the live value at a path. Raises ``UnknownPathError``, which names the missing part of the path."""
     value: Any = state
     for count, step in enumerate(path.steps, 1):
         try:
@@ -191,7 +191,7 @@ def value_at(state: State, path: StatePath) -> Any:
 
 
 def step_into(value: Any, step: Step) -> Any:
-    """The live value that one step leads to. Raises ``LookupError`` with a hint; nothing is added to a ``defaultdict``."""
+    """Return the live value that one step leads to. Raises ``LookupError`` with a hint. Adds nothing to a ``defaultdict``."""
     if isinstance(step, Namespace):
         if isinstance(value, State):
             return value.namespace(step.name)
@@ -215,7 +215,7 @@ def step_into(value: Any, step: Step) -> Any:
 
 
 def _near_hint(value: State | dict[Any, Any], key: Any) -> str:
-    """Keys that are like one that is not there. Cost: looks at a thousand keys at most."""
+    """Return a hint with keys that are similar to a missing one. Cost: a thousand keys at most."""
     from difflib import get_close_matches
 
     keys = value.iter_keys(limit=_KEYS_COMPARED) if isinstance(value, State) else islice(value, _KEYS_COMPARED)
@@ -224,7 +224,7 @@ def _near_hint(value: State | dict[Any, Any], key: Any) -> str:
 
 
 def _fields_hint(value: Any, fields: dict[Any, Any]) -> str:
-    """The fields of an instance, for an error about a missing field."""
+    """Return the fields of an instance, for an error about a missing field."""
     name = value.name.rpartition(":")[2] if type(value) is Tagged else type(value).__name__
     shown = [str(field) for field in islice(fields, _FIELDS_SHOWN)]
     more = ["…"] if len(fields) > _FIELDS_SHOWN else []
@@ -232,10 +232,10 @@ def _fields_hint(value: Any, fields: dict[Any, Any]) -> str:
 
 
 def length_hint(value: list[Any] | tuple[Any, ...] | deque[Any]) -> str:
-    """The length of a list, for an error about a missing index."""
+    """Return the length of a list, for an error about a missing index."""
     return f"the {type(value).__name__} has {len(value)} element{'' if len(value) == 1 else 's'}"
 
 
 def key_of(step: Key) -> Any:
-    """The key of a dict that a step leads to."""
+    """Return the key of a dict that a step leads to."""
     return step.key if step.cell is None else decode_inline(step.cell, classes="loaded")

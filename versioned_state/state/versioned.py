@@ -69,15 +69,15 @@ class Versioned(KeySpace):
     processes and machines may commit to one branch.
 
     Args:
-        store: a ``KVStore``, or a ``Repository`` to share; a ``Memory`` of its own by default. The handle does not close it.
+        store: a ``KVStore``, or a ``Repository`` to share. By default a ``Memory`` of its own. The handle does not close it.
         branch: begins at the empty state if it does not exist.
-        author: the author of commits, unless a call names another; ``""`` is none.
-        pickle, pickle_key, signer, clock: as for ``Repository``; not together with one.
-        schema: what the state may be, checked by each commit and merge: a ``Schema``, or what one is made of. Forks keep to it too.
-        check_reads: check committed values also when they are read, here and by ``checkout``; a ``SchemaError`` if one is not valid.
-        migrations: read every state as the newest version; the first commit writes what they change, as a commit of its own.
-        ttl_seconds: the branch expires that long after its last change, and ``repository.expire()`` then deletes it. It is kept with the
-            branch from the next commit on; 0 ends it, None leaves it as it is. A fork has it too; ``switch`` leaves it behind.
+        author: the author of commits, unless a call names another. ``""`` is none.
+        pickle, pickle_key, signer, clock: as for ``Repository``, unless one is given.
+        schema: the shape of the state, which each commit and merge is checked against: a ``Schema``, or its argument. Forks have it too.
+        check_reads: check committed values when they are read too, here and by ``checkout``. Raises ``SchemaError`` for an invalid one.
+        migrations: read every state as the newest version. The first commit writes their changes, as a commit of its own.
+        ttl_seconds: the branch expires that long after its last change, and ``repository.expire()`` then deletes it. The time is kept
+            with the branch from the next commit on. 0 removes it, and None leaves it as it is. A fork has it too; ``switch`` drops it.
 
     Raises:
         StorageError: the store cannot be opened, or is not a store of this library; see ``errors``.
@@ -103,7 +103,7 @@ class Versioned(KeySpace):
         check_text("author", author)
         if isinstance(store, Repository):
             if pickle != "own" or pickle_key is not None or signer is not None or clock is not None:
-                raise InvalidArgumentError("pickle, pickle_key, signer and clock belong to the Repository that was given")
+                raise InvalidArgumentError("pickle, pickle_key, signer and clock must be given to the Repository, not to a state over it")
             repository = store
         else:
             repository = Repository(store, pickle=pickle, pickle_key=pickle_key, signer=signer, clock=clock)
@@ -152,7 +152,7 @@ class Versioned(KeySpace):
 
     @property
     def aio(self) -> VersionedAio:
-        """The calls that ask the store, as coroutines that run them off the event loop: ``await state.aio.commit("round 1")``."""
+        """The calls that use the store, as coroutines that run them off the event loop: ``await state.aio.commit("round 1")``."""
         return VersionedAio(self, self._lock)
 
     def namespace(self, name: str) -> Namespace:
@@ -165,7 +165,7 @@ class Versioned(KeySpace):
         if unfinished.question is not None or unfinished.move is not None or unfinished.edit is not None:
             self._handle.finish()
         if self._hooks:
-            self._handle.tell_hooks()
+            self._handle.notify_hooks()
         if self._transactions.open:
             self._transactions.drop_abandoned()
 
@@ -174,14 +174,14 @@ class Versioned(KeySpace):
             self._transactions.check_change(key)
 
     def _is_at_rest(self) -> bool:
-        """Whether the handle is open, and no interrupted call needs to be completed first."""
+        """Return whether the handle is open, and no interrupted call needs to be completed first."""
         return not self._closed and self._handle.is_at_rest
 
     # Commits
 
     @property
     def head(self) -> Commit:
-        """The commit that the live values are compared with. Another handle may have moved the branch since; see ``refresh``."""
+        """The commit that the live values are compared with. Another handle may have moved the branch since: see ``refresh``."""
         return self._handle.head
 
     @locked
@@ -201,7 +201,7 @@ class Versioned(KeySpace):
         """Commit the changes since the head: all of them or none. Returns the commit, which is the new head.
 
         Without changes it makes no commit and returns the head. If the branch has moved, our changes are merged by path onto its new head,
-        and the live values take in the changes of others; if those equal ours, their commit is returned. Cost: packing the loaded values,
+        and the live values get the changes of others. If those equal ours, their commit is returned. Cost: packing the loaded values,
         and writing the changed parts.
 
         Args:
@@ -209,11 +209,11 @@ class Versioned(KeySpace):
             author: the author; by default the handle's.
             meta: data to keep with the commit: task, session, step.
             allow_empty: commit even without changes.
-            skip_unserializable: leave out keys with a value that cannot be stored; they stay staged, and the result's ``skipped`` lists
+            skip_unserializable: leave out keys with a value that cannot be stored. They stay staged, and the result's ``skipped`` lists
                 the paths.
             on_moved: what to do if the branch has moved: an ``OnMoved``, or "merge", "refuse" or "replace".
             policies: resolve conflicts by path pattern, before the policies that the repository keeps; see ``merge``.
-            keys: commit only the changes of these keys of the state; the others stay staged. If the branch has moved, all changes are
+            keys: commit only the changes of these keys of the state. The others stay staged. If the branch has moved, all changes are
                 merged onto its new head first. A removed key may be named.
             tag: make a tag of this name for the commit, in the same batch: both are made, or neither. Without changes, for the head.
 
@@ -223,10 +223,10 @@ class Versioned(KeySpace):
             SchemaError: a value breaks the schema; the error names its path and the rule.
             MergeConflictError: both sides changed a path. Its ``merge`` resolves the conflict.
             RefExistsError: there is a tag of that name.
-            UnsupportedByStoreError: the store takes too few conditions a batch for a commit with a tag (S3).
+            UnsupportedByStoreError: the store allows too few conditions in a batch for a commit with a tag (S3).
             TransactionError: a transaction is open.
             BranchMovedError: the branch moved and ``on_moved="refuse"``, or it moved again at every attempt.
-            CommitInDoubtError: the store failed, and cannot tell whether it has the commit. The next call finds out.
+            CommitInDoubtError: the store failed, and whether it has the commit is not known. The next call finds out.
             StorageError: the store failed, and nothing was committed.
 
             After any of them, the staged changes are still there.
@@ -247,7 +247,7 @@ class Versioned(KeySpace):
         on_moved: OnMovedOption,
         policies: Mapping[str, Policy],
     ) -> list[Commit]:
-        """``Repository.commit_together``, which is a layer below."""
+        """Commit for ``Repository.commit_together``, which is a layer below."""
         from versioned_state.state.branch.together import commit_together
 
         options = CommitOptions(message, author, meta, on_moved=OnMoved(on_moved), policies=check_policies(policies))
@@ -267,7 +267,7 @@ class Versioned(KeySpace):
 
     @locked
     def refresh(self, *, policies: Mapping[str, Policy] | None = None) -> Commit:
-        """Take in the commits of others on the branch; the new head. Uncommitted changes stay, merged on top of it.
+        """Move to the head of the branch, which others may have moved, and return it. Uncommitted changes stay, merged on top.
 
         Raises:
             MergeConflictError: both sides changed a path. Nothing was changed.
@@ -277,7 +277,7 @@ class Versioned(KeySpace):
 
     @locked
     def discard(self) -> None:
-        """Drop all uncommitted changes: mutated live values are mended in place, and replaced ones come back."""
+        """Drop all uncommitted changes: mutated live values get their committed content in place, and replaced ones come back."""
         self._transactions.refuse("discard")
         self._handle.resolve_doubt(discarding=True)
         self._worktree.restore()
@@ -296,10 +296,10 @@ class Versioned(KeySpace):
         keys: Collection[str] | None = None,
         tag: str | None = None,
     ) -> Transaction[Versioned]:
-        """A ``with`` block that is committed if it ends well, and rolled back if it raises.
+        """Return a ``with`` block that is committed at its end, and rolled back if it raises.
 
         Changes made before the block are part of the commit, and are still there after a failure. An inner transaction is rolled back by
-        itself and committed with the outer one. Takes the options of ``commit``. Calls that cannot be rolled back, such as ``commit``,
+        itself and committed with the outer one. The options are those of ``commit``. Calls that cannot be rolled back, such as ``commit``,
         ``refresh``, ``reset`` and ``discard``, raise ``TransactionError`` within the block.
         """
         options = CommitOptions(
@@ -308,15 +308,15 @@ class Versioned(KeySpace):
         return Transaction(self._transactions, options, self)
 
     def lock(self, *, ttl: float = 30.0, wait: float = 10.0) -> Lock:
-        """A ``with`` block for one holder at a time, among all threads, processes and machines that lock this branch of the store.
+        """Return a ``with`` block for one holder at a time, among all threads, processes and machines that lock this branch.
 
         ::
 
             with state.lock(ttl=30, wait=5) as lock:
-                state["balance"] -= 10          # the head was taken in, as by refresh()
+                state["balance"] -= 10          # the state is at the branch's head, as after refresh()
                 state.commit("pay")             # refused if somebody else has the lock by now
 
-        Writers that take no lock are not kept out; their commits are merged as usual. The lock of a holder that died ends after ``ttl``
+        Writers without a lock are not kept out: their commits are merged as usual. The lock of a holder that died ends after ``ttl``
         seconds, or at once on the same machine. A holder that is merely slow may lose it too: then each commit and each move of the branch
         through this handle raises ``FencedError`` until the block is left, whatever keys it touches. Commits and ``lock.renew()`` restart
         the time. A nested block of the same thread and task changes nothing. If the store fails at the end, the lock ends after ``ttl``
@@ -324,11 +324,11 @@ class Versioned(KeySpace):
         Cost: three round trips to take the lock and to refresh, one to release it, and none for a commit.
 
         Args:
-            ttl: seconds without a sign of life after which others may take the lock.
-            wait: seconds to wait for it; ``math.inf`` waits for ever.
+            ttl: the seconds without a renewal after which others may take the lock.
+            wait: the seconds to wait for it, or ``math.inf`` to wait for ever.
 
         Raises:
-            LockTimeoutError: also ``TimeoutError``; the lock was not free in that time.
+            LockTimeoutError: the lock was not free in that time. It is a ``TimeoutError`` too.
             UnsupportedByStoreError: the store cannot carry the condition (S3).
             TransactionError: a transaction or a task is open on this handle; take the lock around it.
             MergeConflictError: as ``refresh``. Nothing was changed, and the lock is free.
@@ -345,9 +345,11 @@ class Versioned(KeySpace):
 
     @locked
     def status(self, *, internal: bool = False, explain: bool = False) -> Diff:
-        """The changes since the head, by path; false if there are none. Cost: packing the loaded values, and encoding the changed ones.
+        """Return the changes since the head, by path. Cost: packing the loaded values, and encoding the changed ones.
 
-        A value that cannot be stored is listed in ``unstorable``; it hides no other change.
+        The result is false if there are no changes.
+
+        A value that cannot be stored is listed in ``unstorable``, and hides no other change.
 
         Args:
             internal: show the engine's own keys too.
@@ -359,7 +361,7 @@ class Versioned(KeySpace):
         return found
 
     def _changes_since(self, commit: Commit, *, internal: bool, limit: int | None = None) -> Diff:
-        """The changes from a commit to the live values."""
+        """Return the changes from a commit to the live values."""
         from versioned_state.repository.views.diff import Diff
 
         staged = self._worktree.stage(lenient=True)
@@ -375,10 +377,10 @@ class Versioned(KeySpace):
 
     @locked
     def checkout(self, rev: str | Commit, *, migrated: bool = False) -> Snapshot:
-        """A read-only view of any commit in the store. Moves nothing. Cost: reading the commit; values are read when asked for.
+        """Return a read-only view of any commit in the store. Moves nothing. Cost: reading the commit; a value is read when it is used.
 
         Args:
-            migrated: give the state as the migrations of this handle make of it; otherwise as it was committed.
+            migrated: show the state after the migrations of this handle; otherwise as it was committed.
 
         Raises:
             UnknownRevisionError: there is no such commit; the hint names similar refs and ids.
@@ -392,11 +394,11 @@ class Versioned(KeySpace):
 
     @locked
     def diff(self, a: str | Commit, b: str | Commit | None = None, *, internal: bool = False, limit: int | None = None) -> Diff:
-        """The changes from ``a`` to ``b``, by path; without ``b``, to the present state, uncommitted changes included.
+        """Return the changes from ``a`` to ``b``, by path, or without ``b`` those to the present state with its uncommitted changes.
 
         Args:
             internal: include the engine's own keys.
-            limit: the most changes to find, the first by their paths, at the cost of these. ``Diff.more`` is true if there are others.
+            limit: the most changes to find, the first by their paths, at the cost of these. ``Diff.more`` is true if there are more.
         """
         if b is not None:
             return self.repository.diff(self._resolve(a), self._resolve(b), internal=internal, limit=limit)
@@ -406,10 +408,10 @@ class Versioned(KeySpace):
     def log(
         self, rev: str | Commit | None = None, *, limit: int | None = None, first_parent: bool = False, **filters: Unpack[Filters]
     ) -> Log:
-        """Commits from a revision (by default the head) back, newest first; for a range ``A..B``, those of B that A does not have.
+        """Return the commits from a revision, by default the head, back; for a range ``A..B``, those of B that A does not have.
 
-        Cost: one read for each commit that is looked at. The filters ``author``, ``message``, ``since``, ``until``, ``meta``, ``path``
-        and ``changed`` choose among the commits; see ``Repository.log``.
+        The newest commits come first. Cost: one read for each commit that is examined. The filters ``author``, ``message``, ``since``,
+        ``until``, ``meta``, ``path`` and ``changed`` choose among the commits; see ``Repository.log``.
         """
         start, head = self.head if rev is None else rev, self.head
         return self.repository.log(start, limit=limit, first_parent=first_parent, head=head, branch=self.branch, **filters)
@@ -418,27 +420,27 @@ class Versioned(KeySpace):
     def blame(
         self, path: str | StatePath = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None
     ) -> BlameList:
-        """The commit that each element, entry or line of a committed value comes from; see ``Repository.blame``."""
+        """Return the commit that each element, entry or line of a committed value comes from. See ``Repository.blame``."""
         return self.repository.blame(path, self._resolve(rev), start=start, end=end)
 
     @locked
     def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[PathChange]:
-        """The commits that changed the value at a path, newest first, with its values before and after; see ``Repository.history``."""
+        """Iterate over the commits that changed the value at a path, newest first. See ``Repository.history``."""
         return self.repository.history(path, self._resolve(rev))
 
     @locked
     def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
-        """The lines of committed strings that match a regular expression, each with its path; see ``Repository.grep``."""
+        """Iterate over the lines of committed strings that match a regular expression. See ``Repository.grep``."""
         return self.repository.grep(pattern, self._resolve(rev), path=path)
 
     def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
-        """The first bad commit between a good one and a bad one, and its changes; see ``Repository.bisect``."""
+        """Find the first bad commit between a good one and a bad one, and its changes. See ``Repository.bisect``."""
         with ready(self._lock):
             self._check_open()
             first, last = self._resolve(good), self._resolve(bad)
-        return self.repository.bisect(first, last, is_bad)  # without the lock: it takes as long as ``is_bad`` does
+        return self.repository.bisect(first, last, is_bad)  # without the lock: it lasts as long as the calls of ``is_bad``
 
-    # Merges, repeated and reverted commits, and moves of the branch: each is all or nothing, and ``undo()`` takes it back
+    # Merges, repeated and reverted commits, and moves of the branch: each is all or nothing, and ``undo()`` reverses it
 
     def _resolvable(self, run: Callable[[Resolving], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED) -> Commit:
         """Run a call that may meet conflicts, so that the ``merge`` of the error can run it again with resolutions."""
@@ -450,18 +452,18 @@ class Versioned(KeySpace):
             publisher.raise_if_moved(self._handle, error)
             raise
         if self._hooks:
-            self._handle.tell_hooks()
+            self._handle.notify_hooks()
         return commit
 
     def _taking(self, find: Callable[[], T], run: Callable[[T, Resolving], Commit], policies: Mapping[str, Policy] | None) -> Commit:
-        """As ``_resolvable``, for a call on other commits, which ``find`` resolves: again if purge replaced them meanwhile."""
+        """Do as ``_resolvable`` for a call on other commits, which ``find`` resolves, again if purge replaced them meanwhile."""
         return publisher.again_if_swept(self._handle, lambda: self._resolvable(partial(run, find()), policies))
 
     @locked
     def reset(self, rev: str | Commit) -> Commit:
-        """Move the branch, and this state with it, to another commit; the commit. Uncommitted changes are dropped.
+        """Move the branch, and this state with it, to another commit, and return that. Uncommitted changes are dropped.
 
-        The reflog records the move, so ``undo()`` takes it back.
+        The reflog records the move, so ``undo()`` reverses it.
 
         Raises:
             DirtyWorkspaceError: files of a workspace have changes that no commit has. Nothing was changed.
@@ -479,7 +481,7 @@ class Versioned(KeySpace):
         else:
             self._worktree.restore()
             self._handle.hooks.discard()
-        self._handle.tell_hooks()
+        self._handle.notify_hooks()
         return target
 
     @locked
@@ -522,14 +524,14 @@ class Versioned(KeySpace):
     def cherry_pick(
         self, rev: str | Commit, *, message: str = "", author: str | None = None, policies: Mapping[str, Policy] | None = None
     ) -> Commit:
-        """Repeat the changes of a commit, or of each of a range ``A..B``, with its message; the new head. Raises as ``merge``."""
+        """Repeat the changes of a commit, or of each of a range ``A..B``, with its message. Returns the new head. Raises as ``merge``."""
         return self._pick("cherry_pick", rev, operations.Description(message, author), policies, backwards=False)
 
     @locked
     def revert(
         self, rev: str | Commit, *, message: str = "", author: str | None = None, policies: Mapping[str, Policy] | None = None
     ) -> Commit:
-        """Commit the opposite of a commit, or of each of a range ``A..B``, newest first; the new head. Raises as ``merge``."""
+        """Commit the opposite of a commit, or of each of a range ``A..B``, newest first. Returns the new head. Raises as ``merge``."""
         return self._pick("revert", rev, operations.Description(message, author), policies, backwards=True)
 
     def _pick(
@@ -555,7 +557,7 @@ class Versioned(KeySpace):
 
     @locked
     def rebase(self, onto: str | Commit, *, policies: Mapping[str, Policy] | None = None) -> Commit:
-        """Repeat the branch's own commits on top of another commit, in one line; the new head. ``undo()`` takes it back.
+        """Repeat the branch's own commits on top of another commit, in one line. Returns the new head. ``undo()`` reverses it.
 
         A commit whose changes are there already is left out. Merges are left out too, as in git: the commits that they brought in are
         repeated themselves, unless the other line has them. Conflicts that a merge resolved come up again. Raises as ``merge``.
@@ -566,7 +568,7 @@ class Versioned(KeySpace):
 
     @locked
     def squash(self, since: str | Commit, until: str | Commit = "HEAD", *, message: str = "", author: str | None = None) -> Commit:
-        """Combine the commits after ``since`` up to ``until`` into one; the new head, with the same state. ``undo()`` takes it back.
+        """Combine the commits after ``since`` up to ``until`` into one. Returns the new head, with the same state. ``undo()`` reverses it.
 
         The default message joins theirs, each once. Commits after ``until`` are repeated as they are.
         """
@@ -576,12 +578,12 @@ class Versioned(KeySpace):
         head = publisher.again_if_swept(
             self._handle, lambda: operations.squash(self._handle, self._resolve(since), self._resolve(until), description)
         )
-        self._handle.tell_hooks()
+        self._handle.notify_hooks()
         return head
 
     @locked
     def undo(self, steps: int = 1) -> Commit:
-        """Take back the last moves of this branch: commits, merges, resets, rebases; the new head. ``redo`` repeats them.
+        """Reverse the last moves of this branch: commits, merges, resets, rebases. Returns the new head. ``redo`` repeats them.
 
         Raises:
             UncommittedChangesError: commit or discard first.
@@ -591,7 +593,7 @@ class Versioned(KeySpace):
 
     @locked
     def redo(self, steps: int = 1) -> Commit:
-        """Take back the last ``undo``, if nothing was committed since; the new head. Raises as ``undo``."""
+        """Reverse the last ``undo``, if nothing was committed since. Returns the new head. Raises as ``undo``."""
         return self._undo("redo", steps)
 
     def _undo(self, call: str, steps: int) -> Commit:
@@ -599,23 +601,23 @@ class Versioned(KeySpace):
         self._transactions.refuse(call)
         self._handle.resolve_doubt()
         head = operations.undo(self._handle, steps if call == "undo" else -steps)
-        self._handle.tell_hooks()
+        self._handle.notify_hooks()
         return head
 
     @locked
     def rollback(self, steps: int = 1) -> Commit:
-        """Move the branch back by ``steps`` commits, at most to its first one, and drop uncommitted changes; the new head.
+        """Move the branch back by ``steps`` commits, at most to its first one, and drop uncommitted changes. Returns the new head.
 
-        ``undo()`` takes it back. Raises as ``reset``.
+        ``undo()`` reverses it. Raises as ``reset``.
         """
         back = min(count("steps", steps), max(self.head.height - 1, 0))
         return publisher.again_if_swept(self._handle, lambda: self._move_to(self._resolve(f"HEAD~{back}"), "rollback"))
 
-    # Values, branches and the end
+    # Values, branches, and closing
 
     @locked
     def restore(self, path: str | StatePath, at: str | Commit = "HEAD") -> None:
-        """Give a path the value that it had at a revision, or remove it if it had none: a change to commit.
+        """Assign to a path the value that it had at a revision, or remove the value if there was none: a change to commit.
 
         Raises:
             UnknownPathError: the path has no container in this state, or neither side has a value there.
@@ -630,12 +632,12 @@ class Versioned(KeySpace):
 
     @locked
     def apply(self, patch: Diff | list[dict[str, Any]]) -> None:
-        """Apply a diff, taken from any store, or its ``to_patch()``, by way of JSON: all changes or none. They are changes to commit.
+        """Apply a diff of any store, or its ``to_patch()``, perhaps by way of JSON: all changes or none. They are changes to commit.
 
         Raises:
-            PatchConflictError: the old values of the patch are not there; ``paths`` names the places. Nothing was changed.
+            PatchConflictError: the old values of the patch are not there. ``paths`` names the places. Nothing was changed.
             InvalidArgumentError: it is not a patch.
-            PickleRefusedError: the diff has an object in it; a patch carries data only.
+            PickleRefusedError: the diff has an object in it, and a patch has data only.
         """
         from versioned_state.repository.views.diff import Diff
         from versioned_state.repository.views.patch import read_patch
@@ -653,7 +655,7 @@ class Versioned(KeySpace):
 
     @locked
     def switch(self, branch: str, *, create: bool = False) -> Commit:
-        """Move this handle to another branch; its head. Live values take on the branch's content, in place.
+        """Move this handle to another branch, and return its head. Live values get the branch's content, in place.
 
         Args:
             create: create the branch at the head if it does not exist; if nothing was committed yet, with the first commit.
@@ -667,15 +669,15 @@ class Versioned(KeySpace):
         self._handle.resolve_doubt()
         self._handle.clean("switch()")
         operations.switch(self._handle, branch, create=create)
-        self._handle.tell_hooks()
+        self._handle.notify_hooks()
         return self.head
 
     @locked
     def fork(self, branch: str, *, at: str | Commit = "HEAD", ttl_seconds: float | None = None) -> Versioned:
-        """Create a branch at a revision; a state on it: a what-if, to be merged or deleted. It shares this state's store.
+        """Create a branch at a revision, and return a state on it: a what-if, to be merged or deleted. It shares this state's store.
 
         Args:
-            ttl_seconds: as that of ``Versioned``; by default the one that this state was opened with.
+            ttl_seconds: as that of ``Versioned``. By default the one that this state was opened with.
 
         Raises:
             RefExistsError: the branch exists.
@@ -695,10 +697,10 @@ class Versioned(KeySpace):
         return state
 
     def close(self) -> None:
-        """Release the store and the live values. Idempotent. A ``ResourceWarning`` names uncommitted changes, which are dropped.
+        """Release the store and the live values. Idempotent. A ``ResourceWarning`` names the uncommitted changes, which are dropped.
 
         The opener of a store closes it: a state from ``versioned_state.open()`` closes its store. A store that the caller opened stays
-        open, and closes by itself when nothing refers to it. A store that fails, or was closed before, does not keep the state from
+        open, and is closed when nothing refers to it. A store that fails, or was closed before, does not keep the state from
         closing; the warning then names the keys that may have changed.
         """
         self._close(warning=True)
@@ -788,7 +790,7 @@ class Namespace(KeySpace):
 
     @property
     def aio(self) -> KeySpaceAio[Namespace]:
-        """The calls that ask the store, as coroutines that run them off the event loop."""
+        """The calls that use the store, as coroutines that run them off the event loop."""
         return KeySpaceAio(self, self._lock)
 
     def namespace(self, name: str) -> Namespace:
@@ -819,7 +821,7 @@ class _Resolvable:
                 raise InvalidArgumentError(f"the merge was on {self._branch!r}, and the state is on {state.branch!r} now")
             state._handle.resolve_doubt()
             commit = self._run(Resolving(self.policies, resolutions, self.again, self._remains))
-            state._handle.tell_hooks()
+            state._handle.notify_hooks()
             return commit
 
 
@@ -850,7 +852,7 @@ def _read_all(diff: Diff) -> None:
 
 
 class VersionedAio(KeySpaceAio["Versioned"]):
-    """The awaitable twins of the calls of a state. A commit takes the values as they are when it is called, or when its turn comes."""
+    """The awaitable twins of the calls of a state. A commit has the values as they are when it is called, or when its turn comes."""
 
     blame = awaitable(lambda: Versioned.blame)
     checkout = awaitable(lambda: Versioned.checkout)
@@ -879,7 +881,7 @@ class VersionedAio(KeySpaceAio["Versioned"]):
     undo = awaitable(lambda: Versioned.undo)
 
     async def apply(self, patch: Diff | list[dict[str, Any]]) -> None:
-        """See ``Versioned.apply``."""
+        """Do as ``Versioned.apply``."""
         from versioned_state.repository.views.diff import Diff
         from versioned_state.repository.views.patch import read_patch
 
@@ -902,7 +904,7 @@ class VersionedAio(KeySpaceAio["Versioned"]):
                 return
 
     async def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
-        """See ``Versioned.bisect``. ``is_bad`` is called on a background thread; other calls on the state need not wait for it."""
+        """Do as ``Versioned.bisect``. ``is_bad`` is called on a background thread, and other calls on the state do not wait for it."""
         from versioned_state.off_loop import off_loop
 
         first, last = await self.run(lambda: (self.of.checkout(good), self.of.checkout(bad)))

@@ -206,7 +206,7 @@ class Track:
     def settle(self, current: Any) -> None:
         """Withdraw the transitions that the value does not reflect: it was reset, or an interrupt came before it was set."""
         known = {each.name for each in self.chain}
-        for name in self._pending.telling_of(self.root_key):
+        for name in self._pending.names_of(self.root_key):
             if name not in known:  # an interrupt came right after the event was kept
                 self._pending.discard(EVENTS, name)
         self.prune()
@@ -266,7 +266,7 @@ class TransitionHook(Hook):
     def before_commit(self, keys: Collection[bytes] | None) -> None:
         self._keys = keys
         self._is_dropping = False
-        for key in port.handle(self.state).pending.told_keys():
+        for key in port.handle(self.state).pending.described_keys():
             track = self.tracks.get(key)
             if track is not None:
                 track.settle(self._current(track))

@@ -70,7 +70,7 @@ class AsyncBlock:
         self.reference: ReferenceType[Any] | None = None
 
     async def end(self, kind: type[BaseException] | None = None, error: BaseException | None = None, *_: object) -> None:
-        """``__aexit__`` for callers that look it up on the class, such as ``contextlib.AsyncExitStack``."""
+        """End the block: ``__aexit__`` for callers that look it up on the class, such as ``contextlib.AsyncExitStack``."""
         await _end(self.ends, [], kind, error)
 
 
@@ -144,7 +144,7 @@ class AsyncLock:
         try:
             holding = None
             if await run_on_handle(self._handle, lambda: lock.begin(block)):
-                while (pause := await off_loop(lock.look)) is not None:  # noqa: ASYNC110 - another process may have it
+                while (pause := await off_loop(lock.attempt)) is not None:  # noqa: ASYNC110 - another process may have it
                     await asyncio.sleep(pause)
                 holding = await run_on_handle(self._handle, lock.attach)
             self._held.append(holding)

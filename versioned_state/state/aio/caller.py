@@ -21,7 +21,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 _TRIES: Final = 3
-"""Attempts at a step that stands still and may not ask the store, before one that may."""
+"""The number of attempts at a step while the event loop stands still and the store must not be read, before one that may read it."""
 
 
 class StoreNeeded(BaseException):
@@ -29,7 +29,7 @@ class StoreNeeded(BaseException):
 
 
 class Caller:
-    """The task for which a thread works. An instance of this class is on the thread itself, so it is always held.
+    """The task for which a thread works. A caller of this class is on the thread itself, so it is always held.
 
     Attributes:
         owner: the thread and the task of the caller, which count as those of the work here.
@@ -49,12 +49,12 @@ class Caller:
         return True
 
     def hold(self) -> AbstractContextManager[None]:
-        """A block during which the tasks of the caller's event loop stand still."""
+        """Open a block during which the tasks of the caller's event loop stand still."""
         return nullcontext()
 
     @contextmanager
     def sealed(self) -> Iterator[None]:
-        """A block in which reading an object from the store raises ``StoreNeeded``."""
+        """Open a block in which reading an object from the store raises ``StoreNeeded``."""
         before, self.is_sealed = self.is_sealed, True
         try:
             yield
@@ -70,13 +70,13 @@ _this_thread: Final = _Thread()
 
 
 def current_caller() -> Caller | None:
-    """The caller that this thread works for; None for a synchronous call."""
+    """Return the caller that this thread works for, or None in a synchronous call."""
     return _this_thread.caller
 
 
 @contextmanager
 def working_for(caller: Caller) -> Iterator[None]:
-    """A block in which this thread works for a caller."""
+    """Open a block in which this thread works for a caller."""
     _this_thread.caller = caller
     try:
         yield
@@ -85,7 +85,7 @@ def working_for(caller: Caller) -> Iterator[None]:
 
 
 def hold_still() -> AbstractContextManager[None]:
-    """A block during which no task of the caller's event loop runs, so that no live value is read or changed."""
+    """Open a block during which no task of the caller's event loop runs, so that no live value is read or changed."""
     caller = _this_thread.caller
     return nullcontext() if caller is None else caller.hold()
 
@@ -93,7 +93,7 @@ def hold_still() -> AbstractContextManager[None]:
 def run_still(function: Callable[[], T]) -> T:
     """Run a step that compares live values and changes nothing, while no task can change them.
 
-    The event loop does not wait for the store: the step is first run without holding the caller, to read the objects that it needs; the
+    The event loop does not wait for the store: the step is first run without holding the caller, to read the objects that it needs. The
     results of these runs are ignored.
     """
     caller = _this_thread.caller
@@ -151,7 +151,7 @@ class HandleLock(RLock):  # type: ignore[misc] # typeshed has it final; it is no
 
 
 def ready(lock: HandleLock) -> HandleLock:
-    """The lock, as soon as this thread's event loop has no call of ``state.aio`` under way: such a call may need the thread to end.
+    """Return the lock once no call of ``state.aio`` from this thread's event loop is under way: such a call may need the thread to end.
 
     This function does not enter the lock: an interrupt between entering and the ``with`` statement would leave the lock held.
     """
@@ -185,8 +185,8 @@ def locked(method: F) -> F:
                 is_open = True
                 return method(self, *args, **kwargs)
             except BaseException as error:
-                # Complete the interrupted call before its exception propagates: the next call could not tell what the caller changes
-                # until then from what this call was about to change. A store that has failed in the check is not asked once more.
+                # Complete the interrupted call before its exception propagates. The next call could not distinguish the changes that the
+                # caller makes until then from those that this call was about to make. If the check itself failed, it is not repeated.
                 if is_open or not isinstance(error, StateError):
                     with suppress(StateError):
                         self._check_open()

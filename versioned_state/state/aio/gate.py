@@ -4,17 +4,17 @@
 
     event loop        background call
         │   await         │
-        ├────────────────>│ asks the store; the tasks of the loop go on
+        ├────────────────>│ uses the store; the tasks of the loop go on
         │     visit       │
         │<────────────────┤ holds the loop: live values stand still
         │      end        │
         │<────────────────┤
 
 A synchronous call on the same handle waits on the thread of the loop for the end of the background call. Meanwhile it admits visits, so the
-two never wait for each other for ever.
+two never deadlock.
 
 A signal handler may raise between any two lines on the thread of the loop. So each step there can be repeated, and a background thread that
-waits for the loop asks again: no thread waits for ever for a step that was lost.
+waits for the loop repeats its request: no thread waits for ever for a step that was lost.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 R = TypeVar("R")
 
-_LOOK_S: Final = 0.1
-_LOOKS: Final = 50
-"""How often a background call looks whether the loop that it waits for still runs, and how many looks at one that does not it gives it."""
+_CHECK_S: Final = 0.1
+_CHECKS: Final = 50
+"""The seconds between two checks of a background call whether the loop that it waits for runs, and the failed checks until it gives up."""
 
 
 class _Visit:
@@ -82,16 +82,16 @@ class Gate:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """A block of a background thread during which the loop is stopped. Raises ``EventLoopError`` if the loop no longer runs."""
+        """Open a block of a background thread during which the loop is stopped. Raises ``EventLoopError`` if the loop no longer runs."""
         visit = _Visit()
         self._visits.append(visit)
-        self.tell()
-        self._ask()
-        looks = 0
-        while not visit.granted.acquire(timeout=_LOOK_S):
-            self._ask()
-            looks = 0 if self.loop.is_running() else looks + 1
-            if looks > _LOOKS or self.loop.is_closed():
+        self.wake()
+        self._request()
+        failed = 0
+        while not visit.granted.acquire(timeout=_CHECK_S):
+            self._request()
+            failed = 0 if self.loop.is_running() else failed + 1
+            if failed > _CHECKS or self.loop.is_closed():
                 visit.end()  # the loop may have admitted it at this moment
                 self._remove(visit)
                 raise EventLoopError("the event loop stopped while the call was under way")
@@ -104,15 +104,15 @@ class Gate:
         with suppress(ValueError):  # the other thread has removed it
             self._visits.remove(visit)
 
-    def _ask(self) -> None:
+    def _request(self) -> None:
         with suppress(RuntimeError):  # the loop was closed
-            self.loop.call_soon_threadsafe(self.let_in)
+            self.loop.call_soon_threadsafe(self.admit)
 
-    def tell(self) -> None:
+    def wake(self) -> None:
         """Wake the thread of the loop if it waits."""
         _release(self._news)
 
-    def let_in(self) -> None:
+    def admit(self) -> None:
         """Stop for each background thread that waits, even if exceptions come meanwhile. Runs on the thread of the loop."""
         interrupt: BaseException | None = None
         while self._visits:
@@ -131,7 +131,7 @@ class Gate:
     def wait_for(self, lease: Lease) -> None:
         """Wait on the thread of the loop until a call has ended, and admit background threads meanwhile."""
         while not lease.has_ended:
-            self.let_in()
+            self.admit()
             if self._is_quiet(lease):
                 self._news.acquire()
 
@@ -152,7 +152,7 @@ class Lease:
         self.has_ended = False
         self._gate = gate
         self._locks = locks
-        self._chance = [None]  # the first thread that takes the element decides whether the call begins
+        self._chance = [None]  # the first thread that pops the element decides whether the call begins
 
     def register(self) -> None:
         """Make synchronous calls on the thread of the loop wait for this call."""
@@ -161,14 +161,14 @@ class Lease:
 
     def begin(self) -> bool:
         """Begin the call on its background thread. Returns False if it was dropped."""
-        return self._take_chance()
+        return self._claim()
 
     def drop(self) -> None:
         """Keep a call from beginning. A call that has begun continues."""
-        if self._take_chance():
+        if self._claim():
             self.end()
 
-    def _take_chance(self) -> bool:
+    def _claim(self) -> bool:
         try:
             self._chance.pop()
         except IndexError:
@@ -183,7 +183,7 @@ class Lease:
             if lock.leases.get(self._gate.thread) is self:
                 del lock.leases[self._gate.thread]
         self.has_ended = True
-        self._gate.tell()
+        self._gate.wake()
 
 
 class LoopCaller(Caller):
@@ -221,7 +221,7 @@ _this_thread: Final = _Thread()
 
 @asynccontextmanager
 async def _turn(lock: HandleLock) -> AsyncIterator[Gate]:
-    """A block in which no other call of this event loop is under way on the handle. Calls take turns in the order of their arrival."""
+    """Open a block in which no other call of this event loop is under way on the handle. Calls run in the order of their arrival."""
     loop = running_loop()
     gate = _this_thread.gate
     if gate is None or gate.loop is not loop:
@@ -241,7 +241,7 @@ async def _turn(lock: HandleLock) -> AsyncIterator[Gate]:
 
 
 def _turns(locks: Sequence[HandleLock]) -> AbstractAsyncContextManager[Gate]:
-    """``_turn`` for several handles, in the order given."""
+    """Open the block of ``_turn`` for several handles, in the order given."""
     first, *others = locks
     return _turn_and(first, others) if others else _turn(first)
 

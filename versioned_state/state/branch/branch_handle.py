@@ -1,4 +1,4 @@
-"""A handle on a branch: its branch, the last head it saw, its live values, and the moves from one head to another. Layer: state.
+"""A handle on a branch: the branch, the head that was read last, the live values, and the moves from one head to another. Layer: state.
 
 ::
 
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from versioned_state.state.shape.migrations import Migrator
 
 GIVEN_UP: Final = "commit given up"
-"""The reflog's words for a record of a branch that was replaced to bar a late commit; the branch did not move."""
+"""The action that the reflog has for a record that was replaced to bar a late commit. The branch did not move."""
 
 _RECENT: Final = 100
 """The number of recent moves of a branch among which an interrupted one is searched for."""
@@ -57,7 +57,7 @@ _MERGES_BESIDE: Final = 3
 
 
 class BranchHandle:
-    """A branch as one handle sees it. Not for two threads at once."""
+    """A branch, as one handle has read it. Not for two threads at once."""
 
     def __init__(self, repository: Repository, branch: str, author: str | None) -> None:
         self.repository = repository
@@ -71,7 +71,7 @@ class BranchHandle:
         self.objects = HeldObjects(repository.database.objects)
         self.migrator: Migrator | None = None
         self.worktree = Worktree(self.objects, database.policy, self.head.tree, LateMerge(weakref.ref(self)), database.nodes)
-        self.worktree.know_stored(ref.sweeps)
+        self.worktree.mark_stored(ref.sweeps)
         self.unfinished = self.worktree.unfinished
         self.hooks = Hooks()
         self._in_doubt: CommitInDoubt | None = None
@@ -83,7 +83,7 @@ class BranchHandle:
 
     @property
     def ref(self) -> Ref:
-        """The last record of the branch that this handle saw."""
+        """The record of the branch that this handle read last."""
         return self.position.ref
 
     @property
@@ -91,7 +91,7 @@ class BranchHandle:
         return self.position.head
 
     def set_position(self, ref: Ref, head: Commit) -> None:
-        """Set the record of the branch and the head; the branch stays the same."""
+        """Set the record of the branch and its head. The branch stays the same."""
         self.position = HandlePosition(self.position.branch, ref, head)
 
     @property
@@ -109,7 +109,7 @@ class BranchHandle:
         self._in_doubt = None
 
     def commit_of(self, ref: Ref) -> Commit:
-        """The head of a ref; the empty root commit if the ref has none."""
+        """Return the head of a ref, or the empty root commit if it has none."""
         return self.repository.database.commits.read(ROOT_ADDRESS) if ref.head is None else self.repository.database.commits.read(ref.head)
 
     def read_ref(self) -> Ref:
@@ -133,7 +133,7 @@ class BranchHandle:
         return replace(ref, ttl=self.ref.ttl), self.head
 
     def clean(self, call: str) -> Staged:
-        """Stage no changes, for the new objects of ``call``. Raises ``UncommittedChangesError`` if there are changes."""
+        """Return an empty staging for the new objects of ``call``. Raises ``UncommittedChangesError`` if there are changes."""
         staged = self.worktree.stage(lenient=True, adopting=True)
         paths = [str(path_of(key)) for key in (*staged.changes, *staged.failed)]
         self.hooks.refuse(call, paths)
@@ -150,7 +150,7 @@ class BranchHandle:
     # Migrations
 
     def root_of(self, commit: Commit) -> Tree:
-        """The root that the handle uses for a commit: the commit's root at the newest version. Raises as ``Migrator.migrated``."""
+        """Return the root that the handle uses for a commit: its root at the newest version. Raises as ``Migrator.migrated``."""
         return commit.tree if self.migrator is None else self.migrator.migrated(commit).root
 
     @property
@@ -159,16 +159,16 @@ class BranchHandle:
         return self.migrator is not None and not self.migrator.migrated(self.head).is_written
 
     def migrated(self, commit: Commit, staged: Staged) -> Commit:
-        """The parent for a commit that is based on ``root_of(commit)``: that commit, or a staged commit of its migration."""
+        """Return the parent of a commit that is based on ``root_of(commit)``: that commit, or a staged commit of its migration."""
         return commit if self.migrator is None else self.migrator.written(commit, staged.staging, self.author)
 
     def moved_error(self, resolving: Resolving) -> BranchMovedError:
-        """The error of a call that gave up because the branch moved."""
+        """Return the error of a call that gave up because the branch moved."""
         actual = self.commit_of(self.read_ref())
         return BranchMovedError(self.branch, expected=self.head.id, actual=actual.id, remains=resolving.remains)
 
-    def asked(self, commit: Commit, ref: Ref, staged: Staged) -> BatchPart:
-        """Ask the hooks whether a commit may be made on a ref. Returns their part of its batch. Raises their errors."""
+    def checked(self, commit: Commit, ref: Ref, staged: Staged) -> BatchPart:
+        """Check with the hooks that a commit may be made on a ref, and return their part of its batch. Raises their errors."""
         nodes = Nodes(staged.staging, staging=staged.staging)
         self.hooks.check(nodes, self.commit_of(ref).tree, commit.tree)
         return self.hooks.batch_part()
@@ -187,7 +187,7 @@ class BranchHandle:
             self.worktree.update(staged.tree, commit.tree, also=staged.replaced)
         self.unfinished.move = None
         if ref.sweeps and not staged.failed:  # nothing was ever deleted from most stores
-            self.worktree.know_stored(ref.sweeps)
+            self.worktree.mark_stored(ref.sweeps)
 
     def _adopt_beside(self, commit: Commit, ref: Ref, staged: Staged) -> None:
         """Make a published commit the head if it contains changes of others too, and live values may have changed since they were staged.
@@ -200,26 +200,26 @@ class BranchHandle:
         with suppress(MergeConflictError, StorageError):
             self.resolve_doubt()
 
-    def tell_hooks(self) -> None:
-        """Notify the hooks of the head, unless they know it."""
+    def notify_hooks(self) -> None:
+        """Notify the hooks of a head that they have not been notified of."""
         if self.hooks.all:
-            self.hooks.tell(self.head)
+            self.hooks.notify(self.head)
 
     # Commits and moves in doubt
 
     @property
     def is_in_doubt(self) -> bool:
-        """Whether the store may have a commit of which this handle does not know."""
+        """Whether the store may have a commit that this handle has not adopted."""
         return self._in_doubt is not None
 
     def doubt(self, commit: CommitInDoubt) -> None:
-        """Keep a commit in doubt: the store failed, and could not be asked. The next call asks it."""
+        """Keep a commit in doubt, since the store failed and could not be read either. The next call searches for it."""
         self._in_doubt, self.unfinished.question = commit, None
 
     def find_commit(self, doubt: CommitInDoubt) -> Ref | None:
-        """Ask the store for a commit in doubt. Returns the ref at it if the branch has it; None if it never will.
+        """Search the branch for a commit in doubt. Returns the ref at it, or None if the branch will never have it.
 
-        Later commits may have followed it. Raises ``StorageError``: the doubt remains.
+        Later commits may have followed it. Raises ``StorageError`` if the doubt remains.
         """
         database = self.repository.database
         while True:
@@ -238,7 +238,10 @@ class BranchHandle:
                 return None
 
     def find_move(self, doubt: MoveInDoubt) -> Ref | None:
-        """Ask the store for a move in doubt. Returns the ref at its target if the branch made it, even if it has moved since; else None."""
+        """Search the branch for a move in doubt. Returns the ref at its target, or None if the branch did not make the move.
+
+        The branch may have moved since.
+        """
         ref = self.read_ref()
         if ref.stored == doubt.ref.stored:
             return None
@@ -266,7 +269,7 @@ class BranchHandle:
         self.unfinished.question = None
 
     def finish(self) -> None:
-        """Complete an interrupted step, asking the store for an unknown outcome. After a ``StorageError`` the next call tries again."""
+        """Complete an interrupted step, and find an unknown outcome in the store. After a ``StorageError`` the next call tries again."""
         if self._finishing:
             return
         try:
@@ -294,7 +297,7 @@ class BranchHandle:
             self._finishing = False
 
     def roll_back(self, savepoint: Savepoint, *, within: bytes = b"") -> None:
-        """Restore the live values to a savepoint, merged with later changes of the head; see ``Worktree.restore``."""
+        """Restore the live values to a savepoint, merged with later changes of the head. See ``Worktree.restore``."""
         head = self.worktree.tree  # ``self.head`` may differ while a commit is in doubt
         if not same(savepoint.head, head):
             staged = replace(self.worktree.saved(savepoint), replaced=set())
@@ -303,10 +306,10 @@ class BranchHandle:
         self.worktree.restore(savepoint, within=within)
 
     def resolve_doubt(self, *, discarding: bool = False) -> bool:
-        """Ask the store for a commit in doubt, before the next commit. Returns whether the branch has it.
+        """Search the branch for a commit in doubt, before the next commit. Returns whether the branch has it.
 
-        Raises ``MergeConflictError`` if the branch has it, together with commits of others that conflict with our later changes. Then
-        nothing was changed and the commit is still in doubt; ``discard`` resolves the doubt.
+        Raises ``MergeConflictError`` if the branch has it, with commits of others that conflict with our later changes. Then nothing was
+        changed and the commit is still in doubt. ``discard`` resolves the doubt.
         """
         doubt = self._in_doubt
         if doubt is None:

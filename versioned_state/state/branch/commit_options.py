@@ -15,7 +15,7 @@ from versioned_state.values.keys import user_key
 
 @dataclass(slots=True)
 class CommitOptions:
-    """How a commit is made; see ``Versioned.commit``. An author of ``""`` is None. Raises ``InvalidArgumentError``.
+    """The options of a commit. See ``Versioned.commit``. An author of ``""`` becomes None. Raises ``InvalidArgumentError``.
 
     ``subject`` precedes the summary, which is the default message.
     """
@@ -58,7 +58,7 @@ def check_meta(meta: object) -> None:
 
 
 def check_policies(policies: Mapping[str, Policy] | None) -> dict[str, Policy]:
-    """A copy of the merge policies of a call. A bad one raises ``InvalidArgumentError`` at once, not when a conflict needs it."""
+    """Return a copy of the merge policies of a call. Raises ``InvalidArgumentError`` at once, not when a conflict needs a bad one."""
     if policies is None or policies == {}:
         return {}
     Policies(policies)

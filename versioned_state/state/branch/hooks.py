@@ -9,7 +9,7 @@
     block    save ──┬── the block ends: commit
                     └── it fails: the live values are rolled back ── roll_back
 
-Every method runs under the handle's lock. By default it does nothing.
+Every method runs under the handle's lock, and by default does nothing.
 """
 
 from __future__ import annotations
@@ -42,36 +42,40 @@ class Hook:
     policies: Mapping[str, Policy] = MappingProxyType({})
 
     def before_commit(self, keys: Collection[bytes] | None) -> None:
-        """Called before the changes of a commit are staged: the changes of these root keys, or all. May change live values."""
+        """Prepare for a commit of the changes of these root keys, or of all. It may change live values, which are staged next."""
 
     def amend(self, nodes: Nodes, tree: Tree, keys: Collection[bytes] | None) -> Tree:
-        """The root to commit, or to show in ``status``, given the root with the staged changes; new nodes are staged in ``nodes``.
+        """Return the root to commit, or to show in ``status``. New nodes are staged in ``nodes``.
 
         Args:
-            keys: the root keys whose changes are committed; None for all.
+            tree: the root with the staged changes.
+            keys: the root keys whose changes are committed, or None for all.
         """
         return tree
 
     def settle(self, nodes: Nodes, before: Tree, after: Tree) -> tuple[Tree, ...]:
-        """The root to commit instead of ``after``, in which changes are merged already. Also called for merges.
+        """Return the roots to commit instead of ``after``, in which changes are merged already. Also called for merges.
 
-        ``before`` is the root of the first parent. If several roots are returned, each is committed, in this order. Live values follow.
-        Called again if the branch moves meanwhile.
+        ``before`` is the root of the first parent. Each root is committed, in this order, and the live values follow. Called again if the
+        branch moves meanwhile.
         """
         return (after,)
 
     def check(self, nodes: Nodes, before: Tree, after: Tree) -> None:
-        """Raise if a new commit must not have the root ``after``; ``before`` is the root of its first parent. Also called for merges."""
+        """Raise if a new commit must not have the root ``after``. Also called for merges.
+
+        ``before`` is the root of its first parent.
+        """
 
     def batch_part(self) -> BatchPart:
-        """The conditions and records that the hook adds to the batch of a new commit, or of a move to another commit."""
+        """Return the conditions and records that the hook adds to the batch of a new commit, or of a move to another commit."""
         return NOTHING
 
     def batch_refused(self) -> None:
-        """Called after the store refused a batch: raise if a condition of ``batch_part`` is the reason, so that a retry is pointless."""
+        """Raise if the store refused a batch because of a condition of ``batch_part``, so that a retry is pointless."""
 
     def uncommitted(self) -> Iterable[str]:
-        """The paths of changes outside of the live values that a move would overwrite."""
+        """Return the paths of changes outside of the live values that a move would overwrite."""
         return ()
 
     def refuse(self, call: str, paths: Sequence[str]) -> None:
@@ -92,34 +96,34 @@ class Hook:
         return False
 
     def forked(self, fork: Any) -> None:
-        """Called after ``fork`` or ``parallel`` made a fork of the state, a ``Versioned``. May add a hook to the fork."""
+        """Add a hook to a new fork of the state, a ``Versioned``, if the fork needs one."""
 
     def moved(self, before: Commit, after: Commit) -> None:
-        """Called when the head of the handle has moved. After an interrupt, the next call on the handle calls it."""
+        """Follow a move of the head. After an interrupt, the next call on the handle calls this method."""
 
     def discard(self) -> None:
         """Drop the uncommitted changes."""
 
     def save(self) -> object:
-        """The argument for ``roll_back``, saved at the start of a transaction or a task's call."""
+        """Return the argument for ``roll_back``, at the start of a transaction or a task's call."""
         return None
 
     def roll_back(self, saved: object) -> None:
-        """Restore the result of ``save``. None: restore the head, because a commit was made within the block."""
+        """Restore the result of ``save``, or the head if it is None: then a commit was made within the block."""
 
     def close(self) -> None:
-        """Called when the handle is closed."""
+        """Release everything, since the handle is closed."""
 
 
 class Hooks:
     """The hooks of one handle, in the order in which they were added."""
 
-    __slots__ = ("_telling", "all", "told")
+    __slots__ = ("_is_notifying", "all", "notified_of")
 
     def __init__(self) -> None:
         self.all: list[Hook] = []
-        self.told: Commit | None = None  # the head of which the hooks were notified
-        self._telling = False
+        self.notified_of: Commit | None = None  # the head
+        self._is_notifying = False
 
     def __bool__(self) -> bool:
         return bool(self.all)
@@ -127,7 +131,7 @@ class Hooks:
     def add(self, hook: Hook, head: Commit) -> None:
         """Add a hook to a handle that is at ``head``."""
         if not self.all:
-            self.told = head
+            self.notified_of = head
         self.all.append(hook)
 
     def remove(self, hook: Hook) -> None:
@@ -155,7 +159,7 @@ class Hooks:
             hook.check(nodes, before, after)
 
     def policies(self) -> list[Mapping[str, Policy]]:
-        """The merge policies of all hooks."""
+        """Return the merge policies of all hooks."""
         return [hook.policies for hook in self.all]
 
     def batch_part(self) -> BatchPart:
@@ -169,7 +173,7 @@ class Hooks:
             hook.batch_refused()
 
     def makes(self, key: bytes) -> bool:
-        """Whether a hook sets the value of a root key."""
+        """Return whether a hook sets the value of a root key."""
         return any(key in hook.keys for hook in self.all)
 
     def refuse(self, call: str, paths: Sequence[str] = ()) -> None:
@@ -183,18 +187,18 @@ class Hooks:
     def restore(self, path: StatePath, snapshot: Snapshot) -> bool:
         return any(hook.restore(path, snapshot) for hook in self.all)
 
-    def tell(self, head: Commit) -> None:
-        """Tell the hooks of the head, unless they know it."""
-        before = self.told
-        if before is None or before == head or self._telling:
+    def notify(self, head: Commit) -> None:
+        """Notify the hooks of a head that they have not been notified of."""
+        before = self.notified_of
+        if before is None or before == head or self._is_notifying:
             return
         try:
-            self._telling = True  # a hook may call the state
+            self._is_notifying = True  # a hook may call the state
             for hook in self.all:
                 hook.moved(before, head)
-            self.told = head
+            self.notified_of = head
         finally:
-            self._telling = False
+            self._is_notifying = False
 
     def discard(self) -> None:
         for hook in self.all:

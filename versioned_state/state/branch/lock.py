@@ -44,13 +44,13 @@ _CONDITIONS: Final = 3
 """The conditions of a commit under a lock: the branch, the lock, and gc's record."""
 
 _POLL_S: Final = 0.05
-"""The longest time between two looks at a lock that others hold."""
+"""The longest time between two reads of a lock that others hold."""
 
 _YIELD_S: Final = 0.1
-"""How long a process that held the lock last leaves it to those who wait for it: each of them looks in that time."""
+"""How long the process that held the lock last leaves it to those that wait for it: each of them reads it in that time."""
 
 _RENEW_AT: Final = 3
-"""A commit renews the lock if more than this part of its time has passed: a third."""
+"""A commit renews the lock if more than a third of its time has passed."""
 
 
 class Holding:
@@ -98,7 +98,7 @@ class Holding:
         return True
 
     def beat(self) -> LockRecord:
-        """The record that renews the lock."""
+        """Return the record that renews the lock."""
         return self.record.but(self.branch, beat=self.record.beat + 1, time=self.database.now())
 
     def renew(self) -> None:
@@ -193,7 +193,7 @@ class Lock(Block):
 
     @property
     def token(self) -> int:
-        """The number of this holding, greater than that of every earlier one. A service that remembers it can refuse a late request."""
+        """The number of this holding, greater than that of every earlier one. A service that keeps it can refuse a late request."""
         return self._token
 
     def renew(self) -> None:
@@ -216,7 +216,7 @@ class Lock(Block):
         try:
             holding = None
             if self.begin(self.reference):
-                while (pause := self.look()) is not None:
+                while (pause := self.attempt()) is not None:
                     time.sleep(pause)
                 holding = self.attach()
             self.ends.append(partial(leave, self.state, holding))
@@ -229,7 +229,7 @@ class Lock(Block):
     # Steps; between them the event loop of ``state.aio`` can run
 
     def begin(self, block: ReferenceType[Any] | None) -> bool:
-        """Begin to take the lock; False if this thread and task has it already. Raises as ``Versioned.lock``."""
+        """Begin to take the lock. Returns False if this thread and task has it already. Raises as ``Versioned.lock``."""
         state = self.state
         with ready(state._lock):
             state._check_open()
@@ -246,7 +246,7 @@ class Lock(Block):
             most = database.store.max_expected
             if most is not None and most < _CONDITIONS:
                 raise UnsupportedByStoreError(
-                    f"a commit under a lock has {_CONDITIONS} conditions, and this store takes {most} a batch",
+                    f"a commit under a lock has {_CONDITIONS} conditions, and this store allows {most} in a batch",
                     hint="use a store of another kind: a folder, PostgreSQL or Redis",
                 )
             self._taking = Holding(database, state.branch, block)
@@ -255,8 +255,8 @@ class Lock(Block):
             self._yields_until = 0.0
             return True
 
-    def look(self) -> float | None:
-        """Take the lock if possible. Returns None, or how long to wait before the next try. Raises ``LockTimeoutError``."""
+    def attempt(self) -> float | None:
+        """Take the lock if possible. Returns None, or the seconds to wait before the next attempt. Raises ``LockTimeoutError``."""
         holding = self._taking
         assert holding is not None, "the taking has begun"
         database, branch = holding.database, holding.branch
@@ -274,7 +274,7 @@ class Lock(Block):
         return min(random.uniform(longest / 2, longest), max(self._deadline - now, 0.0))  # noqa: S311 - spreading, not secrecy
 
     def _is_polite(self, holding: Holding, record: LockRecord, now: float) -> bool:
-        """Whether to leave a free lock to others for a moment: this process had it last, and another caller waits for it."""
+        """Return whether to leave a free lock to others for a moment: this process had it last, and another caller waits for it."""
         if not record.wanted or record.owner[8:] != holding.owner.id[8:]:
             return False
         if not self._yields_until:

@@ -1,4 +1,4 @@
-"""Merges of roots for a handle, with the policies of the call and of the repository. Layer: state."""
+"""Merges of roots for a handle, by the policies and resolutions of the call and the policies of the repository. Layer: state."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def merge_roots(
 
 
 def replacing_root(staged: Staged, ours: Tree, theirs: Tree) -> Tree:
-    """Our root for a commit on theirs, which replaces their content. The keys that name places on the line of the branch stay theirs."""
+    """Return our root for a commit on theirs, which replaces their content. The keys that name places on the branch's line stay theirs."""
     nodes = Nodes(staged.staging, staging=staged.staging)
     cells = {key: (find(nodes, ours, key), find(nodes, theirs, key)) for key in OF_A_LINE}
     changes = {key: cell for key, (before, cell) in cells.items() if before != cell}
@@ -109,7 +109,7 @@ class LateMerge:
         self._handle = handle
 
     def __call__(self, nodes: Nodes, base: Tree, ours: Tree, theirs: Tree) -> Tree:
-        """The merged root. Raises ``MergeConflictError``."""
+        """Return the merged root. Raises ``MergeConflictError``."""
         from versioned_state.repository.merging.merge import merge_trees
 
         handle = self._handle()
@@ -132,5 +132,5 @@ class LateMerge:
 
 
 def _policies(handle: Merger, resolving: Resolving) -> Policies:
-    """The policies of the call, then those of hooks, then those of the repository."""
+    """Return the policies of the call, then those of hooks, then those of the repository."""
     return Policies(read_policies(handle.repository.store), *handle.hooks.policies(), resolving.policies)

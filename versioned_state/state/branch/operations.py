@@ -95,7 +95,7 @@ def _commit_tagged(handle: BranchHandle, options: CommitOptions, name: str, reso
 
 
 def _commit(handle: BranchHandle, options: CommitOptions, resolving: Resolving, *, landed: bool, tag: CommitTag | None = None) -> Commit:
-    """``commit``, after any commit in doubt is resolved; ``landed``: the branch has it."""
+    """Do as ``commit``, with no commit in doubt any more. ``landed`` says whether there was one that the branch has."""
     allow_empty = options.allow_empty and not landed
     if options.keys is not None:
         return _commit_keys(handle, options, resolving, allow_empty=allow_empty, tag=tag)
@@ -111,7 +111,7 @@ def _commit_keys(handle: BranchHandle, options: CommitOptions, resolving: Resolv
     keys = frozenset(map(user_key, options.keys or ()))
     for key in keys:
         if key not in handle.worktree and handle.worktree.cell(key) is None and not handle.hooks.makes(key):
-            raise UnknownPathError(str(path_of(key)), at="the state", hint="keys= takes keys of the state, and removed ones")
+            raise UnknownPathError(str(path_of(key)), at="the state", hint="keys= must name keys of the state, or removed ones")
     refusing = replace(options, on_moved=OnMoved.REFUSE) if options.on_moved is OnMoved.MERGE else options
 
     def attempt(_: object) -> Commit:
@@ -153,9 +153,9 @@ def propose(
     keys: frozenset[bytes] | None = None,
     tag: CommitTag | None = None,
 ) -> tuple[Proposal | None, Staged]:
-    """Stage the changes of a handle, and what its hooks amend. Returns the commit to make of them, and what was staged.
+    """Stage the changes of a handle, amended by its hooks. Returns the proposal to commit them, and the staged changes.
 
-    If there is nothing to commit, the handle adopts that, and the proposal is None.
+    Without changes the proposal is None, and the handle adopts the values that turned out equal.
     """
     worktree, hooks = handle.worktree, handle.hooks
     if hooks.all:
@@ -205,12 +205,12 @@ def _write_on(
 
 
 def _settled(handle: BranchHandle, staged: Staged, before: Tree, after: Tree) -> tuple[Tree, ...]:
-    """The roots to commit instead of ``after``, according to the hooks; ``before`` is the root of the first parent."""
+    """Return the roots to commit instead of ``after``, according to the hooks. ``before`` is the root of the first parent."""
     return handle.hooks.settle(Nodes(staged.staging, staging=staged.staging), before, after) if handle.hooks.all else (after,)
 
 
 def _with_skipped(staged: Staged, commit: Commit) -> Commit:
-    """The commit with the paths that were left out of it."""
+    """Return the commit with the paths that were left out of it."""
     if not staged.failed:
         return commit
     skipped = tuple(error.path for key, error in staged.failed.items() if error is not None and key not in staged.replaced)
@@ -254,7 +254,7 @@ def merge(
 
 
 def _base_tree(handle: BranchHandle, staged: Staged, bases: list[Commit]) -> Tree:
-    """The base for merging two commits: their best common ancestor, or several of them merged over an ancestor of all."""
+    """Return the base for merging two commits: their best common ancestor, or several of them merged over an ancestor of all."""
     base = bases[0]
     if len(bases) == 1:
         return handle.root_of(base)
@@ -307,7 +307,7 @@ def squash(handle: BranchHandle, since: Commit, until: Commit, description: Desc
     head = handle.head
     if since == until or not (_is_before(handle, since, until) and _is_before(handle, until, head)):
         found = f"there are no commits after {since.short} up to {until.short} on branch {handle.branch!r}"
-        hint = "squash takes the commit before the first one that it combines, such as HEAD~3"
+        hint = "name the commit before the first one to combine, such as HEAD~3"
         raise InvalidArgumentError(found, hint=hint)
     squashed = _line(handle, since, until)
     message = description.message or "\n".join(dict.fromkeys(commit.message for commit in squashed))
@@ -320,7 +320,7 @@ def squash(handle: BranchHandle, since: Commit, until: Commit, description: Desc
 
 
 def undo(handle: BranchHandle, steps: int) -> Commit:
-    """Move the branch back by ``steps`` moves, undone moves not counted; forward again if ``steps`` is negative."""
+    """Move the branch back by ``steps`` moves, undone moves not counted, or forward again if it is negative. Returns the new head."""
     call = "undo()" if steps > 0 else "redo()"
     handle.clean(call)
     actual = handle.commit_of(handle.read_ref())
@@ -344,7 +344,7 @@ def _undo(handle: BranchHandle, steps: int) -> Commit:
 
 
 def _undone(handle: BranchHandle) -> tuple[int, Iterator[Position]]:
-    """The number of moves that are undone now, and the moves before the first undo, newest first."""
+    """Return the number of moves that are undone now, and the moves before the first undo, newest first."""
     moves = handle.repository.reflog(handle.branch)
     positions = (position for position in moves if position.action != GIVEN_UP)  # this did not move the branch
     undone = 0
@@ -364,7 +364,7 @@ def _undone(handle: BranchHandle) -> tuple[int, Iterator[Position]]:
 
 
 def commits_of(handle: BranchHandle, rev: str | Commit, resolve: Any) -> list[Commit]:
-    """The commits of a revision, oldest first: one, or for ``A..B`` those after A up to B by first parents."""
+    """Return the commits of a revision, oldest first: one, or for ``A..B`` those after A up to B by first parents."""
     ends = split_range(rev) if type(rev) is str else None
     if ends is None:
         return [resolve(rev)]
@@ -379,7 +379,7 @@ def _is_before(handle: BranchHandle, old: Commit, new: Commit) -> bool:
 
 
 def _line(handle: BranchHandle, since: Commit, until: Commit) -> list[Commit]:
-    """The commits after ``since`` up to ``until`` by first parents, oldest first; commits that ``since`` has are left out."""
+    """Return the commits after ``since`` up to ``until`` by first parents, oldest first, without those that ``since`` has."""
     line = []
     for commit in graph.first_parents(until, handle.repository.database.commits.read):
         if commit.generation <= since.generation and graph.is_ancestor(commit, since, handle.repository.database.commits.read):
@@ -389,7 +389,7 @@ def _line(handle: BranchHandle, since: Commit, until: Commit) -> list[Commit]:
 
 
 def _beyond(handle: BranchHandle, onto: Commit, head: Commit) -> list[Commit]:
-    """The commits that lead to ``head`` and not to ``onto``, in the order to repeat them: parents first, line by line."""
+    """Return the commits that lead to ``head`` and not to ``onto``, in the order to repeat them: parents first, line by line."""
     read = handle.repository.database.commits.read
     left = {commit.id: commit for commit in graph.only_in(head, [onto], read)}
     made = []
@@ -407,7 +407,7 @@ def _beyond(handle: BranchHandle, onto: Commit, head: Commit) -> list[Commit]:
 
 
 def _first_parent(handle: BranchHandle, commit: Commit) -> Commit:
-    """The parent from which the changes of a commit are taken; the first parent of a merge."""
+    """Return the parent that a commit's changes are relative to: its first."""
     parents = handle.repository.parents(commit)
     if not parents:
         raise InvalidArgumentError(f"{commit.short} has no parent in the store, so its changes are not known")

@@ -1,13 +1,13 @@
 """The port for what is built on states: the parts of a state that are not for its users. Layer: state.
 
-Tasks, events, workspaces and services take a state as anybody does, and need its handle, its lock or its transactions besides. They get
-these here and nowhere else::
+Tasks, events, workspaces and services work on a state as its users do, and need its handle, its lock or its transactions besides. They get
+them here and nowhere else::
 
     with ready(port.lock(state)):
         port.check_open(state)
         head = port.handle(state).head
 
-Everything that a function returns belongs to the state: it is used under the lock, and not after ``close()``.
+Everything that a function returns belongs to the state. Use it under the lock, and not after ``close()``.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _Prefixed(Protocol):
 
 
 def lock(state: LockedState) -> HandleLock:
-    """The lock of the state's calls: ``with ready(port.lock(state))``."""
+    """Return the lock of the state's calls: ``with ready(port.lock(state))``."""
     return state._lock
 
 
@@ -89,7 +89,7 @@ def check_open(state: LockedState) -> None:
 
 
 def is_closed(state: BranchState) -> bool:
-    """Whether the state was closed."""
+    """Return whether the state was closed."""
     return state._closed
 
 
@@ -102,32 +102,32 @@ def close(state: OpenHandle, *, warning: bool) -> None:
 
 
 def handle(state: OpenHandle) -> BranchHandle:
-    """The handle on the branch: its head, live values, pending entries and hooks."""
+    """Return the handle on the branch: its head, live values, pending entries and hooks."""
     return state._handle
 
 
 def transactions(state: BranchState) -> Transactions:
-    """The open transactions of the handle."""
+    """Return the open transactions of the handle."""
     return state._transactions
 
 
 def shape(state: BranchState) -> Shape | None:
-    """The schema and migrations of the state; None if it has neither."""
+    """Return the schema and migrations of the state, or None if it has neither."""
     return state._shape
 
 
 def resolve(state: BranchState, rev: str | Commit) -> Commit:
-    """The commit of a revision as the state understands it: ``HEAD`` is its head. Raises ``UnknownRevisionError``."""
+    """Return the commit of a revision, in which ``HEAD`` is the state's head. Raises ``UnknownRevisionError``."""
     return state._resolve(rev)
 
 
 def held_bytes(state: OpenHandle) -> int:
-    """Approximate bytes of memory of the handle, without live values and its fixed size. Cost: O(keys)."""
+    """Return the approximate bytes of memory of the handle, without live values and its fixed size. Cost: O(keys)."""
     return state._held_bytes
 
 
 def prefix(state: _Prefixed) -> bytes:
-    """The beginning of the root keys of a state, a namespace or a snapshot; empty unless it is a namespace."""
+    """Return the beginning of the root keys of a state, a namespace or a snapshot. It is empty unless it is that of a namespace."""
     return state._prefix
 
 
@@ -135,26 +135,26 @@ def prefix(state: _Prefixed) -> bytes:
 
 
 def names(state: LiveState) -> tuple[str, ...]:
-    """The names of the namespaces that lead to a namespace of a state in memory; empty for the state itself."""
+    """Return the names of the namespaces that lead to a namespace of a state in memory, or none for the state itself."""
     return state._names
 
 
 def root(state: L) -> L:
-    """The state in memory that this is a namespace of, or this one."""
+    """Return the state in memory that this is a namespace of, or this one."""
     return state._root
 
 
 def live_events(state: LiveState) -> dict[str, Any]:
-    """The events of a state in memory, by name, to read and to add to."""
+    """Return the events of a state in memory, by name, to read and to add to."""
     return state._events
 
 
 def next_event_time(state: LiveState, now: int) -> int:
-    """A time for the next event of a state in memory, in microseconds: now, or later if the last event has that time. The lock is held."""
+    """Return a time for the next event of a state in memory, in microseconds, later than the last event's. The lock must be held."""
     state._last_event = time = max(now, state._last_event + 1)
     return time
 
 
 def live_ledger(state: LiveState) -> LiveLedger:
-    """The ledger of the effects of a state in memory and its namespaces."""
+    """Return the ledger of the effects of a state in memory and its namespaces."""
     return state._effect_ledger()

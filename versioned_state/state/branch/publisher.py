@@ -3,11 +3,11 @@
 ::
 
     proposal ── commit on the head ── one batch ──┬── each commit is the head of its handle
-                        ▲                         ├── the reply was lost: ask the store; if it fails too, the commits stay in doubt
+                        ▲                         ├── the reply was lost: search the branch; if that fails too, the commits stay in doubt
                         └── merge ── a branch had moved
 
-Nothing else sends the commit of a handle, asks for one after a lost reply, or tries again because a branch has moved. Before a batch is
-sent, each handle records its commit, so that after an interrupt the next call on the handle finds out what came of it.
+Nothing else sends the commit of a handle, searches for it after a lost reply, or tries again because a branch has moved. Before a batch
+is sent, each handle records its commit, so that after an interrupt the next call on the handle finds out whether the store has it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ A = TypeVar("A")
 T = TypeVar("T")
 
 ATTEMPTS: Final = 1000
-"""Attempts on a branch that keeps moving. With the pauses they take most of a minute."""
+"""The number of attempts on a branch that keeps moving. With the pauses they last most of a minute."""
 
 
 class Proposal(NamedTuple):
@@ -57,7 +57,7 @@ class Proposal(NamedTuple):
         head: the head of that record.
         tree: the root to commit on that head.
         ours: the root to commit on the handle's own head: the staged root, unless hooks have amended it.
-        pending: the entries that the handle had kept for its next commit, and that are in this one.
+        pending: the entries of series that the handle kept for its next commit, and that this one has.
         tag: a tag to make for the commit.
         allow_empty: make the commit even if the head has all that it changes.
     """
@@ -75,11 +75,11 @@ class Proposal(NamedTuple):
 
     @property
     def is_needless(self) -> bool:
-        """Whether the head, which another writer made, has the same content."""
+        """Whether another writer has made a head with the same content."""
         return self.head != self.handle.head and same(self.tree, self.head.tree) and not self.allow_empty
 
     def on_new_head(self, on_moved: OnMoved, resolving: Resolving) -> Proposal:
-        """The proposal for the head that the branch has now.
+        """Return the proposal for the present head of the branch.
 
         Raises:
             BranchMovedError: the branch has moved and ``on_moved`` refuses that, or the branch was deleted. Nothing was changed.
@@ -99,7 +99,7 @@ class Proposal(NamedTuple):
 
 
 class MovedError(Exception):
-    """A branch has moved since its proposal was made, or a condition of a part does not hold. No caller of a handle ever sees it."""
+    """A branch has moved since its proposal was made, or a condition of a part does not hold. The error never leaves a handle."""
 
 
 def again_if_moved(attempt: Callable[[A], T], given: A, behind: Callable[[A], A] | None = None) -> T:
@@ -129,13 +129,13 @@ def again_if_moved(attempt: Callable[[A], T], given: A, behind: Callable[[A], A]
 
 
 def publish(proposals: Sequence[Proposal], on_moved: OnMoved, resolving: Resolving) -> Commit:
-    """Make commits, all or none, on the heads that the branches have by then, and have the handles adopt them. Returns the last one.
+    """Make commits, all or none, on the present heads of the branches. Their handles adopt them. Returns the last one.
 
     Where another writer has made the same changes, the handle adopts the head instead, and no commit is made.
 
     Raises:
         BranchMovedError, MergeConflictError: as ``Proposal.on_new_head``.
-        CommitInDoubtError: the store failed, and cannot be asked. The next call on each handle asks it.
+        CommitInDoubtError: the store failed, and cannot be searched either. The next call on each handle searches it.
         StorageError: the store failed, and has none of the commits.
     """
     needless: list[Proposal] = []
@@ -159,7 +159,7 @@ def publish(proposals: Sequence[Proposal], on_moved: OnMoved, resolving: Resolvi
 
 
 def publish_anew(handle: BranchHandle, attempt: Callable[[None], Commit | None], resolving: Resolving) -> Commit:
-    """Return the commit of an attempt that reads the head of the branch and calls ``send``; repeat it while the branch keeps moving."""
+    """Return the commit of an attempt that reads the head of the branch and calls ``send``. Repeat it while the branch keeps moving."""
     try:
         commit = again_if_moved(attempt, None)
     except MovedError:
@@ -169,12 +169,12 @@ def publish_anew(handle: BranchHandle, attempt: Callable[[None], Commit | None],
 
 
 def send(proposals: Sequence[Proposal], remains: str) -> Commit | None:
-    """Make commits in one batch, each on the head of its proposal, and have the handles adopt them.
+    """Make commits in one batch, each on the head of its proposal. Their handles adopt them.
 
-    Returns the last one; None if there are no proposals. Raises as ``publish``, and ``MovedError``.
+    Returns the last one, or None if there are no proposals. Raises as ``publish``, and ``MovedError``.
 
     Args:
-        remains: what an error says of the state: see ``StateError``.
+        remains: the attribute of that name of the errors. See ``StateError``.
     """
     prepared: list[PreparedCommit] = []
     publications: list[Publication] = []
@@ -208,13 +208,13 @@ def send(proposals: Sequence[Proposal], remains: str) -> Commit | None:
 
 
 class PreparedCommit:
-    """A commit that is written on the head of its proposal, and that the store is asked for next, as the handle has recorded.
+    """A commit that is written on the head of its proposal, recorded on its handle, and sent to the store next.
 
-    Until that is settled, the handle must make no other call. If an exception comes in between, the next call asks the store.
+    Until its outcome is settled, the handle must make no other call. After an exception in between, the next call searches for the commit.
 
     Attributes:
         commit: the commit.
-        publication: what the store is asked for: an argument for ``Database.publish`` or ``publish_each``.
+        publication: the request to the store: an argument for ``Database.publish`` or ``publish_each``.
     """
 
     __slots__ = ("commit", "proposal", "publication")
@@ -223,25 +223,25 @@ class PreparedCommit:
         self.proposal = proposal
         handle, ref, staged = proposal.handle, proposal.ref, proposal.staged
         self.commit = commit = proposal.write(proposal.tree, proposal.head)
-        part = handle.asked(commit, ref, staged) if handle.hooks.all else NOTHING
+        part = handle.checked(commit, ref, staged) if handle.hooks.all else NOTHING
         if proposal.tag is not None:
             part = part.joined(proposal.tag.part(commit))
         self.publication = Publication(ref, commit, staged.staging, part, handle.ttl)
         handle.unfinished.question = CommitInDoubt(staged, commit, ref, under_way=True)
 
     def settle(self, answer: Ref | StateError | None, remains: str = STAGED) -> Commit | None:
-        """Return the commit, which is the new head; None if the branch had moved, or if only ``publish`` can find out.
+        """Return the commit, which is the new head, or None if the branch had moved or if only ``publish`` can find out.
 
         Raises as ``publish``. If there is no commit, the staged changes are still there.
 
         Args:
-            answer: of ``publish_each``.
+            answer: the element of the result of ``publish_each``.
         """
         found = [answer] if isinstance(answer, Ref) else _answered([self], answer, remains)
         if found is None:
             return None
         _adopt(self.proposal, self.commit, found[0])
-        self.proposal.handle.tell_hooks()
+        self.proposal.handle.notify_hooks()
         return self.commit
 
 
@@ -257,9 +257,9 @@ def _forget(sent: Sequence[PreparedCommit]) -> None:
 
 
 def _answered(sent: Sequence[PreparedCommit], answer: StateError | None, remains: str) -> list[Ref] | None:
-    """Settle what was recorded after an error, or after the answer that a branch had moved (None).
+    """Settle the recorded commits after an error, or after the answer that a branch had moved (None).
 
-    Returns the new records if the store has the commits nevertheless: perhaps only the reply was lost. It has all or none.
+    Returns the new records of the branches if the store has the commits nevertheless, since only the reply was lost. It has all or none.
     """
     handles = [each.proposal.handle for each in sent]
     questions = [handle.unfinished.question for handle in handles]
@@ -339,7 +339,7 @@ def move_branch(
 
 
 def _move(handle: BranchHandle, ref: Ref, target: Commit, action: str, staged: Staged | None) -> Ref | None:
-    """Ask the store once for a move. Returns the new record; None if the branch had moved."""
+    """Send a move to the store once. Returns the new record, or None if the branch had moved."""
     database = handle.repository.database
     part: BatchPart = NOTHING
     if staged is None or target.address not in staged.staging:
@@ -347,7 +347,7 @@ def _move(handle: BranchHandle, ref: Ref, target: Commit, action: str, staged: S
             part = handle.hooks.batch_part()
         return database.move(ref, target, action=action, author=handle.author, part=part)
     if handle.hooks.all:
-        part = handle.asked(target, ref, staged)
+        part = handle.checked(target, ref, staged)
     moved = database.publish([Publication(ref, target, staged.staging, part, handle.ttl, action, handle.author)])
     return None if moved is None else moved[0]
 
@@ -355,7 +355,7 @@ def _move(handle: BranchHandle, ref: Ref, target: Commit, action: str, staged: S
 def raise_if_moved(handle: BranchHandle, error: MissingObjectError) -> None:
     """Raise ``BranchMovedError`` if the branch is no longer at the handle's head: gc or a purge may have collected that.
 
-    The store then needs no repair, as a ``MissingObjectError`` says; the handle needs the new head.
+    Then the store needs no repair, which a ``MissingObjectError`` would call for. The handle needs the new head.
     """
     actual = handle.commit_of(handle.read_ref())
     if actual != handle.head:

@@ -20,7 +20,7 @@ _NAME: Final = 40
 
 
 def summarize(worktree: Worktree, staged: Staged, subject: str = "", amended: Tree | None = None) -> str:
-    """The changed keys, lists with their growth, such as ``messages +2, step``, after the subject if there is one. Reads no value.
+    """Return the changed keys after the subject, lists with their growth: ``messages +2, step``. Reads no value.
 
     Args:
         amended: the root to commit, if hooks have changed the staged one.
@@ -34,7 +34,7 @@ def summarize(worktree: Worktree, staged: Staged, subject: str = "", amended: Tr
 
 
 def summary_of(changes: Mapping[bytes, tuple[bytes | None, bytes | None]], subject: str = "") -> str:
-    """The summary of changes by root key: the cells before and after."""
+    """Return the summary of changes by root key: the cells before and after."""
     words: list[str] = []
     for key in sorted(changes):
         old, cell = changes[key]
@@ -58,13 +58,13 @@ def summary_of(changes: Mapping[bytes, tuple[bytes | None, bytes | None]], subje
 
 @lru_cache(maxsize=256)
 def _name_of(key: bytes) -> str:
-    """The path of a root key, shortened. Commits change the same few keys again and again."""
+    """Return the path of a root key, shortened. Cached, because commits change the same few keys again and again."""
     name = str(path_of(key))
     return name if len(name) <= _NAME else name[:_NAME] + "…"
 
 
 def _length(cell: bytes) -> int | None:
-    """The length of a list; None for any other value, and for a list whose cell does not hold its length."""
+    """Return the length of a list, or None for any other value and for a list whose cell does not hold its length."""
     first = cell[0]
     if not is_array(cell):  # a typed value begins as an array does
         return count_of(cell, Code.LIST_TREE)

@@ -1,4 +1,4 @@
-"""Commits of several states: in one batch, or sent with those of others by somebody who has a batch to fill. Layer: state."""
+"""Commits of several states: in one batch, or prepared for a batch of the caller. Layer: state."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def prepare_commit(state: BranchState, options: CommitOptions) -> PreparedCommit | None:
-    """Begin to commit the changes of a state that no other thread uses; None if it has no changes. Raises as ``Versioned.commit``.
+    """Begin to commit the changes of a state that no other thread uses. Returns None without changes. Raises as ``Versioned.commit``.
 
-    It reads only the objects that the changes need. The caller sends the publication, and settles the answer.
+    Reads only the objects that the changes need. The caller sends the publication, and settles the answer.
     """
     state._check_open()
     state._handle.resolve_doubt()
@@ -31,7 +31,7 @@ def prepare_commit(state: BranchState, options: CommitOptions) -> PreparedCommit
 
 
 def commit_together(states: Sequence[BranchState], options: CommitOptions) -> list[Commit]:
-    """Commit the changes of several states; see ``Repository.commit_together``."""
+    """Commit the changes of several states. See ``Repository.commit_together``."""
     resolving = Resolving(options.policies, remains=STAGED)
     with _locked(states):
         _check_states(states)
@@ -46,7 +46,7 @@ def commit_together(states: Sequence[BranchState], options: CommitOptions) -> li
                 handle.recover(options.on_moved, resolving)
             _commit(handles, options, resolving)
         for handle in handles:
-            handle.tell_hooks()
+            handle.notify_hooks()
         return [handle.head for handle in handles]
 
 

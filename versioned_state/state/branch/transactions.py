@@ -33,7 +33,7 @@ H = TypeVar("H", bound=Hook)
 
 _ROLLED_BACK: Final = "the transaction was rolled back"
 _TAKEN_BACK: Final = "; if the store has its commit, the next one takes that back, and the same block once more keeps it"
-_END_IT: Final = "take the generator to its end, or close it"
+_END_IT: Final = "run the generator to its end, or close it"
 
 
 class Owner(Protocol):
@@ -56,7 +56,7 @@ class Owner(Protocol):
 
     @property
     def way_out(self) -> str:
-        """The hint for a caller outside of the block that wants to enter one."""
+        """The hint for a caller outside of the block that tries to enter one."""
         ...
 
     @property
@@ -70,7 +70,7 @@ class Owner(Protocol):
         ...
 
     def is_current(self) -> bool:
-        """Whether the caller runs within the block."""
+        """Return whether the caller runs within the block."""
         ...
 
 
@@ -143,7 +143,7 @@ class OpenTransaction:
         return task is not None and self.block is not None and bool(task.get_loop().is_closed())
 
     def is_apart_from(self, other: OpenTransaction) -> bool:
-        """Whether the two transactions have no changes in common."""
+        """Return whether the two transactions have no changes in common."""
         return bool(self.within and other.within) and not (self.within.startswith(other.within) or other.within.startswith(self.within))
 
     @property
@@ -209,7 +209,7 @@ class Transactions:
                 self.drop_abandoned()  # the transactions apart from it
                 if lost:
                     block, branch = transaction.owner.block, self._handle.branch
-                    what = f"the event loop was closed within {block} on branch {branch!r}: what it had not committed was rolled back"
+                    what = f"the event loop was closed within {block} on branch {branch!r}: its uncommitted changes were rolled back"
                     warnings.warn(what, RuntimeWarning, stacklevel=2)  # most programs never see a ResourceWarning
                 return
 
@@ -305,7 +305,7 @@ class Transactions:
                 raise
             if ends:
                 self.forget(transaction)
-            self._handle.tell_hooks()
+            self._handle.notify_hooks()
             return commit
 
     def _within(self) -> TransactionError:
@@ -315,7 +315,7 @@ class Transactions:
         return TransactionError("a commit within a transaction", hint=_Worker.hint)
 
     def hook(self, kind: type[H], make: Callable[[], H]) -> H:
-        """The hook of a kind; if the handle has none, a new one. Open transactions roll it back to its present state."""
+        """Return the hook of a kind, or a new one if the handle has none. Open transactions roll it back to its present state."""
         found = next((hook for hook in self._handle.hooks.all if isinstance(hook, kind)), None)
         return self._add_hook(make()) if found is None else found
 
@@ -336,7 +336,7 @@ class Transactions:
             )
 
     def _innermost_within(self, transaction: OpenTransaction) -> OpenTransaction | None:
-        """The innermost transaction within a transaction, or the transaction itself; None if it has ended."""
+        """Return the innermost transaction within a transaction, which may be the transaction itself, or None if it has ended."""
         if transaction not in self.open:
             return None
         return next(each for each in reversed(self.open) if each is transaction or not each.is_apart_from(transaction))
@@ -393,7 +393,7 @@ class Transactions:
                 error.hint = "refresh(), and do it again; or give it policies="
             raise
         self.forget(transaction)
-        self._handle.tell_hooks()
+        self._handle.notify_hooks()
 
     def _abandon(self, transaction: OpenTransaction) -> None:
         """Roll back a transaction that failed, unless its commit was made nevertheless."""
@@ -404,7 +404,7 @@ class Transactions:
 
     def _roll_back(self, transaction: OpenTransaction) -> None:
         if not transaction.is_plain:
-            # Resolve a commit in doubt first: adopted after the rollback, its changes would look as if they had been undone.
+            # Resolve a commit in doubt first: adopted after the rollback, its changes would seem to have been undone.
             self._handle.resolve_doubt(discarding=True)
         if self._handle.commits_made != transaction.commits_made:
             self._handle.worktree.restore(within=transaction.within)  # to the last commit within the transaction
@@ -463,7 +463,7 @@ class Block:
         self.reference: ReferenceType[Any] | None = None
 
     def end(self, kind: type[BaseException] | None = None, error: object = None, *_: object) -> None:
-        """``__exit__`` for callers that look it up on the class, such as ``contextlib.ExitStack``."""
+        """End the block: ``__exit__`` for callers that look it up on the class, such as ``contextlib.ExitStack``."""
         _end(self.ends, kind, error)
 
 
@@ -487,13 +487,13 @@ class Transaction(Block, ContextDecorator, Generic[T]):
 
 
 def current_worker() -> tuple[int, object]:
-    """The thread and, if an event loop runs in it, the task; for a background call, those of its caller."""
+    """Return the thread and, if an event loop runs in it, the task. In a background call they are those of its caller."""
     caller = current_caller()
     return (get_ident(), _current_task()) if caller is None else caller.owner
 
 
 def _current_task() -> object:
-    """The task that runs in this thread, if an event loop does."""
+    """Return the task that runs in this thread, or None if no event loop runs here."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
         return None

@@ -1,4 +1,4 @@
-"""Applies a patch to live values, in place. Layer: state.
+"""Patches, applied to live values in place. Layer: state.
 
 The entries of one list are applied together: a removed element has its old index, an added or changed element its new index.
 """
@@ -24,10 +24,10 @@ class _MisfitError(Exception):
 
 
 def apply_patch(state: State, entries: list[PatchEntry], same: Same) -> None:
-    """Apply the entries of a patch to a state. Raises ``PatchConflictError``; some entries may have been applied by then.
+    """Apply the entries of a patch to a state. Raises ``PatchConflictError`` when some entries may have been applied already.
 
     Args:
-        same: tells whether two values have the same stored form.
+        same: whether two values have the same stored form.
     """
     misfits: list[str] = []
     tree = _Branch()
@@ -117,7 +117,7 @@ def _apply_below(held: Any, branch: _Branch, same: Same, misfits: list[str]) -> 
 
 
 def _is_aside(entry: PatchEntry) -> bool:
-    """Whether an entry is about something beside the parts of a value."""
+    """Return whether an entry is about something beside the parts of a value."""
     return entry.reordered or entry.given
 
 
@@ -131,7 +131,7 @@ def _given(value: Any, names: Any) -> Any:
 
 
 def _held_key(container: Any, key: Any, same: Same) -> Any:
-    """The key object of the container that equals ``key``: a key with a NaN in it is found only by identity."""
+    """Return the key object of the container that equals ``key``: a key with a NaN in it is found only by identity."""
     if type(container) is not dict or type(key) is str or key in container:
         return key
     return next((held for held in container if type(held) is type(key) and same(held, key)), key)

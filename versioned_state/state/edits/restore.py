@@ -1,4 +1,4 @@
-"""Puts values at paths, and restores a path to the value that a snapshot has there. Layer: state."""
+"""Assignments to paths: of a value, or of the value that a snapshot has there. Layer: state."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def restore_path(state: State, snapshot: Snapshot, path: StatePath) -> None:
         UnknownPathError: the container does not exist, neither side has a value, or the list is too short for the index.
     """
     if not path.steps or isinstance(path.steps[-1], Namespace):
-        raise InvalidArgumentError("restore() takes the path of a key, or of a value in it")
+        raise InvalidArgumentError("the path of restore() must be that of a key, or of a value in it")
     try:
         value = snapshot.at(path)
     except UnknownPathError as error:

@@ -1,4 +1,4 @@
-"""Converts annotations to rules: models, dataclasses and types of ``typing``. Layer: state.
+"""Rules for annotations: for models, dataclasses and types of ``typing``. Layer: state.
 
 Types are judged here, without pydantic. Constraints and validators are judged by pydantic, which must be installed only for these.
 """
@@ -55,7 +55,7 @@ class Rules:
         self._of_classes: dict[type, Rule] = {}
 
     def of(self, annotation: Any) -> Rule:
-        """The rule for an annotation.
+        """Return the rule for an annotation.
 
         Raises:
             InvalidArgumentError: it is not an annotation, or a name in it is not known.
@@ -171,7 +171,7 @@ class Rules:
         return self._by_pydantic(rule, annotation)
 
     def _by_pydantic(self, rule: Rule, annotation: Any) -> Rule:
-        """A rule, and the judgement of pydantic on the whole value. A type that has no other rule is judged without conversions."""
+        """Return a rule with the judgement of pydantic on the whole value. A type that has no other rule is judged without conversions."""
         try:
             from pydantic import TypeAdapter
             from pydantic.errors import PydanticUserError
@@ -184,19 +184,19 @@ class Rules:
         is_strict = True if rule is ANYTHING else None
 
         def validate(value: Any, path: StatePath) -> None:
-            _asked(partial(adapter.validate_python, value, strict=is_strict), path)
+            _validated(partial(adapter.validate_python, value, strict=is_strict), path)
 
         return Constrained(Opaque(_name(annotation)) if is_strict else rule, None, validate)
 
 
 def _name(annotation: Any) -> str:
-    """An annotation as its author wrote it."""
+    """Return an annotation as its author wrote it."""
     is_class = isinstance(annotation, type) and get_origin(annotation) is None
     return annotation.__name__ if is_class else str(annotation).replace("typing.", "")
 
 
 def annotations_of(cls: Any) -> dict[str, Any]:
-    """The annotations of the fields of a class, with their metadata. Raises ``InvalidArgumentError`` if a name in one is not known."""
+    """Return the annotations of the fields of a class, with their metadata. Raises ``InvalidArgumentError`` for an unknown name in one."""
     fields = getattr(cls, "__pydantic_fields__", None)
     if fields is not None:
         if not getattr(cls, "__pydantic_complete__", True) and hasattr(cls, "model_rebuild"):
@@ -212,19 +212,19 @@ def annotations_of(cls: Any) -> dict[str, Any]:
 
 
 def _is_constraint(metadata: Any) -> bool:
-    """Whether metadata of ``Annotated`` is a constraint for pydantic. Other metadata, such as documentation, is ignored."""
+    """Return whether metadata of ``Annotated`` is a constraint for pydantic. Other metadata, such as documentation, is ignored."""
     return type(metadata).__module__.partition(".")[0] in ("annotated_types", "pydantic", "pydantic_core") or hasattr(
         metadata, "__get_pydantic_core_schema__"
     )
 
 
 def _parts(metadata: Any) -> list[Any]:
-    """The constraints in metadata: those of a ``Field``, or the metadata itself."""
+    """Return the constraints in metadata: those of a ``Field``, or the metadata itself."""
     return list(metadata.metadata) if type(metadata).__name__ == "FieldInfo" else [metadata]
 
 
 def _lengths_of(metadata: Any) -> tuple[int, int | None] | None:
-    """The least and greatest length that a constraint of annotated_types allows; None for any other constraint."""
+    """Return the least and the greatest length that a constraint of annotated_types allows, or None for any other constraint."""
     if type(metadata).__module__ != "annotated_types":
         return None
     if type(metadata).__name__ not in ("MinLen", "MaxLen", "Len"):
@@ -245,7 +245,7 @@ def _validate_fields(cls: Any, fields: dict[str, Any], path: StatePath) -> None:
     infos = cls.__pydantic_fields__
     by_alias = {_alias(infos[name], name) if name in infos else name: value for name, value in fields.items()}
     names = {_alias(info, name): name for name, info in infos.items()}
-    _asked(partial(TypeAdapter(cls).validate_python, by_alias), path, names)
+    _validated(partial(TypeAdapter(cls).validate_python, by_alias), path, names)
 
 
 def _alias(info: Any, name: str) -> str:
@@ -253,7 +253,7 @@ def _alias(info: Any, name: str) -> str:
     return alias if isinstance(alias, str) else name
 
 
-def _asked(validate: Callable[[], object], path: StatePath, names: dict[str, str] | None = None) -> None:
+def _validated(validate: Callable[[], object], path: StatePath, names: dict[str, str] | None = None) -> None:
     """Run a validator of pydantic, and raise its first error as a ``SchemaError``."""
     from pydantic import ValidationError
 

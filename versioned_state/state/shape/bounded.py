@@ -50,7 +50,7 @@ _SUMMARIES: Final = 4
 
 
 def estimate_tokens(value: Any) -> int:
-    """The tokens of a value, estimated: 4, and one for every four characters of its texts, keys and numbers. Reads no file."""
+    """Estimate the tokens of a value: 4, and one for every four characters of its texts, keys and numbers. Reads no file."""
     return 4 + -(-_characters(value) // 4)
 
 
@@ -93,7 +93,7 @@ class Bounded:
 
     def __post_init__(self) -> None:
         if (self.max_items is None) == (self.max_tokens is None):
-            raise InvalidArgumentError("Bounded takes max_items or max_tokens")
+            raise InvalidArgumentError("Bounded must have max_items or max_tokens, and not both")
         count(self.option, self.most, least=1)
         if self.keep is not None and count("keep", self.keep, least=1) > self.most:
             raise InvalidArgumentError(f"keep={self.keep} is more than {self.rule}")
@@ -119,7 +119,7 @@ class Bounded:
         return f"{self.option}={self.most}"
 
     def size(self, value: Any) -> int:
-        """What one element counts."""
+        """Return the size of one element: 1, or its tokens."""
         return 1 if self.max_tokens is None else self.count_tokens(value)
 
 
@@ -148,12 +148,12 @@ class Bound:
 
 
 def not_a_list(path: StatePath, bounded: Bounded, value: Any) -> SchemaError:
-    """The error for a bounded value of another type."""
+    """Return the error for a bounded value of another type."""
     return SchemaError(str(path), bounded.rule, f"{shown(value)} is of type {type(value).__name__}, not a list")
 
 
 def advanced(steps: Steps, step: Step) -> list[Steps]:
-    """The rest of a pattern after a step; an empty list if the pattern does not match the step."""
+    """Return the possible rests of a pattern after a step, or none if the pattern does not match the step."""
     if not steps:
         return []
     if steps[0] == "**":
@@ -168,7 +168,7 @@ class Bounds(Hook):
         self._bounds = bounds
         self._policy = policy
         self._worktree = worktree
-        self._is_asking = False
+        self._is_calling = False
         self._sums: dict[StatePath, dict[bytes, int]] = {}
         self._summary: tuple[list[bytes], list[Any]] | None = None
 
@@ -188,7 +188,7 @@ class Bounds(Hook):
         return (after, trimmed) if is_lost else (trimmed,)
 
     def _trimmed(self, trim: _Trim) -> bytes | None:
-        """The cell of the trimmed list; None if it fits."""
+        """Return the cell of the trimmed list, or None if the list fits."""
         bounded = trim.bounded
         total = trim.tree.count if bounded.max_tokens is None else self._tokens(trim)
         if total <= bounded.most:
@@ -210,33 +210,33 @@ class Bounds(Hook):
         return cell
 
     def _summarized(self, trim: _Trim, function: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        """The result of ``on_overflow``. It is not asked again for the same elements, such as when a commit is tried again."""
+        """Return the result of ``on_overflow``. It is not called again for the same elements, such as when a commit is tried again."""
         cells = list(islice(iter_cells(trim.nodes, trim.tree), trim.removed))
         if self._summary is not None and self._summary[0] == cells:
             return self._summary[1]
-        found: Any = self._asked(trim, function, [trim.decode(cell) for cell in cells])
+        found: Any = self._called(trim, function, [trim.decode(cell) for cell in cells])
         if type(found) is not list:
             raise SchemaError(str(trim.path), "on_overflow", f"it returned {shown(found)}, not a list")
         self._summary = cells, found
         return found
 
-    def _asked(self, trim: _Trim, function: Callable[[list[Any]], list[Any]], removed: list[Any]) -> Any:
+    def _called(self, trim: _Trim, function: Callable[[list[Any]], list[Any]], removed: list[Any]) -> Any:
         """Call ``on_overflow``. Raises if it changes the state, because the commit assumes that the live values are as they were staged."""
-        if self._is_asking:
+        if self._is_calling:
             raise SchemaError(str(trim.path), "on_overflow", "it commits the state")
         # During a background call, the event loop may change values, and the commit allows for that.
         staged = self._worktree.stage(lenient=True) if current_caller() is None else None
-        self._is_asking = True
+        self._is_calling = True
         try:
             found = function(removed)
         finally:
-            self._is_asking = False
+            self._is_calling = False
         if staged is not None and not self._worktree.holds(staged):
             raise SchemaError(str(trim.path), "on_overflow", "it changed the state")
         return found
 
     def _tokens(self, trim: _Trim) -> int:
-        """The tokens of the list. Cost: the elements that changed; all of them the first time."""
+        """Return the tokens of the list. Cost: the elements that changed, or all of them the first time."""
         known = self._sums.get(trim.path, {}).get(trim.old) if trim.old is not None else None
         old = None if trim.old is None else container_of(trim.nodes, trim.old)
         if known is None or old is None or old.tree.shape is not Shape.SEQUENCE:
@@ -279,7 +279,7 @@ class _Trim:
         return self._decoder.decode(cell)
 
     def tokens(self, cell: bytes) -> int:
-        """The tokens of one element."""
+        """Return the tokens of one element."""
         tokens = self.bounded.count_tokens(self.decode(cell))
         if type(tokens) is not int or tokens < 0:
             raise SchemaError(str(self.path), "count_tokens", f"it returned {shown(tokens)}, not an int of 0 or more")
@@ -310,7 +310,7 @@ class _Trim:
         return left
 
     def is_lost(self) -> bool:
-        """Whether some removed elements are not at the beginning of the old list, so that no commit has them there."""
+        """Return whether some removed elements are not at the beginning of the old list, so that no commit has them there."""
         found = None if self.old is None else container_of(self.nodes, self.old)
         if found is None or found.tree.shape is not Shape.SEQUENCE or found.tree.count < self.removed:
             return True
@@ -318,7 +318,7 @@ class _Trim:
         return any(not self.composer.same(old, new) for old, new in pairs)
 
     def cell(self) -> bytes:
-        """The cell of the trimmed list, in the form of a large one."""
+        """Return the cell of the trimmed list, in the form of a large one."""
         put = [self.composer.encode(value, ELEMENT_INLINE, str(self.path.index(index))) for index, value in enumerate(self.put)]
         tree = splice(self.nodes, self.tree, [Edit(0, self.removed, put)])
         if is_large(self.nodes, self.new):
@@ -327,7 +327,7 @@ class _Trim:
 
 
 def _changed(nodes: Nodes, steps: Steps, before: Tree, after: Tree) -> Iterator[tuple[StatePath, bytes | None, bytes]]:
-    """The changed values that match a pattern: path, cell before, cell after. Cost: the changes."""
+    """Iterate over the changed values that match a pattern: path, cell before, cell after. Cost: the changes."""
     for root_key, old, new in diff_maps(nodes, before, after):
         if is_internal(root_key):
             continue
@@ -362,7 +362,7 @@ def _changed_below(
 
 
 def _changed_parts(nodes: Nodes, path: StatePath, old: bytes | None, new: bytes) -> Iterator[tuple[StatePath, bytes | None, bytes]]:
-    """The parts of a list or dict that changed or were added."""
+    """Iterate over the parts of a list or dict that changed or were added."""
     b = container_of(nodes, new)
     if b is None:
         return

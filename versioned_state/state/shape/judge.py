@@ -1,4 +1,4 @@
-"""Judges the changes from one root to another by the rules of a schema, at the cost of what changed. Layer: state.
+"""``Judge``: the changes from one root to another, judged by the rules of a schema at the cost of the changes. Layer: state.
 
 ::
 
@@ -30,7 +30,7 @@ _AFTER_USER = bytes((USER[0] + 1,))
 
 
 class Judge:
-    """Judges one change of a root. Not for two threads at once.
+    """The judgement of one change of a root. Not for two threads at once.
 
     Args:
         rules: the rules at the root of the state.
@@ -65,7 +65,7 @@ class Judge:
         """Raise ``SchemaError`` if the change from one cell of a root key to another is not valid.
 
         Args:
-            with_root: whether rules that judge the whole state are asked too.
+            with_root: whether rules that judge the whole state are applied too.
         """
         self._judge_key(path_of(key), old, new)
         for path, rule, with_parts in self._wholes.values():
@@ -98,7 +98,7 @@ class Judge:
                 self._judge(change, parent, rules)
 
     def _descend(self, rules: Iterable[Rule], path: StatePath, step: Step) -> list[Rule]:
-        """The rules of a part. Rules around it that judge the whole are checked once, at the end."""
+        """Return the rules of a part. Rules around it that judge the whole are checked once, at the end."""
         found = []
         for rule in rules:
             if rule is ANYTHING:
@@ -145,7 +145,7 @@ class Judge:
             rule.check_whole(value, path)
 
     def _length(self, cell: bytes) -> int | None:
-        """The number of elements of a list or tuple, or of entries of a dict. Reads no element."""
+        """Return the number of elements of a list or tuple, or of entries of a dict. Reads no element."""
         elements = sequence_of(self._nodes, cell)
         if elements is not None:
             return elements.count

@@ -44,11 +44,11 @@ VERSION: Final = ENGINE + b"version"
 FIRST: Final = 1
 
 _ROOTS_KEPT: Final = 8
-"""Migrated roots that a handle remembers: of its head, and of the sides and bases of a merge."""
+"""The migrated roots that a handle keeps: of its head, and of the sides and bases of a merge."""
 
 
 class Migrations:
-    """The migrations of a state, in their order; ``Versioned(store, migrations=…)`` reads every state as the newest version.
+    """The migrations of a state, in their order. ``Versioned(store, migrations=…)`` reads every state as the newest version.
 
     >>> migrations = Migrations()
     >>> @migrations.to(2)
@@ -68,7 +68,7 @@ class Migrations:
         return FIRST + len(self._functions)
 
     def to(self, version: int) -> Callable[[F], F]:
-        """A decorator of the function that leads to a version, from the one before.
+        """Return a decorator for the function that leads to a version from the one before.
 
         Raises:
             InvalidArgumentError: the version is not the next one, or the function is asynchronous or a generator.
@@ -78,7 +78,7 @@ class Migrations:
         def declare(function: F) -> F:
             if number != self.version + 1:
                 raise InvalidArgumentError(
-                    f"the next migration is to version {self.version + 1}, not {number}",
+                    f"the next migration must be to version {self.version + 1}, not {number}",
                     hint="declare them in order, each once; a state without a version is at 1",
                 )
             check_function("a migration", function)
@@ -111,7 +111,7 @@ class Migrations:
 
 
 def version_of(nodes: Nodes, tree: Tree) -> int:
-    """The version of the state with this root. Raises ``CorruptObjectError``."""
+    """Return the version of the state with this root. Raises ``CorruptObjectError``."""
     cell = find(nodes, tree, VERSION) if tree.count else None
     if cell is None:
         return FIRST
@@ -122,7 +122,7 @@ def version_of(nodes: Nodes, tree: Tree) -> int:
 
 
 def is_fresh(nodes: Nodes, tree: Tree) -> bool:
-    """Whether a root has no key of the user's. Cost: the engine's keys, which are few, until one of the user's is found."""
+    """Return whether a root has no key of the user's. Cost: the engine's keys, which are few, until one of the user's is found."""
     return all(is_internal(key) for key, _ in iter_items(nodes, tree))
 
 
@@ -164,7 +164,7 @@ class Migrator:
         self._migrated: OrderedDict[str, Migrated] = OrderedDict()
 
     def migrated(self, commit: Commit) -> Migrated:
-        """The state of a commit at the newest version. Cost: the reads of the functions, the first time.
+        """Return the state of a commit at the newest version. Cost: the reads of the functions, the first time.
 
         Raises:
             NewerVersionError: the state is at a newer version. Nothing was changed.
@@ -183,7 +183,7 @@ class Migrator:
         return found
 
     def written(self, commit: Commit, staging: Staging, author: str | None) -> Commit:
-        """The commit itself if its state is at the newest version; otherwise a commit of the migrated state after it, which is staged."""
+        """Return the commit itself if its state is at the newest version, or else a staged commit of the migrated state after it."""
         found = self.migrated(commit)
         for address, raw in found.objects.items():
             staging.add(raw, address)
@@ -233,7 +233,7 @@ class MigratingState(KeySpace):
         return self._own_worktree
 
     def staged(self, version: int) -> tuple[Tree, Staging]:
-        """The root with all changes so far, and its new objects. Raises ``MigrationError`` if one cannot be stored."""
+        """Return the root with all changes so far, and its new objects. Raises ``MigrationError`` if one cannot be stored."""
         from versioned_state.state.worktree.entries import UNSTORABLE
 
         try:

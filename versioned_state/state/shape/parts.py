@@ -146,7 +146,7 @@ class Fields(Rule):
                 self.check_removed(Key(name), path.key(name))
 
     def _held(self, value: Any) -> Mapping[Any, Any] | None:
-        """The fields of a value by name; None if it is neither a dict nor an instance."""
+        """Return the fields of a value by name, or None if it is neither a dict nor an instance."""
         if isinstance(value, Mapping):
             return value
         return fields_of(value) if self.cls is not None and isinstance(value, self.cls) else None
@@ -197,7 +197,7 @@ class Below(Rule):
 
 
 def below(name: str, steps: tuple[Step | Literal["*", "**"], ...], rule: Rule) -> list[Rule]:
-    """The rules, at one place, for the values that the steps of a pattern match from there."""
+    """Return the rules, at one place, for the values that the steps of a pattern match from there."""
     if not steps:
         return [rule]
     here: list[Rule] = [Below(name, steps, rule)]
@@ -205,7 +205,7 @@ def below(name: str, steps: tuple[Step | Literal["*", "**"], ...], rule: Rule) -
 
 
 def parts_of(value: Any) -> list[tuple[Step, Any]]:
-    """The parts of a value that paths lead to, each with its step; of a state or a snapshot also its namespaces."""
+    """Return the parts of a value, each with the step that leads to it; those of a state or a snapshot include its namespaces."""
     if isinstance(value, Mapping):
         state: Any = value
         names = state.namespaces() if hasattr(state, "namespaces") else ()

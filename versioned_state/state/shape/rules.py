@@ -43,16 +43,16 @@ class Rule:
         """Raise ``SchemaError`` unless a value, with all its parts, is valid."""
 
     def part(self, step: Step) -> Rule | None:
-        """The rule of the part at a step; None if the part cannot be judged without the whole."""
+        """Return the rule of the part at a step, or None if the part cannot be judged without the whole."""
         return ANYTHING
 
     def parts(self, step: Step) -> list[Rule] | None:
-        """The rules of the part at a step; None if the part cannot be judged without the whole."""
+        """Return the rules of the part at a step, or None if the part cannot be judged without the whole."""
         part = self.part(step)
         return None if part is None else [part]
 
     def check_whole(self, value: Any, path: StatePath) -> None:
-        """Raise ``SchemaError`` if a value is invalid as a whole; does not check its parts by themselves."""
+        """Raise ``SchemaError`` if a value is invalid as a whole. Does not check its parts by themselves."""
 
     def check_length(self, length: int, path: StatePath) -> bool:
         """Judge a whole by its length. Returns whether that was enough, so that its parts need not be read."""
@@ -65,16 +65,16 @@ class Rule:
         """Raise ``SchemaError`` if the part at this step may not be missing."""
 
     def has_parts(self, step: Step) -> bool:
-        """Whether a part at such a step has a rule of its own."""
+        """Return whether a part at such a step has a rule of its own."""
         return False
 
     def refuse(self, value: Any, path: StatePath) -> SchemaError:
-        """The error for a value of the wrong type."""
+        """Return the error for a value of the wrong type."""
         return SchemaError(str(path), self.name, f"{shown(value)} is of type {type(value).__name__}")
 
 
 def shown(value: Any) -> str:
-    """A value in an error."""
+    """Return a value for an error, shortened."""
     text = repr(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 

@@ -1,4 +1,4 @@
-"""``Schema``: the rules for a state or parts of it; and the hook that checks the commits of a handle. Layer: state."""
+"""``Schema``: the rules for a state or parts of it, and the hook that checks the commits of a handle. Layer: state."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Schema:
             bound.check(state)
 
     def rules_at(self, path: StatePath) -> list[Rule]:
-        """The rules of the value at a path, as far as it can be judged alone."""
+        """Return the rules of the value at a path, as far as it can be judged alone."""
         rules = self.rules
         for step in path.steps:
             rules = [part for rule in rules for part in rule.parts(step) or ()]
@@ -105,7 +105,7 @@ class Schema:
 
 
 def as_schema(shape: Any) -> Schema:
-    """The schema for an argument that is a ``Schema``, or the argument of one."""
+    """Return the schema for an argument that is a ``Schema``, or the argument of one."""
     return shape if isinstance(shape, Schema) else Schema(shape)
 
 
@@ -129,7 +129,7 @@ def _pattern(text: Any) -> Pattern:
 
 
 class SchemaCheck(Hook):
-    """Checks the commits of a handle against a schema."""
+    """The hook that checks the commits of a handle against a schema."""
 
     def __init__(self, schema: Schema, policy: PicklePolicy) -> None:
         self._schema = schema
@@ -157,7 +157,7 @@ class SchemaCheck(Hook):
 
 
 class ReadCheck:
-    """Checks the committed values that a handle reads. Cost: the changes since a value was last found valid."""
+    """The check of the committed values that a handle reads. Cost: the changes since a value was last found valid."""
 
     def __init__(self, schema: Schema, policy: PicklePolicy) -> None:
         self._schema = schema

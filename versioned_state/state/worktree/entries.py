@@ -29,7 +29,7 @@ IMMUTABLE: Final = frozenset(
 
 
 NewEntries = Mapping[bytes, Mapping[str, bytes]]
-"""By engine key, the cells of new entries of a series by name. A cell has everything of its value in it."""
+"""By engine key, the cells of new entries of a series by name. A cell has the whole of its value in it."""
 
 
 class Entry:

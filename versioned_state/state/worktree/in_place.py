@@ -1,4 +1,4 @@
-"""Gives a live value the content of another value in place, so that references to it stay valid. Layer: state.
+"""Assignment in place: a live value gets the content of another value, so that references to it stay valid. Layer: state.
 
 A container whose type does not change keeps its identity. Dicts are matched by key and lists by aligned elements; sets, bytearrays, arrays
 and plain objects are refilled; of an instance each field is set. Equal parts are not changed.
@@ -36,7 +36,7 @@ class Claims(dict[int, Any]):
 
 
 def replace_content(live: Any, decode: Callable[[], Any], fingerprinter: Fingerprinter, claimed: Claims) -> Any:
-    """Give ``live`` the content of ``decode()``, in place if possible. Returns the value; see ``assign_in_place``.
+    """Assign to ``live`` the content of ``decode()``, in place if possible. Returns the value as ``assign_in_place`` does.
 
     An exception comes either from an object that refuses its content, or from an interrupt such as a timeout. Only the first kind recurs
     in the second attempt.
@@ -61,7 +61,7 @@ def replace_content(live: Any, decode: Callable[[], Any], fingerprinter: Fingerp
 
 
 def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claims) -> Any:
-    """Give ``live`` the content of ``target``. Returns ``live`` if its type allows that, otherwise ``target``. Cost: the size of both.
+    """Assign to ``live`` the content of ``target``. Returns ``live`` if its type allows that, or else ``target``. Cost: the size of both.
 
     Args:
         target: a value without other references: its parts become parts of ``live``.
@@ -82,7 +82,7 @@ def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claime
 
 
 def _as_live(live: Any, target: Tagged) -> Any:
-    """The target as an instance of the class of ``live``, if the stored name is that of this class: then the store need not be trusted."""
+    """Return the target as an instance of the class of ``live``, if it was stored under its name: then the store need not be trusted."""
     layout = layout_of(type(live))
     if layout is None or layout.name != target.name:
         return target
@@ -93,7 +93,7 @@ def _as_live(live: Any, target: Tagged) -> Any:
 
 
 def _is_one_type(a: type, b: type) -> bool:
-    """Whether values of two classes are stored under one name: running a notebook's cell again creates its class again."""
+    """Return whether values of two classes are stored under one name: running a notebook's cell again creates its class again."""
     if a is b:
         return True
     layout, other = layout_of(a), layout_of(b)
@@ -129,7 +129,7 @@ def _assign(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claim
 
 
 def _assign_tagged(live: Tagged, target: Tagged, fingerprinter: Fingerprinter, claimed: Claims) -> Tagged:
-    """Only the fields of a ``Tagged`` can be changed in place, if they are a dict or a list."""
+    """Assign to a ``Tagged``: only its fields can be changed in place, if they are a dict or a list."""
     fields = assign_in_place(live.fields, target.fields, fingerprinter, claimed)
     if fields is live.fields and live.name == target.name and live.notes == target.notes:
         return live
@@ -137,7 +137,7 @@ def _assign_tagged(live: Tagged, target: Tagged, fingerprinter: Fingerprinter, c
 
 
 def _is_plain_object(cls: type) -> bool:
-    """Whether ``__dict__`` holds all state of an instance, and the class does not customize pickling."""
+    """Return whether ``__dict__`` holds all state of an instance, and the class does not customize pickling."""
     return (
         cls.__dictoffset__ != 0
         and not issubclass(cls, (type, int, str, bytes, float, tuple, frozenset, list, set, BaseException))
@@ -199,12 +199,12 @@ def _update_list(live: list[Any], target: list[Any], fingerprinter: Fingerprinte
 
 
 def _is_same(a: Any, b: Any, fingerprinter: Fingerprinter) -> bool:
-    """Whether two equal elements have the same stored form."""
+    """Return whether two equal elements have the same stored form."""
     return type(a) is type(b) and (type(a) is str or _fingerprint(a, fingerprinter, 0) == _fingerprint(b, fingerprinter, 1))
 
 
 def _fingerprint(value: Any, fingerprinter: Fingerprinter, otherwise: int) -> Any:
-    """The fingerprint for aligning an element. An element without a fingerprint matches no other element."""
+    """Return the fingerprint for aligning an element. An element without a fingerprint matches no other element."""
     try:
         plain = is_plain(value)
     except (TooDeepError, RecursionError):

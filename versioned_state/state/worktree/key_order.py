@@ -29,7 +29,7 @@ class KeyOrder(Generic[K]):
         self._touched.add(key)
 
     def keys(self) -> list[K]:
-        """All keys in order. The caller must not change the list."""
+        """Return all keys in order. The caller must not change the list."""
         members = self._members
         if len(self._touched) > _FEW:
             # Sorting is cheap for two sorted runs. An interrupt between the assignments only repeats work.
@@ -55,17 +55,17 @@ class KeyOrder(Generic[K]):
         self._touched = set()
 
     def between(self, start: K, end: K) -> list[K]:
-        """The keys in [start, end), in order."""
+        """Return the keys in [start, end), in order."""
         keys = self.keys()
         return keys[bisect_left(keys, start) : bisect_left(keys, end)]
 
     def count(self, start: K, end: K) -> int:
-        """The number of keys in [start, end)."""
+        """Return the number of keys in [start, end)."""
         keys = self.keys()
         return bisect_left(keys, end) - bisect_left(keys, start) if keys else 0
 
     def last(self, start: K, end: K) -> K | None:
-        """The last key in [start, end), or None."""
+        """Return the last key in [start, end), or None if there is none."""
         keys = self.keys()
         at = bisect_left(keys, end) - 1
         return keys[at] if at >= 0 and keys[at] >= start else None
@@ -120,7 +120,7 @@ class OrderedKeyDict(dict[bytes, V]):
             self.order.clear()
 
     def pop(self, key: bytes, default: Any = None) -> Any:
-        """The value, or the default if there is none."""
+        """Remove a key, and return its value, or the default if there is none."""
         value = self.get(key, default)
         if key in self:
             del self[key]

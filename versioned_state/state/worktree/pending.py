@@ -29,23 +29,23 @@ class PendingEntries:
         self.entries.setdefault(series, {})[name] = cell
 
     def has(self, series: bytes, name: str) -> bool:
-        """Whether an entry is still here."""
+        """Return whether an entry is still here."""
         return name in self.entries.get(series, ())
 
-    def told_keys(self) -> set[bytes]:
-        """The root keys whose changes are described by entries."""
+    def described_keys(self) -> set[bytes]:
+        """Return the root keys whose changes are described by entries."""
         return set(self._keys.values())
 
-    def telling_of(self, key: bytes) -> list[str]:
-        """The names of the entries that describe a change of a root key."""
-        return [name for name, told in self._keys.items() if told == key]
+    def names_of(self, key: bytes) -> list[str]:
+        """Return the names of the entries that describe a change of a root key."""
+        return [name for name, described in self._keys.items() if described == key]
 
     def of(self, series: bytes) -> dict[str, bytes]:
-        """The entries of one series, as they are now."""
+        """Return the entries of one series, as they are now."""
         return dict(self.entries.get(series, {}))
 
     def taken(self, keys: Collection[bytes] | None = None) -> NewEntries:
-        """All present entries, for a commit. With ``keys``, leaves out entries that describe changes of other root keys."""
+        """Return all present entries, for a commit. With ``keys``, leaves out entries that describe changes of other root keys."""
         if keys is None or not self._keys:
             return {series: dict(entries) for series, entries in self.entries.items() if entries}
         left = {name for name, key in self._keys.items() if key not in keys}
@@ -67,6 +67,6 @@ class PendingEntries:
                     self._keys.pop(name, None)
 
     def next_time(self, now: int) -> int:
-        """The time for a new entry: now, or just after the last entry of this handle, so that entries keep their order."""
+        """Return the time for a new entry: now, or just after the last entry of this handle, so that entries keep their order."""
         self._last_time = max(now, self._last_time + 1)
         return self._last_time

@@ -12,7 +12,7 @@ from versioned_state.values.trees.tree import Tree, iter_items, iter_items_back,
 
 
 class RootKeys:
-    """Counts and lists root keys. No value is loaded."""
+    """The root keys, to count and to list. No value is loaded."""
 
     def __init__(self, nodes: Nodes, tracked: TrackedKeys) -> None:
         self._nodes = nodes
@@ -21,13 +21,13 @@ class RootKeys:
         self._last_found: tuple[Tree, bytes, int] = (tracked.tree, b"", 0)
 
     def count(self, start: bytes, end: bytes) -> int:
-        """The number of keys in [start, end). Cost: two paths, and sorting the keys that were added or removed since the last call."""
+        """Return the number of keys in [start, end). Cost: two paths, and sorting the keys added or removed since the last call."""
         low, high = self._span(start, end)
         tracked = self._tracked
         return high - low + tracked.added.order.count(start, end) - tracked.removed.order.count(start, end)
 
     def between(self, start: bytes, end: bytes, *, reverse: bool = False, limit: int | None = None) -> Iterator[bytes]:
-        """Iterate over the keys in [start, end), in order or from the last one back; over ``limit`` of them at most.
+        """Iterate over the keys in [start, end), in order or from the last one back, at most ``limit`` of them.
 
         Cost: two paths, the keys of the head, and sorting those that were added or removed since the last call.
         """
@@ -41,13 +41,13 @@ class RootKeys:
         return islice(merge(kept, reversed(added) if reverse else added, reverse=reverse), limit)
 
     def last(self, start: bytes, end: bytes) -> bytes | None:
-        """The last key in [start, end). Costs as much as ``count``; popping all keys one by one costs a few paths each."""
+        """Return the last key in [start, end). Cost: as ``count``; popping all keys one by one costs a few paths each."""
         added = self._tracked.added.order.last(start, end)
         kept = self._last_of_head(start, end)
         return max(added, kept) if added is not None and kept is not None else added or kept
 
     def _last_of_head(self, start: bytes, end: bytes) -> bytes | None:
-        """The last key in [start, end) that the head has and that was not removed."""
+        """Return the last key in [start, end) that the head has and that was not removed."""
         low, high = self._span(start, end)
         removed = self._tracked.removed
         at = high  # every key of the head from this rank on is removed: the counts agree
@@ -71,6 +71,6 @@ class RootKeys:
         return None
 
     def _span(self, start: bytes, end: bytes) -> tuple[int, int]:
-        """The ranks between which the head has the keys in [start, end)."""
+        """Return the ranks between which the head has the keys in [start, end)."""
         tree = self._tracked.tree
         return (rank(self._nodes, tree, start), rank(self._nodes, tree, end)) if tree.count else (0, 0)

@@ -1,4 +1,4 @@
-"""Finds the differences between live values and the head, and encodes them. Layer: state."""
+"""``Stager``: the differences between live values and the head, found and encoded. Layer: state."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _NIL: Final = b"\xc0"
 
 
 def _joined(outside: Mapping[bytes, V], inside: Mapping[bytes, V], within: bytes) -> dict[bytes, V]:
-    """The entries of ``inside`` whose keys begin with ``within``, and the other entries of ``outside``."""
+    """Return the entries of ``inside`` whose keys begin with ``within``, and the other entries of ``outside``."""
     found = {key: value for key, value in outside.items() if not key.startswith(within)}
     return found | {key: value for key, value in inside.items() if key.startswith(within)}
 
 
 class Stager:
-    """Encodes the values that may differ from the head. It does not change the tracked keys; new objects go to a new staging."""
+    """The encoding of the values that may differ from the head. It does not change the tracked keys. New objects go to a new staging."""
 
     def __init__(self, objects: ObjectStore, tracked: TrackedKeys, lists: UnloadedLists, encoder: Encoder, decoder: LiveDecoder) -> None:
         self._objects = objects
@@ -70,7 +70,7 @@ class Stager:
         return run_still(partial(self._stage, lenient=lenient, flush_at=None, adopting=adopting, keys=keys, pending=pending))
 
     def is_clean(self) -> bool:
-        """Whether no value differs from the head. False if a value may differ, or cannot be stored. Encodes and reads nothing."""
+        """Return whether no value differs from the head, or False if one may differ or cannot be stored. Encodes and reads nothing."""
         tracked, fingerprinter = self._tracked, self._encoder.fingerprinter
         if tracked.assigned or tracked.stale:
             return False
@@ -84,7 +84,7 @@ class Stager:
             return False
 
     def nothing(self, tree: Tree) -> Staged:
-        """The staged state without changes, for a head with this root."""
+        """Return the staged state without changes, for a head with this root."""
         return Staged(tree, Staging(self._objects, since=self._tracked.since), {}, {}, [], {})
 
     def _stage(
@@ -123,7 +123,7 @@ class Stager:
         return staged
 
     def _extend(self, pending: NewEntries) -> dict[bytes, bytes]:
-        """The cells of the engine's series that the new entries change."""
+        """Return the cells of the engine's series that the new entries change."""
         series = {}
         for key, entries in pending.items():
             old = self._tracked.cell(key)
@@ -192,7 +192,7 @@ class Stager:
         return Staged(edit_map(self._nodes, base, ours), staging, changes, {}, broken, failed), base
 
     def _is_whole(self, cell: bytes | None) -> bool:
-        """Whether the store has every object of a cell. Decodes nothing. Cost: reading the value."""
+        """Return whether the store has every object of a cell. Decodes nothing. Cost: reading the value."""
         try:
             for _ in iter_new(self._nodes.reader, (), references_of_cell(cell) if cell is not None else ()):
                 pass
@@ -201,7 +201,7 @@ class Stager:
         return True
 
     def changed_keys(self) -> list[bytes]:
-        """The keys whose values differ from the head by their fingerprints, in order. Encodes and reads nothing.
+        """Return the keys whose values differ from the head by their fingerprints, in order. Encodes and reads nothing.
 
         The result may include unchanged values: values that were assigned, and values in another form than in the head.
         """
@@ -220,7 +220,7 @@ class Stager:
         return sorted(found)
 
     def _suspects(self, broken: list[Pack]) -> Iterator[bytes]:
-        """The keys whose values may differ from the head. A pack whose fingerprint differs goes to ``broken``."""
+        """Iterate over the keys whose values may differ from the head. A pack whose fingerprint differs goes to ``broken``."""
         tracked = self._tracked
         yield from tracked.assigned
         if tracked.lists:
@@ -243,7 +243,7 @@ class Stager:
         return Update(None if key in tracked.removed else old), old
 
     def _list_over(self, key: bytes, edits: ListEdits, theirs: bytes | None) -> bytes | None:
-        """The cell of a list that is not loaded, over another head. If gc has collected our list, applies the edits to the other one.
+        """Return the cell of a list that is not loaded, over another head. If gc has collected our list, the edits go to the other one.
 
         If the other head has no list there, the elements in memory are all that is left of ours.
         """

@@ -1,4 +1,4 @@
-"""Finds the live values that may have changed in place. Layer: state.
+"""``Suspects``: the live values that may have changed in place. Layer: state.
 
 A large value has its own baseline. Small values share the fingerprint of a pack, so a status over 100,000 small dicts takes about 1,600
 packing calls.
@@ -22,7 +22,7 @@ _NO_PACKS: Final = Repacking((), ())
 
 
 class Suspects:
-    """Detects changes in place of values that were equal to the head's. It does not compare assigned values, which are always encoded.
+    """The detection of changes in place, in values that were equal to the head's. Assigned values are not compared, but always encoded.
 
     Args:
         fingerprinter: makes and compares the fingerprints.
@@ -37,7 +37,7 @@ class Suspects:
         self._packs: list[Pack] = []
 
     def fingerprint(self, value: Any) -> Fingerprint:
-        """The fingerprint of a value without a baseline; None if its type cannot change in place."""
+        """Return the fingerprint of a value without a baseline, or None if its type cannot change in place."""
         return None if type(value) in IMMUTABLE else self._fingerprint_of([value])
 
     def _fingerprint_of(self, values: list[Any], *, plain: bool = False) -> Fingerprint:
@@ -68,7 +68,7 @@ class Suspects:
                     pack.values = []  # the next commit removes the pack itself
 
     def has(self, key: bytes, entry: Entry) -> bool:
-        """Whether a change in place would be detected."""
+        """Return whether a change in place would be detected."""
         return entry.base is not None or entry.pack is not None or key in self._single
 
     def find(self, broken: list[Pack]) -> Iterator[bytes]:

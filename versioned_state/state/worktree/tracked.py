@@ -72,7 +72,7 @@ class TrackedKeys:
 
     @property
     def held_bytes(self) -> int:
-        """Approximate bytes of memory of baselines and tables; a table never shrinks. Cost: the tracked keys."""
+        """Approximate bytes of memory of baselines and tables, which never shrink. Cost: the tracked keys."""
         tables = sum(map(sys.getsizeof, (self.entries, self.lists, self.assigned, self.removed, self.added)))
         return tables + sum(entry.base.held_bytes for entry in self.entries.values() if entry.base is not None)
 
@@ -82,13 +82,13 @@ class TrackedKeys:
         self.unfinished.edit = (key, self.entries.get(key), self.lists.get(key), self.removed.get(key), len(self.journal))
 
     def cell(self, key: bytes) -> bytes | None:
-        """The cell of a key as of the head."""
+        """Return the cell of a key as of the head."""
         if not self.tree.count:
             return None
         return find(self._nodes, self.tree, key)
 
     def list_cell(self, key: bytes) -> bytes | None:
-        """The cell of the head to which the edits of a list are relative: None if the key was removed and a new list begun."""
+        """Return the cell of the head to which the edits of a list are relative: None if the key was removed and a new list begun."""
         return None if key in self.removed else self.cell(key)
 
     def track_list(self, key: bytes, edits: ListEdits) -> None:
@@ -135,7 +135,7 @@ class TrackedKeys:
         self.assigned[key] = None
 
     def remove(self, key: bytes, cell: bytes | None) -> None:
-        """Track a deleted key; the head has ``cell``."""
+        """Track a deleted key. The head has ``cell``."""
         self.untrack(key)
         if cell is not None:
             self.removed[key] = cell
@@ -189,7 +189,7 @@ class TrackedKeys:
         self.suspects = Suspects(self._fingerprinter, entries)
 
     def stale_lists(self) -> set[bytes]:
-        """The keys of lists whose edits are relative to another list than the head's."""
+        """Return the keys of lists whose edits are relative to another list than the head's."""
         return {key for key, edits in self.lists.items() if edits.cell != self.list_cell(key)}
 
     def undo(self, key: bytes, entry: Entry | None, edits: ListEdits | None, cell: bytes | None) -> None:

@@ -2,7 +2,7 @@
 
 ::
 
-    Question   the store was asked to move the branch, and the answer is not known yet: a commit or a move in doubt
+    Question   a request to move the branch, whose outcome is not known yet: a commit or a move in doubt
     Move       the live values get another content: repeated, which is idempotent
     Edit       one key changes, or everything that is derived from the tracked keys: undone
 
@@ -111,7 +111,7 @@ class Adoption:
 
 
 class Unfinished:
-    """The records of one handle; all None between two calls."""
+    """The records of one handle. All are None between two calls."""
 
     __slots__ = ("edit", "move", "question")
 

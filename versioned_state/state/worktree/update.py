@@ -1,4 +1,4 @@
-"""Updates live values when the head moves: the same objects, with the content of another root. Layer: state."""
+"""``Updater``: live values follow the head, the same objects with the content of another root. Layer: state."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ MergeRoots = Callable[[Nodes, Tree, Tree, Tree], Tree]
 
 
 class Updater:
-    """Patches live values in place. A value whose new content could not be read is *stale*, and is patched at its next use.
+    """Updates of live values in place. A value whose new content could not be read is *stale*, and is patched at its next use.
 
     Args:
         merge: merges the roots of base, ours and theirs. It raises ``MergeConflictError``.
@@ -123,7 +123,7 @@ class Updater:
                         deque(diff_sequences(nodes, sides[0], sides[1]), maxlen=0)
 
     def _plan(self, cells: dict[bytes, bytes | None], heads: dict[bytes, bytes | None]) -> dict[bytes, Following]:
-        """The plans for the lists that are not loaded, as far as they can be read. Called before anything is changed."""
+        """Return the plans for the lists that are not loaded, as far as they can be read. Called before anything is changed."""
         plans = {}
         for key, cell in cells.items():
             if cell is not None and key not in self._tracked.entries and (key in self._tracked.lists or cell != heads[key]):
@@ -140,7 +140,7 @@ class Updater:
     def _decode(
         self, cells: dict[bytes, bytes | None], own: Collection[bytes], following: Collection[bytes]
     ) -> dict[bytes, tuple[Any, Baseline | None]]:
-        """The new live values, uncommitted changes among them, as far as they can be read. Called before anything is changed."""
+        """Return the new live values, uncommitted changes among them, as far as they can be read. Called before anything is changed."""
         decoded = {}
         for key, cell in cells.items():
             if cell is not None and key not in following and (key in self._tracked.entries or key in own):

@@ -5,7 +5,7 @@
     Worktree ──┬── Stager ───┬── UnloadedLists ── TrackedKeys ──┬── Suspects
                └── Updater ──┘                                  └── Unfinished
 
-``Stager`` finds and encodes the changes; ``Updater`` gives live values another content. ``UnloadedLists`` reads and edits lists that are
+``Stager`` finds and encodes the changes; ``Updater`` replaces the content of live values. ``UnloadedLists`` reads and edits lists that are
 not loaded. ``TrackedKeys`` has the status of each key, ``Suspects`` the fingerprints of values that may change in place, and ``Unfinished``
 the records of interrupted steps.
 Keys are root keys throughout (see ``values.keys``). Not for two threads at once.
@@ -42,14 +42,14 @@ _FLUSH_AT: Final = 1 << 21
 """Raw bytes of staged objects from which a commit stores them ahead."""
 
 _PREVIEWED: Final = 256
-"""Elements of an edited list that a preview looks at: more than fit on its line."""
+"""The elements of an edited list that a preview reads: more than fit on its line."""
 
 
 class ReadCheck(Protocol):
     """Checks the values of the head when they are read."""
 
     def check(self, nodes: Nodes, head: Tree, key: bytes, cell: bytes | None) -> None:
-        """Raise if the value of a root key is not valid; ``cell`` is that of the head."""
+        """Raise if the value of a root key is not valid. ``cell`` is that of the head."""
 
     def check_elements(self, key: bytes, indices: range, values: list[Any]) -> None:
         """Raise if elements of a list that is not loaded are not valid."""
@@ -107,13 +107,13 @@ class Worktree:
         self._nodes.trim(max_bytes)
 
     def cell(self, key: bytes) -> bytes | None:
-        """The cell of a key as of the head."""
+        """Return the cell of a key as of the head."""
         return self._tracked.cell(key)
 
     # A mapping from root keys to live values
 
     def get(self, key: bytes) -> Any:
-        """The live value. Raises ``KeyError``."""
+        """Return the live value. Raises ``KeyError``."""
         if key in self._tracked.stale:
             with hold_still():
                 self._updater.update_stale(key)
@@ -125,12 +125,12 @@ class Worktree:
         return entry.value
 
     def objects(self, *, internal: bool) -> list[ObjectReason]:
-        """The objects in the loaded values, in the order of their paths. Cost: a walk over all of them."""
+        """Return the objects in the loaded values, in the order of their paths. Cost: a walk over all of them."""
         keys = sorted(key for key in self._entries if internal or not is_internal(key))
         return [found for key in keys for found in iter_objects(self._entries[key].value, path_of(key))]
 
     def loaded(self, key: bytes, default: Any) -> Any:
-        """The live value if it is loaded and not stale, else the default. Another thread may be in a call on the worktree."""
+        """Return the live value if it is loaded and not stale, or else the default. Another thread may be in a call on the worktree."""
         entry = self._entries.get(key)
         return default if entry is None or key in self._tracked.stale or self.unfinished.move is not None else entry.value
 
@@ -178,7 +178,7 @@ class Worktree:
         self.unfinished.edit = None
 
     def delete(self, key: bytes) -> None:
-        """Raises ``KeyError``."""
+        """Remove a key. Raises ``KeyError``."""
         if key not in self:
             raise KeyError(key)
         entry = self._entries.get(key)
@@ -216,7 +216,7 @@ class Worktree:
         return True
 
     def _release_list(self, key: bytes) -> bool:
-        """``release`` for a list that is not loaded, of which elements may be in memory."""
+        """Do as ``release`` for a list that is not loaded, of which elements may be in memory."""
         edits = self._tracked.lists.get(key)
         if edits is None:
             return True
@@ -228,7 +228,7 @@ class Worktree:
         return True
 
     def preview(self, key: bytes) -> str:
-        """The beginning of a value, on one line. Does not load the value. Cost: the part shown."""
+        """Return the beginning of a value, on one line. Does not load the value. Cost: the part shown."""
         from versioned_state.repository.views.preview import Preview
         from versioned_state.repository.views.render import one_line
 
@@ -242,13 +242,13 @@ class Worktree:
         return Preview(self._nodes, Decoder(self._nodes)).one_line(cell)
 
     def are_same(self, a: Any, b: Any) -> bool:
-        """Whether two values have the same stored form. Cost: packing both."""
+        """Return whether two values have the same stored form. Cost: packing both."""
         return self._encoder.encode_inline(a, "a value") == self._encoder.encode_inline(b, "a value")
 
     # Lists that are not loaded
 
     def loaded_list(self, key: bytes) -> Any:
-        """The value under a key if it is loaded, or if it is not a list that can be read in part; else None."""
+        """Return the value under a key if it is loaded, or if it is not a list that can be read in part, or else None."""
         if key in self._tracked.stale:
             with hold_still():
                 self._updater.update_stale(key)
@@ -258,17 +258,17 @@ class Worktree:
         return key in self._entries
 
     def is_edited(self, key: bytes) -> bool:
-        """Whether a list that is not loaded has elements in memory, or other edits."""
+        """Return whether a list that is not loaded has elements in memory, or other edits."""
         return key in self._tracked.lists
 
     # Changes
 
     def touched_keys(self) -> list[bytes]:
-        """The keys that were assigned or removed since the head, and the lists that were edited, in order. Compares and reads nothing."""
+        """Return the keys that were assigned or removed, and the lists that were edited, in order. Compares and reads nothing."""
         return sorted({*self._tracked.assigned, *(key for key, edits in self._tracked.lists.items() if not edits.is_as_stored)})
 
     def changed_keys(self) -> list[bytes]:
-        """The keys with uncommitted changes, in order. If the store fails, the keys that may have changed, without reading it."""
+        """Return the keys with uncommitted changes, in order. If the store fails, the keys that may have changed, without reading it."""
         if run_still(self._stager.is_clean):
             return []
         try:
@@ -312,7 +312,7 @@ class Worktree:
                 self._ahead = self._tracked.changes, lenient, pending, staged
 
     def holds(self, staged: Staged) -> bool:
-        """Whether the live values are unchanged since they were staged."""
+        """Return whether the live values are unchanged since they were staged."""
         now = self.stage(lenient=True)
         self._nodes.bind(staged.staging)
         return same(now.tree, staged.tree) and now.failed.keys() == staged.failed.keys()
@@ -322,7 +322,7 @@ class Worktree:
         self._updater.read_ahead(now, *expected, staging=staging)
 
     def encode_inline(self, value: Any, path: str) -> bytes:
-        """The self-contained cell of a value; ``path`` names the value in an error. Raises as ``Encoder.encode``."""
+        """Return the self-contained cell of a value. ``path`` names the value in an error. Raises as ``Encoder.encode``."""
         return self._encoder.encode_inline(value, path)
 
     def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
@@ -346,13 +346,13 @@ class Worktree:
         self._nodes.bind(staging)
         return staging
 
-    def know_stored(self, sweeps: int) -> None:
+    def mark_stored(self, sweeps: int) -> None:
         """Record that the head's objects were stored after ``sweeps`` batches were deleted, and that every value is equal to the head's.
 
-        Until then the number stays, and a commit after a gc makes sure of all that it leads to.
+        Until then the number stays, and a commit after a gc secures all objects that it leads to.
         """
         if sweeps != self._tracked.since and not self._tracked.stale:
-            self._nodes.trim(0)  # the cached nodes may name segments that were known to be stored at the old number only
+            self._nodes.trim(0)  # the cached nodes may name segments that were stored for sure at the old number only
             self._tracked.since = sweeps
 
     def distrust(self) -> None:
@@ -430,7 +430,7 @@ class Worktree:
         return Savepoint(staged, len(self._tracked.journal), self.tree, self._tracked.since)
 
     def saved(self, savepoint: Savepoint) -> Staged:
-        """The staged state of a savepoint."""
+        """Return the staged state of a savepoint."""
         return self._stager.nothing(savepoint.head) if savepoint.staged is None else savepoint.staged
 
     def restore(self, savepoint: Savepoint | None = None, *, within: bytes = b"") -> None:

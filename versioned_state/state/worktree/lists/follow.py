@@ -1,4 +1,4 @@
-"""Makes lists that are not loaded follow the head: their elements in memory move, and get the new content in place. Layer: state."""
+"""Lists that are not loaded follow the head: their elements in memory move, and get the new content in place. Layer: state."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from versioned_state.values.trees.tree import Tree, iter_cells
 
 
 class Following(NamedTuple):
-    """The plan for one list; nothing is changed yet.
+    """The plan for one list. Nothing is changed yet.
 
     Attributes:
         edits: the list as it will be, relative to the list in the head.
@@ -33,7 +33,7 @@ class Following(NamedTuple):
 
 
 class ListFollower:
-    """Moves the elements in memory to their places in another list. Cost: these elements, and the differences between the lists."""
+    """Moves of the elements in memory to their places in another list. Cost: these elements, and the differences between the lists."""
 
     def __init__(
         self, tracked: TrackedKeys, lists: UnloadedLists, nodes: Nodes, decoder: LiveDecoder, fingerprinter: Fingerprinter
@@ -45,7 +45,7 @@ class ListFollower:
         self._fingerprinter = fingerprinter
 
     def plan(self, key: bytes, cell: bytes, head_cell: bytes | None) -> Following | None:
-        """Plan the list of ``cell`` over a head that has ``head_cell``, and read its elements; None if one of them is not a list.
+        """Plan the list of ``cell`` over a head that has ``head_cell``, and read its elements. Returns None if one of them is not a list.
 
         Raises:
             StateError: an uncommitted element cannot be read.
@@ -76,7 +76,7 @@ class ListFollower:
         return Following(ListEdits(head_cell, head.count, pieces), patches)
 
     def _placed(self, key: bytes, target: Tree) -> dict[int, tuple[Element, bool]]:
-        """By their places in another list, the elements in memory that are in that list too, or become one of its elements."""
+        """Return, by their places in another list, the elements in memory that are in it too, or become one of its elements."""
         edits = self._tracked.lists.get(key)
         if edits is None:
             return {}
@@ -115,7 +115,7 @@ class ListFollower:
     def _moved(
         self, held: tuple[Element, bool], place: int, target: Tree, at: int | None, patches: list[tuple[Element, Any]]
     ) -> Element | None:
-        """An element at its new place; ``at`` is its index in the head. None if only its content at the new place cannot be read."""
+        """Return an element at its new place, or None if its content there cannot be read. ``at`` is its index in the head."""
         element, is_same = held
         if is_same:
             return Element(element.value, at, element.cell, element.base, element.fingerprint)
@@ -147,7 +147,7 @@ class ListFollower:
 
 
 def _place(parts: list[Replaced], at: int) -> tuple[int, bool] | None:
-    """The place of an element in another sequence, and whether it is unchanged there; None if the element was removed."""
+    """Return the place of an element in another sequence and whether it is unchanged there, or None if the element was removed."""
     index = bisect_right(parts, at, key=attrgetter("old_end"))
     if index < len(parts) and parts[index].old_start <= at:
         part = parts[index]

@@ -1,4 +1,4 @@
-"""Tells whether a value is referred to from outside of the worktree, by its reference counts and those of its parts. Layer: state.
+"""Whether a value is referred to from outside of the worktree, by its reference counts and those of its parts. Layer: state.
 
 A value that only the worktree refers to cannot change unseen, so it need not be kept for comparison. On a Python without exact reference
 counts, every value counts as held.
@@ -18,7 +18,7 @@ from versioned_state.state.worktree.lists.pieces import Element
 from versioned_state.values.typed.registry import FunctionLayout, layout_of
 
 _MOST_PARTS: Final = 10_000
-"""Parts of a value that are looked at. A larger one counts as held: this must not take longer than to compare it."""
+"""The parts of a value that are examined. A larger value counts as held, since comparing it costs no more."""
 
 _count: Final[Callable[[Any], int] | None] = (
     getattr(sys, "getrefcount", None) if getattr(sys, "_is_gil_enabled", lambda: True)() and sys.implementation.name == "cpython" else None
@@ -26,14 +26,14 @@ _count: Final[Callable[[Any], int] | None] = (
 
 
 def is_held(element: Element) -> bool:
-    """Whether other code may refer to the value of an element, or to a part of it. Cost: each part that is not immutable."""
+    """Return whether other code may refer to the value of an element, or to a part of it. Cost: each part that is not immutable."""
     if type(element.value) in IMMUTABLE:
         return False
     return _count is None or _is_held(element, _count)
 
 
 def are_held(elements: Iterable[Element]) -> list[bool]:
-    """``is_held`` for each element. Faster than single calls if the values themselves are held, as values that were just read are."""
+    """Return ``is_held`` for each element. Faster than single calls if the values themselves are held, as just after a read."""
     count = _count
     if count is None:
         return list(map(is_held, elements))
@@ -41,7 +41,7 @@ def are_held(elements: Iterable[Element]) -> list[bool]:
 
 
 def _is_held(element: Element, count: Callable[[Any], int]) -> bool:
-    if not _can_tell(type(element.value)) or count(element.value) > _ALONE or getweakrefcount(element.value):
+    if not _is_countable(type(element.value)) or count(element.value) > _ALONE or getweakrefcount(element.value):
         return True
     rows = [gc.get_referents(element.value)]
     seen = 0
@@ -55,7 +55,7 @@ def _is_held(element: Element, count: Callable[[Any], int]) -> bool:
             cls = type(row[-1])
             if cls in IMMUTABLE or issubclass(cls, _SHARED) or (cls is tuple and IMMUTABLE.issuperset(map(type, row[-1]))):
                 row.pop()
-            elif not _can_tell(cls) or count(row[-1]) > _ALONE + 1 or getweakrefcount(row[-1]):
+            elif not _is_countable(cls) or count(row[-1]) > _ALONE + 1 or getweakrefcount(row[-1]):
                 return True
             else:
                 parts = gc.get_referents(row.pop())
@@ -64,15 +64,15 @@ def _is_held(element: Element, count: Callable[[Any], int]) -> bool:
     return False
 
 
-def _can_tell(cls: type) -> bool:
-    """Whether ``gc`` sees all references from instances of a class, and an instance can be reached only by a reference to it."""
-    return cls in _CONTAINERS or type(layout_of(cls)) not in _CANNOT_TELL
+def _is_countable(cls: type) -> bool:
+    """Return whether ``gc`` sees all references from instances of a class, and an instance can be reached only by a reference to it."""
+    return cls in _CONTAINERS or type(layout_of(cls)) not in _UNCOUNTABLE
 
 
 _CONTAINERS: Final = frozenset({dict, list, tuple, set, frozenset})
-_CANNOT_TELL: Final = frozenset({type(None), FunctionLayout})
+_UNCOUNTABLE: Final = frozenset({type(None), FunctionLayout})
 _SHARED: Final = (type, Enum)
-"""Classes whose instances many refer to, and nobody changes."""
+"""Classes whose instances many values refer to, and no code changes."""
 
 
 def _count_alone(count: Callable[[Any], int]) -> int:
@@ -81,4 +81,4 @@ def _count_alone(count: Callable[[Any], int]) -> int:
 
 
 _ALONE: Final = 0 if _count is None else _count_alone(_count)
-"""The count of the value of an element to which nobody else refers."""
+"""The reference count of the value of an element that nothing else refers to."""

@@ -84,7 +84,7 @@ class ListEdits:
 
     @property
     def is_as_stored(self) -> bool:
-        """Whether no element was added, replaced or removed; elements that were read may have changed in place."""
+        """Whether no element was added, replaced or removed. Elements that were read may have changed in place."""
         return len(self) == self.stored and all(element.at is not None for element in self.elements())
 
     @property
@@ -98,17 +98,17 @@ class ListEdits:
         return sum(len(piece) for piece in self.pieces if isinstance(piece, list))
 
     def elements(self) -> Iterator[Element]:
-        """The elements in memory, in order."""
+        """Iterate over the elements in memory, in order."""
         for piece in self.pieces:
             if isinstance(piece, list):
                 yield from piece
 
     def copy(self) -> list[Piece]:
-        """The pieces as they are now."""
+        """Return the pieces as they are now."""
         return [piece.copy() if isinstance(piece, list) else piece for piece in self.pieces]
 
     def between(self, start: int, end: int) -> Iterator[Piece]:
-        """The parts of pieces in [start, end), in order."""
+        """Iterate over the parts of pieces in [start, end), in order."""
         if start >= end:
             return
         ends = self._end_of_pieces()
@@ -136,7 +136,7 @@ class ListEdits:
         self._replace_between(start, end, elements)
 
     def _replace_between(self, start: int, end: int, elements: list[Element]) -> None:
-        """``replace`` at any place. Cost: the touched pieces and their neighbours; the references to the other pieces are copied."""
+        """Do as ``replace``, at any place. Cost: the touched pieces and their neighbours, and a copy of the references to the others."""
         ends, pieces = self._end_of_pieces(), self.pieces
         low = bisect_right(ends, start)
         high = max(bisect_left(ends, end), low)
@@ -154,7 +154,7 @@ class ListEdits:
         self.pieces = [*pieces[: max(low - 1, 0)], *around, *pieces[high + 2 :]]
 
     def replace_all(self, replacements: Iterable[tuple[int, int, list[Element]]]) -> None:
-        """``replace`` at several places, which are in order and do not overlap."""
+        """Do as ``replace`` at several places, which are in order and do not overlap."""
         pieces: list[Piece] = []
         position = 0
         for start, end, elements in replacements:
@@ -227,5 +227,5 @@ class StagedList(NamedTuple):
 
 
 def _new(element: Element) -> Element:
-    """An element without a place in the stored list."""
+    """Return an element without a place in the stored list."""
     return Element(element.value)

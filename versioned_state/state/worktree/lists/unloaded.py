@@ -1,4 +1,4 @@
-"""``UnloadedLists``: reads and edits lists without loading them. Layer: state.
+"""``UnloadedLists``: lists that are read and edited without being loaded. Layer: state.
 
 An element that a caller has read stays in memory while any caller refers to it, and is compared like a loaded value: changing it in place
 changes the state. An element that only the worktree refers to is released, and read again when it is next needed.
@@ -27,17 +27,17 @@ from versioned_state.values.keys import path_of
 from versioned_state.values.trees.tree import Tree, cells_at, iter_cells
 
 _TRIM_AT: Final = 1024
-"""Elements in memory from which those that nobody holds are let go."""
+"""The number of elements in memory from which those that only the worktree refers to are released."""
 
 _TREES_KEPT: Final = 8
-"""Cells whose elements are at hand: those of a few lists, in the head and as they were staged last."""
+"""The cells whose trees of elements are cached: those of a few lists, in the head and as they were staged last."""
 
 Values = tuple[int, int, list[Any]]
-"""The elements [start, end) of a list, and the values that take their place."""
+"""The elements [start, end) of a list, and the values that replace them."""
 
 
 class UnloadedLists:
-    """The lists of a worktree that are not loaded. Keys are root keys; none of them has an entry."""
+    """The lists of a worktree that are not loaded. Keys are root keys. None of them has an entry."""
 
     def __init__(self, tracked: TrackedKeys, encoder: Encoder, decoder: LiveDecoder) -> None:
         self._tracked = tracked
@@ -48,7 +48,7 @@ class UnloadedLists:
         self._trees: dict[bytes | None, Tree | None] = {}
 
     def tree(self, cell: bytes | None) -> Tree | None:
-        """The elements of a cell, if it is that of a list."""
+        """Return the elements of a cell, or None if it is not that of a list."""
         if cell not in self._trees:
             self._keep(cell, elements_of(self._nodes, cell))
         return self._trees[cell]
@@ -59,7 +59,7 @@ class UnloadedLists:
         self._trees[cell] = tree
 
     def _edits(self, key: bytes) -> ListEdits:
-        """The list under a key. A list that is only read need not be tracked."""
+        """Return the list under a key. A list that is only read need not be tracked."""
         edits = self._tracked.lists.get(key)
         if edits is None:
             cell = self._tracked.list_cell(key)
@@ -69,11 +69,11 @@ class UnloadedLists:
         return edits
 
     def has(self, key: bytes) -> bool:
-        """Whether a key has a list that can be read in part, or no value. A list that is stored as one object cannot be read in part."""
+        """Return whether a key has a list that can be read in part, or no value. A list stored as one object cannot be read in part."""
         return key in self._tracked.lists or self.tree(self._tracked.list_cell(key)) is not None
 
     def length(self, key: bytes) -> int:
-        """The number of elements."""
+        """Return the number of elements."""
         edits = self._tracked.lists.get(key)
         if edits is not None:
             return len(edits)
@@ -82,7 +82,7 @@ class UnloadedLists:
         return tree.count
 
     def version(self, key: bytes) -> object:
-        """A value that changes if elements are inserted or removed."""
+        """Return a value that changes if elements are inserted or removed."""
         edits = self._tracked.lists.get(key)
         return (self._tracked.list_cell(key), 0) if edits is None else (edits.cell, edits.version)
 
@@ -92,7 +92,7 @@ class UnloadedLists:
         return cells_at(self._nodes, tree, picked)
 
     def peek(self, key: bytes, start: int, end: int) -> list[Any]:
-        """The elements [start, end), for a comparison: elements that are not in memory are copies."""
+        """Return the elements [start, end) for a comparison: those that are not in memory are copies."""
         edits = self._edits(key)
         values: list[Any] = []
         for piece in edits.between(start, end):
@@ -103,7 +103,7 @@ class UnloadedLists:
         return values
 
     def read(self, key: bytes, picked: range) -> list[Any]:
-        """The elements of a rising range. Tracks those that can change in place. Cost: a path, and the elements."""
+        """Return the elements of a rising range. Tracks those that can change in place. Cost: a path, and the elements."""
         edits = self._edits(key)
         values: list[Any] = []
         read: list[tuple[int, int, list[Element]]] = []
@@ -137,7 +137,7 @@ class UnloadedLists:
         return values
 
     def element(self, at: int | None, cell: bytes) -> Element:
-        """A stored element. Raises as a read of a state does."""
+        """Return a stored element. Raises as a read of a state does."""
         return self._made(at, cell, *self._decoder.decode_live(cell))
 
     def _elements(self, places: range, cells: list[bytes]) -> list[Element]:
@@ -152,7 +152,7 @@ class UnloadedLists:
         return Element(value, at, cell, base, None if base is not None else self._fingerprint(value))
 
     def _fingerprint(self, value: Any) -> Fingerprint:
-        """The fingerprint of a small value; None if it is of JSON types or cannot change."""
+        """Return the fingerprint of a small value, or None if it is of JSON types or cannot change."""
         if type(value) in IMMUTABLE:
             return None
         try:
@@ -164,7 +164,7 @@ class UnloadedLists:
         return UNKNOWN if fingerprint is None else fingerprint
 
     def recall(self, cell: bytes | None, at: int) -> Element:
-        """An element of the list of a cell, as an element that is not stored in the present list."""
+        """Return an element of the list of a cell, as an element that is not stored in the present list."""
         tree = self.tree(cell)
         assert tree is not None, "the cell is of a list"
         return Element(self._decoder.decode(next(iter_cells(self._nodes, tree, at, at + 1))))
@@ -210,14 +210,14 @@ class UnloadedLists:
         self._tracked.lists[key] = trimmed
 
     def _is_same(self, element: Element) -> bool:
-        """Whether an element equals its stored form."""
+        """Return whether an element equals its stored form."""
         try:
             return self._encode(element, "")[0] == element.cell
         except UNSTORABLE:
             return False
 
     def storable(self, edits: ListEdits) -> ListEdits:
-        """The list without the elements that cannot be stored."""
+        """Return the list without the elements that cannot be stored."""
         pieces: list[Piece] = []
         for piece in edits.pieces:
             add_piece(pieces, piece if isinstance(piece, range) else [element for element in piece if self._is_storable(element)])
@@ -231,7 +231,7 @@ class UnloadedLists:
         return True
 
     def is_unchanged(self, edits: ListEdits) -> bool:
-        """Whether the elements in memory equal their stored form, and no element is missing. Reads nothing."""
+        """Return whether the elements in memory equal their stored form, and no element is missing. Reads nothing."""
         if len(edits) != edits.stored:
             return False
         for piece in edits.pieces:
@@ -242,7 +242,7 @@ class UnloadedLists:
         return True
 
     def materialize(self, key: bytes, stored: list[Any]) -> list[Any]:
-        """The list under a key as a Python list, given all stored elements. Elements in memory keep their identity."""
+        """Return the list under a key as a Python list, given all stored elements. Elements in memory keep their identity."""
         values: list[Any] = []
         for piece in self._tracked.lists[key].pieces:
             values += stored[piece.start : piece.stop] if isinstance(piece, range) else [element.value for element in piece]
@@ -251,7 +251,7 @@ class UnloadedLists:
     # Staging
 
     def _encode(self, element: Element, path: str | Callable[[], str]) -> tuple[bytes, Baseline | None, Fingerprint]:
-        """The cell, the baseline and the fingerprint of an element."""
+        """Return the cell, the baseline and the fingerprint of an element."""
         fingerprint = element.fingerprint
         if fingerprint is not None and element.cell is not None and self._encoder.fingerprinter.same(fingerprint, [element.value]):
             return element.cell, None, fingerprint
@@ -275,7 +275,7 @@ class UnloadedLists:
         return new
 
     def _count_as_stored(self, elements: list[Element]) -> int:
-        """A number of leading elements that equal their stored form, found by packing all in one call. There may be more."""
+        """Return a number of leading elements that equal their stored form, found by packing all in one call. There may be more."""
         count = _follow_each_other(elements)
         if count:
             picked = elements[:count]
@@ -284,7 +284,7 @@ class UnloadedLists:
         return 0
 
     def encode(self, key: bytes, edits: ListEdits) -> Update:
-        """The cell of a list, and the list relative to this cell. Cost: the elements in memory, and a path to each changed one.
+        """Return the cell of a list, and the list relative to this cell. Cost: the elements in memory, and a path to each changed one.
 
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: an element cannot be stored; the error names its path.
@@ -337,7 +337,7 @@ class UnloadedLists:
 
 
 def _follow_each_other(elements: list[Element]) -> int:
-    """How many of the first elements are stored in succession, as small values of JSON types or values that cannot change."""
+    """Count the first elements that are stored in succession, as small values of JSON types or values that cannot change."""
     at = elements[0].at
     if at is None:
         return 0
