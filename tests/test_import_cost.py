@@ -10,7 +10,8 @@ import pytest
 
 UNUSED = """
     cloudpickle numpy pydantic cryptography click redis psycopg obstore diskcache
-    asyncio concurrent.futures logging multiprocessing difflib hmac secrets pickletools socket subprocess tempfile unittest
+    ast asyncio concurrent.futures dataclasses inspect logging multiprocessing difflib hmac
+    secrets pickletools socket subprocess tempfile unittest
     versioned_state.cli versioned_state.repository.inspect versioned_state.repository.maintenance
     versioned_state.repository.merging.merge versioned_state.repository.views.html versioned_state.repository.views.patch
     versioned_state.storage.redis versioned_state.storage.postgres versioned_state.storage.s3 versioned_state.storage.wrappers.encrypted

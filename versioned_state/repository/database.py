@@ -9,7 +9,6 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
@@ -29,6 +28,7 @@ from versioned_state.objects.address import Address
 from versioned_state.objects.envelope import seal
 from versioned_state.objects.keys import FORMAT, GC, SHALLOW, RefKind, object_key
 from versioned_state.objects.store import ObjectStore, Staging
+from versioned_state.records import replace
 from versioned_state.repository.format import FORMAT_VERSION, read_format, write_format
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ADDRESS, ROOT_RAW, Commit, new_commit, read_commit

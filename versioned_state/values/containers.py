@@ -6,11 +6,11 @@ A typed value is treated as the container that its data is: a record of fields i
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final, ParamSpec, TypeVar
 
 from versioned_state.errors import CorruptObjectError, StateError
+from versioned_state.records import dataclass, replace
 from versioned_state.values.cells import (
     MALFORMED,
     Code,

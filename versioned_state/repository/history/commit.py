@@ -8,7 +8,6 @@ without merges is recognised.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, make_dataclass, replace
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address_of, expect
+from versioned_state.records import dataclass, field, replace
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.trees.nodes import Shape, write_node
 from versioned_state.values.trees.references import read_tree
@@ -148,7 +148,9 @@ class Commit:
         return sorted(set(object.__dir__(self)) - _INTERNAL)
 
 
-_Draft: Final = make_dataclass("_Draft", [(each.name, Any) for each in fields(Commit)], slots=True, eq=False, repr=False)
+_Draft: Any = dataclass(slots=True, eq=False, repr=False)(
+    type("_Draft", (), {"__annotations__": dict.fromkeys(Commit.__match_args__, "Any")})
+)
 """A commit that is not frozen yet: a frozen instance takes three times as long to make, since each field goes through ``__setattr__``."""
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from versioned_state.errors import CorruptRefError
 from versioned_state.objects.address import ADDRESS_SIZE
 from versioned_state.objects.keys import SHALLOW, shallow_page_key
 from versioned_state.objects.record import read_record, write_record
+from versioned_state.records import dataclass, replace
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.history.graph import jump_height
 

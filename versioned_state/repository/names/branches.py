@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ from versioned_state.errors import BranchMovedError, RefExistsError, UnmergedBra
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import RECENT, RefKind, lock_key, read_index_key
 from versioned_state.objects.store import Staging
+from versioned_state.records import dataclass, replace
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.listing import Listing, Order, RefInfo

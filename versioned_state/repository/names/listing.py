@@ -5,7 +5,6 @@ from __future__ import annotations
 import heapq
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -13,6 +12,7 @@ from versioned_state.arguments import check_text, count, instance_of, one_of, st
 from versioned_state.errors import InvalidArgumentError, MissingObjectError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import RECENT, RefKind, read_index_key, recent_key, ref_key
+from versioned_state.records import dataclass, field
 from versioned_state.repository.history.commit import Commit, read_commit
 from versioned_state.repository.refs.ref import WINDOW, Place, Ref, parse_ref
 from versioned_state.repository.refs.reflog import LogEntry, read_entry

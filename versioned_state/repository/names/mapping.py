@@ -6,7 +6,6 @@ A deleted ref keeps its record and its reflog, so it can be restored. Before a m
 from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
-from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -19,6 +18,7 @@ from versioned_state.errors import (
 )
 from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.keys import RefKind
+from versioned_state.records import dataclass, replace
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.resolve import comes_back, resolve
 from versioned_state.repository.names.syntax import parse_revision

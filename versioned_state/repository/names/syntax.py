@@ -16,11 +16,11 @@ A range ``A..B`` is the commits that lead to B and not to A; a side that is left
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
 
 from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
+from versioned_state.records import dataclass
 
 _DOTS: Final = ".."
 _STEP: Final = re.compile(r"~(?P<back>[0-9]{0,9})|\^(?P<parent>[0-9]{0,9})|@\{(?P<position>[^}]*)\}")

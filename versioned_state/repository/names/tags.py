@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, RefExistsError
+from versioned_state.records import dataclass
 from versioned_state.repository.history.commit import MAX_TEXT, Commit
 from versioned_state.repository.names.listing import Listing, Order, RefInfo
 from versioned_state.repository.names.mapping import Refs, check_conditions

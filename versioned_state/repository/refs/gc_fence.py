@@ -12,7 +12,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Final, NamedTuple
 
@@ -23,6 +22,7 @@ from versioned_state.objects.address import ADDRESS_SIZE, Address
 from versioned_state.objects.keys import GC, REFS, moved_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
+from versioned_state.records import dataclass, field, replace
 from versioned_state.storage import KVStore
 from versioned_state.storage.base import Batch
 

@@ -7,12 +7,12 @@ commits elsewhere, since from then on only commits moved the branch. ``docs/desi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import RefKind, shared_key
+from versioned_state.records import dataclass
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit
 from versioned_state.repository.refs.ref import Ref, may_be_name, read_refs

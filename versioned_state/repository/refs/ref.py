@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
@@ -20,6 +19,7 @@ from versioned_state.objects.address import ADDRESS_SIZE, Address
 from versioned_state.objects.keys import RefKind, birth_key, due_key, recent_key, ref_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
+from versioned_state.records import dataclass, field, replace
 from versioned_state.repository.history.commit import EARLIEST, ROOT_ADDRESS, Commit
 from versioned_state.repository.refs.gc_fence import GcFence
 from versioned_state.repository.refs.shared import write_shared

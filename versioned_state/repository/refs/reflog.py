@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
@@ -16,6 +15,7 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, expect
+from versioned_state.records import dataclass
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit
 from versioned_state.repository.refs.ref import Ref

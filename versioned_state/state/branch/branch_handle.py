@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import weakref
 from contextlib import suppress
-from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +24,7 @@ from versioned_state.errors import (
     StorageError,
     UncommittedChangesError,
 )
+from versioned_state.records import replace
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from versioned_state.arguments import check_text, instance_of, list_of
+from versioned_state.records import dataclass, field
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.merging.policies import Policies, Policy
 from versioned_state.repository.refs.ref import check_name

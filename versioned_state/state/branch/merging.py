@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Protocol
 from weakref import ReferenceType
 
 from versioned_state.errors import MergeConflictError, UnserializableValueError
+from versioned_state.records import dataclass, field
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.merging.policies import Policies, Policy, read_policies
 from versioned_state.state.worktree.entries import Staged

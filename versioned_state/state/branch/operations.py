@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -22,6 +21,7 @@ from versioned_state.errors import (
     UnknownPathError,
     UnknownRevisionError,
 )
+from versioned_state.records import dataclass, replace
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
@@ -12,6 +11,7 @@ from uuid import UUID
 
 from versioned_state.errors import LimitExceededError, PickleRefusedError, UnserializableValueError
 from versioned_state.objects.store import Staging
+from versioned_state.records import dataclass, field
 from versioned_state.state.worktree.lists.pieces import StagedList
 from versioned_state.values.detection.baselines import Baseline
 from versioned_state.values.detection.groups import Fingerprint

@@ -7,8 +7,6 @@ and plain objects are refilled; of an instance each field is set. Equal parts ar
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import astuple
-from functools import partial
 from typing import Any
 
 from versioned_state.errors import StateError
@@ -183,8 +181,10 @@ def _update_list(live: list[Any], target: list[Any], fingerprinter: Fingerprinte
     suffix = 0
     while suffix < least - prefix and old[-1 - suffix] == new[-1 - suffix]:
         suffix += 1
-    shift = partial(map, prefix.__add__)
-    parts = [tuple(shift(astuple(part))) for part in diff_lists(old[prefix : len(old) - suffix], new[prefix : len(new) - suffix])]
+    parts = [
+        (prefix + part.old_start, prefix + part.old_end, prefix + part.new_start, prefix + part.new_end)
+        for part in diff_lists(old[prefix : len(old) - suffix], new[prefix : len(new) - suffix])
+    ]
     stays = list(zip([0, *(end for _, end, _, _ in parts)], [*(start for start, _, _, _ in parts), len(live)], strict=True))
     for start, end in stays:
         # An element that stays must not be changed as part of another path.

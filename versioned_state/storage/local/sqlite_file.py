@@ -13,7 +13,6 @@ import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -33,6 +32,7 @@ from versioned_state.errors import (
     StoreNotFoundError,
     UnsafeStoreError,
 )
+from versioned_state.records import dataclass
 
 Durability = Literal["process", "power"]
 
@@ -40,7 +40,7 @@ Durability = Literal["process", "power"]
 LONGEST_TIMEOUT_S = 1_000_000.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Layout:
     """The file name of a kind of store, the numbers in the file's header, and its tables."""
 

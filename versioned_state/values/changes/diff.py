@@ -7,11 +7,11 @@ cells, which the caller decodes if it shows them.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import repeat
 from typing import Any, Final, Literal
 
 from versioned_state.errors import CorruptObjectError
+from versioned_state.records import dataclass
 from versioned_state.values.cells import key_cell, key_of_cell, pack_text
 from versioned_state.values.containers import Container, Head, container_of, is_record, order_keys
 from versioned_state.values.detection.alignment import rising

@@ -9,7 +9,6 @@ import io
 import operator
 import pickle
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from io import BytesIO
 from typing import Any, Literal
@@ -18,6 +17,7 @@ from blake3 import blake3
 
 from versioned_state.arguments import one_of
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError
+from versioned_state.records import dataclass
 from versioned_state.values.codec import arrays
 from versioned_state.values.codec.exceptions import reduce_exception
 

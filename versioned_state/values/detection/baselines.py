@@ -8,9 +8,9 @@ with its neighbours. A baseline never changes: an update returns a new one.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import Any, Final
 
+from versioned_state.records import dataclass
 from versioned_state.values.detection.groups import Fingerprint, Groups
 from versioned_state.values.trees.blob import Blob
 from versioned_state.values.trees.tree import Tree

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 from xxhash import xxh3_64_intdigest
+
+from versioned_state.records import dataclass
 
 GROUP_SIZE: Final = 64
 """Elements under one fingerprint: comparing costs 16 ns an element, and a change encodes at most 64 elements again."""

@@ -7,11 +7,11 @@ removal combines cells from several places, and this module converts each to the
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise, repeat
 from typing import Any, Final
 
+from versioned_state.records import replace
 from versioned_state.values.cells import (
     ELEMENT_INLINE,
     ENTRY_INLINE,

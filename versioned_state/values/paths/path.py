@@ -14,16 +14,14 @@ in a string                   means
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import json
 import re
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgpack
 
 from versioned_state.errors import InvalidArgumentError, InvalidPathError
+from versioned_state.records import dataclass
 from versioned_state.values.cells import pack_text
 
 
@@ -137,6 +135,8 @@ def _show(step: Step) -> str:
 
 def _quote(text: str) -> str:
     """A string in JSON's notation: legible, but with everything escaped that does not print."""
+    import json
+
     quoted = json.dumps(text, ensure_ascii=False)
     if quoted.isprintable():
         return quoted
@@ -151,8 +151,10 @@ def _literal(key: Any) -> str | None:
         text = repr(key)
     except ValueError:  # an int of more digits than Python writes out
         return hex(key) if type(key) is int else None
+    from ast import literal_eval
+
     try:
-        back = ast.literal_eval(text)
+        back = literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
     return text if type(back) is type(key) and repr(back) == text else None
@@ -207,6 +209,8 @@ def _can_be_key(value: Any) -> bool:
 
 
 def _parse_json(text: str, position: int) -> tuple[str, int]:
+    import json
+
     try:
         value, end = json.JSONDecoder().raw_decode(text, position)
     except ValueError as error:
@@ -251,8 +255,10 @@ def _parse_braces(text: str, position: int) -> tuple[Key, int]:
             except ValueError as error:
                 raise InvalidPathError(text, position + 2, "expected hex digits") from error
             return _key_of(cell), end + 1
+        from ast import literal_eval
+
         try:
-            key = ast.literal_eval(inner)
+            key = literal_eval(inner)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
         except TypeError:  # a dict or set within, with an unhashable part

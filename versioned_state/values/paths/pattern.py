@@ -5,10 +5,10 @@ A pattern is written as a path is. ``*``, or ``[*]``, stands for any one step; `
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from versioned_state.errors import InvalidPathError
+from versioned_state.records import dataclass
 from versioned_state.values.paths.path import StatePath, Step, parse_step
 
 _ANY: Final = "*"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import Final
 
@@ -16,6 +15,7 @@ from xxhash import xxh3_64_intdigest
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError
 from versioned_state.objects.address import Address, Kind, address_of, expect
+from versioned_state.records import dataclass
 from versioned_state.values.cells import MAX_BLOB
 from versioned_state.values.trees.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE
 from versioned_state.values.trees.edit import Edit, build, splice

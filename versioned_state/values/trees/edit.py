@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
+from versioned_state.records import dataclass
 from versioned_state.values.keys import ENGINE
 from versioned_state.values.trees.chunker import (
     LEAF_LEAST,

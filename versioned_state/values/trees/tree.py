@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import accumulate, islice
 from typing import Final
 
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import address_of
+from versioned_state.records import dataclass
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
 
 

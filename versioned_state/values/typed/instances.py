@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import MISSING, Field
 from types import GetSetDescriptorType, MemberDescriptorType, NoneType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from weakref import ReferenceType, ref
 
+from versioned_state.records import Standard
 from versioned_state.values.typed.layout import AssignPart, Layout, NotPlainDataError, names_in
 from versioned_state.values.typed.reflection import (
     custom_pickling,
@@ -22,8 +21,8 @@ from versioned_state.values.typed.reflection import (
 )
 from versioned_state.values.typed.tagged import Notes
 
-_FIELD: Final = dataclasses._FIELD  # type: ignore[attr-defined]
-"""Marks the fields of a dataclass. Its ``fields()`` would ask the class, and so its metaclass."""
+if TYPE_CHECKING:
+    from dataclasses import Field
 
 Default = Callable[[Any], Any] | None
 """Makes the default of a field for an instance; None if the field has none."""
@@ -243,11 +242,17 @@ def dataclass_layout(cls: type, name: str) -> InstanceLayout | str | None:
     A class that only inherits from a dataclass has the fields of that one, and its further attributes as an ordinary class has.
     """
     fields = lookup(cls, "__dataclass_fields__")
+    if type(fields) is Standard:  # of a record, which is described without loading dataclasses
+        declared: dict[str, Default] = {name: _record_default(options) for name, options in fields.options_of(cls).items()}
+        return why_more(cls) or InstanceLayout(cls, name, declared, frozen=fields.frozen)
     if type(fields) is not dict:
         return None
     if (reason := why_more(cls)) is not None:
         return reason
+    from dataclasses import _FIELD  # type: ignore[attr-defined]
+
     parameters = lookup(cls, "__dataclass_params__")
+    # Its fields() would ask the class, and so its metaclass.
     declared = {f.name: _dataclass_default(f) for f in fields.values() if f._field_type is _FIELD}
     return InstanceLayout(cls, name, declared, frozen=bool(getattr(parameters, "frozen", False)))
 
@@ -290,7 +295,15 @@ def why_custom(cls: type, stop: type = object) -> str | None:
     return None if method is None else f"its class customises pickling by {method}"
 
 
+def _record_default(options: Mapping[str, Any]) -> Default:
+    if "default_factory" in options:
+        return lambda _: options["default_factory"]()
+    return (lambda _: options["default"]) if "default" in options else None
+
+
 def _dataclass_default(field: Field[Any]) -> Default:
+    from dataclasses import MISSING
+
     if field.default_factory is not MISSING:
         factory = field.default_factory
         return lambda _: factory()

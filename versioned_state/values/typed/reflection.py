@@ -193,7 +193,9 @@ def custom_pickling(cls: type, stop: type = object) -> str | None:
 def _is_generated(method: Any) -> bool:
     """Whether dataclasses, attrs, pydantic or namedtuple generated a pickling method for exactly the fields of the class."""
     module = method.__globals__.get("__name__", "") if type(method) is FunctionType else ""
-    return type(module) is str and (module in ("dataclasses", "attr._make", "collections") or module.split(".")[0] == "pydantic")
+    return type(module) is str and (
+        module in ("dataclasses", "versioned_state.records", "attr._make", "collections") or module.split(".")[0] == "pydantic"
+    )
 
 
 def slots_of(cls: type) -> dict[str, MemberDescriptorType]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import FrozenInstanceError, dataclass, field
 from typing import Any, Final, Never
 
 from versioned_state.arguments import string
+from versioned_state.records import dataclass, field
 from versioned_state.values.codec.arrays import is_array
 
 Notes = dict[str, Any] | None
@@ -75,6 +75,8 @@ def _hash_of(data: Any) -> int:
 
 
 def _refuse_change(self: Tagged, attribute: str, *_value: object) -> Never:
+    from dataclasses import FrozenInstanceError
+
     raise FrozenInstanceError(f"{attribute!r}: {_why_tagged(self.name)}; change its fields in .fields")
 
 
