@@ -14,7 +14,7 @@ from hypothesis import example, given, strategies as st
 from tests.support.event_loop import in_event_loop
 from tests.support.modules import Agent, Memory, Message, Toolkit
 from versioned_state.agents.modules import JSONSession, SessionBase, StateModule
-from versioned_state.agents.modules.file_names import session_file
+from versioned_state.agents.modules.files import session_file
 from versioned_state.errors import CorruptStoreError, InvalidArgumentError, StateError
 
 CONTENT = {"memory": {"content": ["hi"]}, "name": "Friday"}

@@ -1,4 +1,7 @@
-"""``keep_event``: keeps an event of a part of a state, such as a machine, within a task or outside of one. Layer: agents."""
+"""Keeps events with a state, within a task or outside of one. Layer: agents.
+
+Not those of a task on a ``Versioned``, which ``tasks.commits`` adds in the middle of a call.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,15 @@ from versioned_state.state.versioned import Namespace, Versioned
 
 
 class Kept(NamedTuple):
-    """An event that was kept: the name of its entry, the call of the task that runs on the state, and when and where it was kept."""
+    """An event that was kept: the name of its entry, its time, the call of the task that runs on the state, and its stamp."""
 
     name: str
+    time: int
     call: Call | None
     stamp: Stamp
 
-    def tell(self, event: Any) -> None:
-        """Tell the listeners of the call of the event."""
+    def deliver(self, event: Any) -> None:
+        """Notify the listeners of the call of the event."""
         if self.call is not None and self.call.steps is not None:
             for listener in self.call.steps.listeners:
                 listener(stamped(copy.copy(event), self.stamp))
@@ -40,38 +44,37 @@ def keep_event(state: Versioned | Namespace | Live, event: Any, *, of: bytes | N
         UnserializableValueError, PickleRefusedError, LimitExceededError: it cannot be stored. Nothing was changed.
     """
     if isinstance(state, Live):
-        return _keep_live(state, event)
+        return keep_live(state, event, _call_on(port.root(state)))
     versioned = state.state if isinstance(state, Namespace) else state
     with ready(port.lock(versioned)):
         port.check_open(versioned)
         handle = port.handle(versioned)
         head = handle.head
         cell = handle.worktree.encode_inline(event, f"{type(event).__name__} (an event)")
-        kept = _kept(versioned, handle.pending.next_time(handle.repository.database.now()), head.id)
+        kept = _kept(_call_on(versioned), handle.pending.next_time(handle.repository.database.now()), head.id)
         entry = entry_cell(cell, head.address, kept.stamp.full_namespace, kept.stamp.agent_name, space_of(port.prefix(state)))
         handle.pending.add(EVENTS, kept.name, entry, of=of)
     return kept
 
 
-def _keep_live(state: Live, event: Any) -> Kept:
+def keep_live(state: Live, event: Any, call: Call | None) -> Kept:
+    """Keep an event with a state in memory, or only give it a time if the call that works on the state keeps no events."""
     root = port.root(state)
     with ready(port.lock(root)):
-        now = port.next_event_time(root, time.time_ns() // 1000)
-        kept = _kept(root, now, None)
-        if kept.call is None or kept.call.steps is None or kept.call.steps.is_kept:
+        kept = _kept(call, port.next_event_time(root, time.time_ns() // 1000), None)
+        if call is None or call.steps is None or call.steps.is_kept:
             port.live_events(root)[kept.name] = Entry(stamped(copy.copy(event), kept.stamp), kept.stamp, "\0".join(port.names(state)))
     return kept
 
 
-def _kept(state: Versioned | Live, now: int, commit: str | None) -> Kept:
-    call = _call_on(state)
+def _kept(call: Call | None, now: int, commit: str | None) -> Kept:
     namespace, agent = ("", "") if call is None else (call.namespace, call.agent)
     name = name_of(now, urandom(4).hex() if call is None else call.id)
-    return Kept(name, call, Stamp(time_of(name), agent, namespace, commit))
+    return Kept(name, now, call, Stamp(time_of(name), agent, namespace, commit))
 
 
 def _call_on(state: Versioned | Live) -> Call | None:
-    """The innermost call that runs here and works on a state, or on a part of it."""
+    """Return the innermost call that runs here and works on a state, or on a part of it."""
     call = current_call()
     while call is not None and call.versioned is not state and not (isinstance(call.state, Live) and port.root(call.state) is state):
         call = call.parent

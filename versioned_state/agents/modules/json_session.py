@@ -8,8 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from versioned_state.agents.modules.file_names import agentscope_file, session_file
-from versioned_state.agents.modules.files import SessionFiles
+from versioned_state.agents.modules.files import SessionFiles, agentscope_file, session_file
 from versioned_state.agents.modules.loading import load_states
 from versioned_state.agents.modules.module import StateModule
 from versioned_state.agents.modules.session import SessionBase, check_ids, check_modules

@@ -8,17 +8,19 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from os import urandom
+from threading import Lock
 from typing import Any, Final
 
 from versioned_state.agents.modules.containers import captured_whole
 from versioned_state.agents.modules.loading import load_states
 from versioned_state.agents.modules.module import StateModule
-from versioned_state.agents.modules.seen import Seen
 from versioned_state.agents.modules.session import SessionBase, check_ids, check_modules
 from versioned_state.agents.modules.states import state_by_kind
 from versioned_state.agents.modules.turns import Turns
@@ -44,9 +46,53 @@ from versioned_state.values.paths.path import Key, StatePath
 _SAVING_S: Final = 3600
 """How long the branches of a merging save stay if its process is killed; ``repository.expire()`` deletes them then."""
 
+_KEPT: Final = 4
+"""Commits for a module and a place. More than one, for a commit whose reply was lost, and for one branch name in several stores."""
+
+Place = tuple[str, str]
+"""A branch and the key of a module in it."""
+
+
+class _Seen:
+    """The commits that modules were loaded from or saved in, by place: so a save finds later changes of others. Keeps no module alive."""
+
+    def __init__(self) -> None:
+        self._begin()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._begin)  # another thread may hold the lock at a fork
+        self._modules: dict[int, tuple[weakref.ref[Any], dict[Place, tuple[str, ...]]]] = {}
+
+    def _begin(self) -> None:
+        self._lock = Lock()
+
+    def add(self, module: Any, place: Place, commit: str) -> None:
+        """Remember that a module has the content of a commit."""
+        number = id(module)
+        with self._lock:
+            found = self._modules.get(number)
+            if found is None or found[0]() is not module:
+
+                def forget(_: object, modules: dict[int, Any] = self._modules) -> None:
+                    if (kept := modules.get(number)) is not None and kept[0]() is None:
+                        modules.pop(number, None)
+
+                try:
+                    found = weakref.ref(module, forget), {}
+                except TypeError:  # the class has __slots__ without __weakref__
+                    return
+                self._modules[number] = found
+            places = found[1]
+            places[place] = (commit, *(each for each in places.get(place, ()) if each != commit))[:_KEPT]
+
+    def commits(self, module: Any, place: Place) -> tuple[str, ...]:
+        """The ids of those commits, the last one first."""
+        found = self._modules.get(id(module))
+        return () if found is None or found[0]() is not module else found[1].get(place, ())
+
+
 _turns: Final = Turns()
 
-_seen: Final = Seen()
+_seen: Final = _Seen()
 
 
 @dataclass(slots=True)

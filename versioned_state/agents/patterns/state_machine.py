@@ -125,7 +125,7 @@ class StateMachine:
                 kept = keep_event(self._state, told, of=self._track.root_key)
                 self._track.chain.append(Transition(kept.name, before, event, after))
                 self._state[key] = after
-        kept.tell(told)
+        kept.deliver(told)
         return after
 
     def __repr__(self) -> str:

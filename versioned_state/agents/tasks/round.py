@@ -25,12 +25,11 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 from versioned_state.agents.call import Call, enter_call, leave_call
 from versioned_state.agents.events.classes import ClarifyEvent, ErrorEvent, FailEvent, SuccessEvent, TaskStartEvent
-from versioned_state.agents.events.entries import Entry, name_of
+from versioned_state.agents.events.keeping import keep_live
 from versioned_state.agents.events.stamps import Stamp, stamped, unstamped
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.blocks import AsyncBlock
-from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import port
 from versioned_state.state.branch.transactions import Block
 from versioned_state.state.live import Live
@@ -258,14 +257,7 @@ class Round(Block):
         """Keep an event with the state. Returns its time, and the commit that the call saw."""
         state = self.call.state
         assert isinstance(state, Live)
-        root = port.root(state)
-        with ready(port.lock(root)):
-            now = port.next_event_time(root, time.time_ns() // 1000)
-            if self.is_kept:
-                stamp = self._stamp(now, None)
-                entry = Entry(stamped(copy.copy(event), stamp), stamp, "\0".join(port.names(state)))
-                port.live_events(root)[name_of(now, self.call.id)] = entry
-        return now, None
+        return keep_live(state, event, self.call).time, None
 
     def _stamp(self, now: int, commit: Commit | None) -> Stamp:
         id = None if commit is None else commit.id

@@ -1,10 +1,11 @@
-"""``Workspace``: a folder of files that is kept with a state. Layer: agents."""
+"""``Workspace``: a folder of files that is kept with a state; and files of a commit, read or written elsewhere. Layer: agents."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+import shutil
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -27,6 +28,7 @@ from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.tree import find
 
 if TYPE_CHECKING:
+    from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.snapshot import Snapshot
 
 
@@ -232,3 +234,35 @@ def files_of(snapshot: Snapshot, name: str = "workspace") -> Files:
     """The regular files of a snapshot: a read-only mapping from relative path to bytes. Raises ``WorkspaceError`` if there are none."""
     nodes = snapshot.new_nodes()
     return Files(nodes, Content(nodes, find(nodes, snapshot.tree, port.prefix(snapshot) + user_key(name)), large=False))
+
+
+def restore_into(
+    repository: Repository, folder: Path, commit: Commit, paths: Collection[str] = (), *, name: str = "workspace", overwrite: bool = False
+) -> int:
+    """Write files of a commit into a folder, which is made if it is missing. Returns how many were written or removed.
+
+    In the folder of a workspace, its index says which files may be replaced; in any other, only files with the same content may.
+
+    Args:
+        paths: files, or folders of files, relative to the folder; all if there are none.
+        overwrite: replace and remove files whose content no commit has.
+
+    Raises:
+        DirtyWorkspaceError: such files are in the way. Nothing was changed.
+        UnknownPathError: the commit has no such file.
+        WorkspaceError: the folder cannot be written, or is in use by a workspace.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WorkspaceError(f"the folder {folder} cannot be used: {error.strerror}") from error
+    is_workspace = (folder / RESERVED).exists()
+    working = WorkingFolder(lambda: repository.database, str(folder.absolute()), user_key(name), Ignored(Rules(()), gitignore=True), commit)
+    try:
+        if not paths:
+            return working.restore(None, commit, overwrite=overwrite)
+        return sum([working.restore(path, commit, overwrite=overwrite) for path in paths])
+    finally:
+        working.close()
+        if not is_workspace:
+            shutil.rmtree(folder / RESERVED, ignore_errors=True)
