@@ -50,7 +50,7 @@ class Agent:
     def task(
         self, function: Callable[..., R] | None = None, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep"
     ) -> Task[R] | Callable[[Callable[..., R]], Task[R]]:
-        """Make a function a task of this agent; see ``task``. A call of one without a body, and without a runner, is a ``TypeError``."""
+        """Make a function a task of this agent; see ``task``. A call raises ``TypeError`` if neither a body nor a runner is there."""
         make = partial(Task[R], name=name, on_unstorable=on_unstorable, agent=self._name, runner=self._runner)
         return make if function is None else make(function)
 

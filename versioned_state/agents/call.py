@@ -36,7 +36,7 @@ class Steps(Protocol):
         ...
 
     def checkpoint(self, message: str) -> Commit | None:
-        """Commit the changes so far. None if the state has no commits."""
+        """Commit the changes so far. Returns None if the state has no commits."""
         ...
 
 
@@ -148,7 +148,7 @@ class Call:
         return f"a call of task {self.name!r} runs on this handle"
 
     def is_current(self) -> bool:
-        """Whether this call, or one that is nested in it, runs in this thread and task."""
+        """Return whether this call, or one that is nested in it, runs in this thread and task."""
         call = current_call()
         while call is not None and call is not self:
             call = call.parent
@@ -162,7 +162,7 @@ _current: Final[ContextVar[Call | None]] = ContextVar("versioned_state_call", de
 
 
 def current_call() -> Call | None:
-    """The innermost call that runs in this thread and task, or None."""
+    """Return the innermost call that runs in this thread and task, or None."""
     call = _current.get()
     while call is not None and call.is_over:  # an interrupt may have left it set
         call = call.parent
@@ -170,7 +170,7 @@ def current_call() -> Call | None:
 
 
 def require_call(what: str, *, otherwise: str = "") -> Call:
-    """The innermost call that runs here. Raises ``NoTaskError``: ``what`` needs a call; ``otherwise`` is another way out."""
+    """Return the innermost call that runs here. Raises ``NoTaskError`` for ``what``, with ``otherwise`` as a hint."""
     call = current_call()
     if call is None:
         hint = "call it in a function decorated with @task, in the thread that runs the task"

@@ -51,7 +51,7 @@ def effect(
     not_done_on: type[BaseException] | tuple[type[BaseException], ...] = (),
     **kwargs: Any,
 ) -> T:
-    """Call a function that acts on the outside world, once for each key, even after a crash; its result.
+    """Call a function that acts on the outside world, once for each key, even after a crash, and return its result.
 
     The ledger of the store records the key before the call, and the result after it. A later call with the same key, from any process,
     branch or version of the state, returns a copy of the recorded result and does not call the function, even with other arguments. For a
@@ -105,7 +105,7 @@ def effect(
 
 
 def effects(state: State | Repository) -> list[EffectRecord]:
-    """All effects in the ledger of a state's store, of all branches, oldest first. Cost: reads the ledger."""
+    """Return all effects in the ledger of a state's store, of all branches, oldest first. Cost: reads the ledger."""
     return _place(state).ledger.records()
 
 
@@ -342,7 +342,7 @@ def _is_coroutine_function(function: object) -> bool:
 
 
 def _with_key(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str) -> dict[str, Any]:
-    """The keyword arguments, with the full key if the function has a parameter for it that was left out.
+    """Return the keyword arguments, with the full key if the function has a parameter for it that was left out.
 
     Raises:
         TypeError: the function cannot be called with these arguments.

@@ -221,7 +221,7 @@ class _Work:
     # Forks
 
     def _fork_all(self) -> list[Versioned]:
-        """A fork for each call."""
+        """Make a fork for each call."""
         state = self._state
         call = self._call()
         if call is not None:
@@ -252,7 +252,7 @@ class _Work:
                     repository.branches.delete(ref.name, force=True)
 
     def _end(self) -> None:
-        """Delete the forks. If the store fails, the next call of ``parallel`` does."""
+        """Delete the forks. If the store fails, the next call of ``parallel`` deletes them."""
         branches = self._state.repository.branches
         for branch in list(self._branches):
             with suppress(StateError):
@@ -261,7 +261,7 @@ class _Work:
         self._owner.end()
 
     def _call(self) -> Call | None:
-        """The call that runs here on the state, if there is one."""
+        """Return the call that runs here on the state, if there is one."""
         call = current_call()
         return call if call is not None and call.versioned is self._state else None
 
@@ -298,7 +298,7 @@ class _Work:
                 outcomes.append(Outcome(value, None, made))
         errors = [outcome.error for outcome in outcomes if outcome.error is not None]
         if errors and self._on_failure == "raise":
-            raise BaseExceptionGroup("calls failed, and nothing of any has landed", errors)
+            raise BaseExceptionGroup("calls failed, and no change of any call was merged", errors)
         self._merge(merged.head)
         return outcomes
 
@@ -336,7 +336,7 @@ class _Work:
 
 
 def _has_ended(owner: str) -> bool:
-    """Whether the owner in the name of a fork has ended. False for any other name."""
+    """Return whether the owner in the name of a fork has ended. False for any other name."""
     try:
         return life_of(bytes.fromhex(owner)) is Life.ENDED
     except ValueError:
@@ -344,7 +344,7 @@ def _has_ended(owner: str) -> bool:
 
 
 def _overlap(a: str, b: str) -> bool:
-    """Whether one of two paths is the other or begins with it."""
+    """Return whether one of two paths is the other or begins with it."""
     short, long = sorted((a, b), key=len)
     return long.startswith(short) and long[len(short) :][:1] in ("", ".", "[")
 

@@ -51,7 +51,7 @@ class _Part(NamedTuple):
 
 
 def view(state: Versioned | Namespace | Live | Snapshot, focus: Focus = "recent", budget: int = 4000) -> str:
-    """A state as text: a line with its branch and commit, then a line for each key, including those of namespaces. Unpickles nothing.
+    """Return a state as text: a line with its branch and commit, then a line for each key, also of namespaces. Unpickles nothing.
 
     A list that does not fit shows its newest elements. Values that are left out are counted. Cost: what is shown; with "recent", also the
     keys that the last 64 commits changed.
@@ -137,7 +137,7 @@ def _cell_text(nodes: Nodes, cell: bytes) -> Text:
 
 
 def _newest(parts: Iterator[str], total: int, width: int) -> str:
-    """A list with as many of its last elements as fit. ``parts`` are their texts, the last one first."""
+    """Return the text of a list with as many of its last elements as fit. ``parts`` are their texts, the last one first."""
     shown: list[str] = []
     size = len("[… 1234567 before, ]")
     for part in parts:
@@ -192,13 +192,13 @@ def _edited_list_text(worktree: Worktree, key: bytes) -> Text:
 
 
 def _newest_first(worktree: Worktree, key: bytes) -> Iterator[Any]:
-    """The elements of a list that is not loaded, from the last one back."""
+    """Iterate over the elements of a list that is not loaded, from the last one back."""
     for end in range(worktree.lists.length(key), 0, -BATCH):
         yield from reversed(worktree.lists.peek(key, max(end - BATCH, 0), end))
 
 
 def _by_recency(nodes: Nodes, head: Commit, first: list[bytes], keys: Collection[bytes]) -> Iterator[bytes]:
-    """Some keys, the most recently changed first: those in ``first``, then by commit, then the rest in order."""
+    """Iterate over keys, the most recently changed first: those in ``first``, then by commit, then the rest in order."""
     seen: set[bytes] = set()
     for key in chain(first, _changed(nodes, head), keys):
         if key in keys and key not in seen:
@@ -207,7 +207,7 @@ def _by_recency(nodes: Nodes, head: Commit, first: list[bytes], keys: Collection
 
 
 def _changed(nodes: Nodes, commit: Commit) -> Iterator[bytes]:
-    """The keys that a commit and the ones before it changed."""
+    """Iterate over the keys that a commit and the ones before it changed."""
     for _ in range(_COMMITS):
         if not commit.parent_addresses:
             return

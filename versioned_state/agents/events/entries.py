@@ -29,24 +29,24 @@ _FROM_ORDER: Final = bytes.maketrans(_IN_ORDER, _BASE64)
 
 
 def name_of(time: int, call: str) -> str:
-    """The name of the entry of an event: names sort by time. Of two events of one microsecond, the ids of their calls decide."""
+    """Return the name of an event's entry. Names sort by time, and those of one microsecond by the ids of their calls."""
     data = (time - EARLIEST).to_bytes(8, "big") + bytes.fromhex(call[:8])
     return b2a_base64(data, newline=False).translate(_TO_ORDER).decode("ascii")
 
 
 def first_name(time: int) -> str:
-    """The least name that an event of a time, or later, can have."""
+    """Return the least name that an event of a time, or later, can have."""
     return name_of(max(time, EARLIEST), "00000000")
 
 
 def time_of(name: str) -> datetime:
-    """The time in the name of an entry."""
+    """Return the time in the name of an entry."""
     data = a2b_base64(name.encode("ascii", "replace").translate(_FROM_ORDER))
     return _EPOCH + timedelta(microseconds=int.from_bytes(data[:8], "big") + EARLIEST)
 
 
 def event_cell(cls: type, fields: bytes) -> bytes:
-    """The cell of an event of a class in ``classes``, from the inline cell of a dict of its fields, in the order of their names.
+    """Return the cell of an event of a class in ``classes``, from the cell of a dict of its fields in the order of their names.
 
     It equals the cell of an instance, but no instance is made.
     """
@@ -54,7 +54,7 @@ def event_cell(cls: type, fields: bytes) -> bytes:
 
 
 def entry_cell(event: bytes, commit: bytes, namespace: str, agent: str, space: str) -> bytes:
-    """The cell of an entry. ``event`` is the cell of the event itself."""
+    """Return the cell of an entry. ``event`` is the cell of the event itself."""
     return _HEADER + event + _COMMIT + commit + _names(namespace, agent, space)
 
 
@@ -76,19 +76,19 @@ class Entry(NamedTuple):
 
 
 def read_entry(name: str, stored: Any) -> Entry:
-    """The event of an entry. Raises ``CorruptObjectError``."""
+    """Return the event of an entry. Raises ``CorruptObjectError``."""
     try:
         event, commit, namespace, agent, space = stored
         return Entry(event, Stamp(time_of(name), agent, namespace, commit.hex()), space)
     except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise CorruptObjectError("(an event)", f"its entry does not read: {error}") from error
+        raise CorruptObjectError("(an event)", f"its entry cannot be read: {error}") from error
 
 
 def prefix_of(space: str) -> bytes:
-    """The prefix of the root keys of a namespace, as ``space_of`` gives it."""
+    """Return the prefix of the root keys of a namespace, which is written as ``space_of`` returns it."""
     return b"".join(map(namespace_prefix, space.split("\0"))) if space else b""
 
 
 def space_of(prefix: bytes) -> str:
-    """The namespaces in the prefix of root keys, as an entry holds them: NUL between their names."""
+    """Return the namespaces in the prefix of root keys, as an entry holds them: with NUL between their names."""
     return prefix[1:-1].replace(b"\0n", b"\0").decode("utf-8", "surrogatepass")

@@ -92,7 +92,7 @@ def events(
     limit: int | None = None,
     reverse: bool = False,
 ) -> Events:
-    """The events that tasks emitted on a state, in order of time, those of nested calls among them.
+    """Return the events that tasks emitted on a state, in order of time, including those of nested calls.
 
     For a snapshot, the events up to its commit; for a namespace, those of the calls that worked in it or below. Within a call, its own
     events are included. An event is an instance of its own class, equal to the emitted one, with the attributes of ``Event``. An event of a
@@ -130,7 +130,7 @@ _Read = Callable[[str, bool], Iterator[Entry]]
 
 
 def _source(state: Versioned | Namespace | Live | Snapshot) -> tuple[_Read, str]:
-    """The function that reads the entries of a state from a name on, and the namespace whose calls are wanted."""
+    """Return the function that reads the entries of a state from a name on, and the namespace whose calls are wanted."""
     if isinstance(state, Live):
         return _live_entries(state), "\0".join(port.names(state))
     if isinstance(state, Snapshot):
@@ -171,7 +171,7 @@ def _stored_entries(snapshot: Snapshot, pending: dict[str, bytes]) -> _Read:
 
 
 def _once(cells: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """The entries without repetitions: an entry that an interrupt left pending may be committed already."""
+    """Iterate over the entries without repetitions: an entry that an interrupt left pending may be committed already."""
     last = None
     for name, cell in cells:
         if name != last:

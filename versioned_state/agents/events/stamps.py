@@ -30,7 +30,7 @@ _FIELDS: Final = ("__dataclass_fields__", "model_fields", "__attrs_attrs__", "_f
 
 
 def stamped(event: Any, stamp: Stamp) -> Any:
-    """The event with its stamp as attributes. A field of the class with one of these names keeps its own value.
+    """Return the event with its stamp as attributes. A field of the class with one of these names keeps its own value.
 
     This may change the event: pass one without other references.
     """
@@ -53,7 +53,7 @@ def stamped(event: Any, stamp: Stamp) -> Any:
 
 
 def unstamped(event: Any) -> Any:
-    """The event as it was before it was stamped: the event itself, or a copy if it was read from a log and is emitted again."""
+    """Return the event as it was before it was stamped: itself, or a copy if it was read from a log and is emitted again."""
     cls: Any = type(event)
     base = getattr(cls, "_stamped_class", None)
     if base is not None:
@@ -77,7 +77,7 @@ def _has_fields(cls: type) -> bool:
 
 @lru_cache(maxsize=256)
 def _own_names(cls: Any) -> frozenset[str]:
-    """The attributes of a stamp that are fields of a class."""
+    """Return the attributes of a stamp that are fields of a class."""
     fields: set[str] = set()
     for attribute in _FIELDS:
         found = getattr(cls, attribute, ())
@@ -89,7 +89,7 @@ def _own_names(cls: Any) -> frozenset[str]:
 
 
 def _slots(cls: type) -> Iterator[str]:
-    """The names of the slots of a class and its bases."""
+    """Iterate over the names of the slots of a class and its bases."""
     for base in cls.__mro__:
         slots = base.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
@@ -101,7 +101,7 @@ def _slots(cls: type) -> Iterator[str]:
 
 @lru_cache(maxsize=256)
 def _subclass(cls: Any) -> Any:
-    """The subclass of a slotted class whose instances carry a stamp."""
+    """Return the subclass of a slotted class whose instances carry a stamp."""
     body: dict[str, Any] = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,

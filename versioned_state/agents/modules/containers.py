@@ -12,7 +12,7 @@ ATOMS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 def copied(value: Any) -> Any:
-    """A value whose lists, dicts, tuples, sets and bytearrays, those of subclasses too, are new. Cost: the containers.
+    """Return a value with new lists, dicts, tuples, sets and bytearrays, including those of subclasses. Cost: the containers.
 
     Any other object in it stays the same one.
 
@@ -73,7 +73,7 @@ class _NotPlainError(Exception):
 
 
 def captured(value: Any) -> Any:
-    """A value as it is now, which nobody else can change; None if it is not made of exact lists, dicts and immutable values alone."""
+    """Return a copy that nobody else can change, or None if the value is not made of exact lists, dicts and immutable values alone."""
     try:
         return _captured(value)
     except (_NotPlainError, RecursionError):
@@ -81,7 +81,7 @@ def captured(value: Any) -> Any:
 
 
 def captured_whole(value: Any) -> Any:
-    """``captured`` for any value. Only an instance whose type cannot be copied stays the same one.
+    """Return a copy as ``captured`` does, of any value. Only an instance whose type cannot be copied stays the same one.
 
     Raises ``LimitExceededError`` if the value is nested too deeply.
     """

@@ -69,7 +69,7 @@ class SessionFiles:
         self._calls: dict[str, list[_Call]] = {}
 
     async def read(self, path: str, read: Callable[[], T]) -> T:
-        """The result of a function that reads a file, run after the earlier writes of it and before the later ones."""
+        """Run a function that reads a file, after the earlier writes of it and before the later ones, and return its result."""
         async with self._turn(path, None):
             return await off_loop(read)
 
@@ -127,7 +127,7 @@ def replace_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[IO[bytes]]:
-    """An empty file in the folder of a path, for this call alone. It is removed afterwards unless it was renamed."""
+    """Yield an empty file in the folder of a path, for this call alone. It is removed afterwards unless it was renamed."""
     number = 0
     while (file := _open_alone(path.with_name(f".{path.name}.{number}.tmp"))) is None:
         number += 1
@@ -143,7 +143,7 @@ def _temporary(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _open_alone(temporary: Path) -> IO[bytes] | None:
-    """A temporary file, emptied and locked; None if another call works on it."""
+    """Return a temporary file, emptied and locked, or None if another call works on it."""
     while True:
         with ExitStack() as stack:
             file = stack.enter_context(open(temporary, "ab", buffering=0, opener=_opener))
@@ -172,14 +172,14 @@ def _is_at(file: IO[bytes], path: Path) -> bool:
 
 
 def session_file(session_id: str, user_id: str) -> str:
-    """The name of the file of a session; another one for any other two ids. No user is the empty id."""
+    """Return the name of a session's file, which no other two ids have. No user is the empty id."""
     session = escape(session_id, _ESCAPED, longest=_LONGEST_PART)
     user = escape(user_id, _ESCAPED, longest=_LONGEST_PART) + "%_" if user_id else ""
     return f"{user}{session}.json"
 
 
 def agentscope_file(session_id: str, user_id: str) -> str | None:
-    """The name that AgentScope gave the file of a session; None if it is not the name of a file in the folder."""
+    """Return the name that AgentScope gave the file of a session, or None if it is not the name of a file in the folder."""
     name = f"{user_id}_{session_id}.json" if user_id else f"{session_id}.json"
     try:
         is_safe = not _UNSAFE.search(name) and len(os.fsencode(name)) <= 255

@@ -48,7 +48,7 @@ class JSONSession(SessionBase):
         return self._path(self.session_id, "")
 
     async def save_session_state(self, session_id: str | None = None, user_id: str = "", **state_modules_mapping: StateModule) -> None:
-        """Save the states of modules, as they are when this is called, in place of what the session's file holds.
+        """Save the states of modules, as they are when this is called, in place of those in the session's file.
 
         If it is cancelled, or the power is lost, the file holds the old states or the new ones.
 
@@ -119,7 +119,7 @@ class JSONSession(SessionBase):
         return os.path.join(self.save_dir, session_file(session_id, user_id))  # noqa: PTH118 - a folder "./x/" stays as it is written
 
     def _read(self, session_id: str, user_id: str) -> dict[str, Any] | None:
-        """The states in the file of a session; None if there is no such file."""
+        """Return the states in the file of a session, or None if there is no such file."""
         path = self._path(session_id, user_id)
         data = _read_file(path)
         old = agentscope_file(session_id, user_id)
@@ -132,7 +132,7 @@ class JSONSession(SessionBase):
 
 
 def _place(path: str) -> str:
-    """What two paths of one file have in common, unless links are on the way."""
+    """Return the absolute path, which two paths of one file have in common unless links are on the way."""
     return os.path.abspath(path)  # noqa: PTH100 - resolve() reads the folders
 
 
@@ -171,7 +171,7 @@ _DEEPEST: Final = 1000
 
 
 def _culprit(value: Any) -> tuple[str, Any]:
-    """The path and the value of the first part of a value that JSON cannot hold."""
+    """Return the path and the value of the first part of a value that JSON cannot hold."""
     path: list[str] = []
     around: set[int] = set()
     while id(value) not in around:

@@ -35,18 +35,18 @@ def own(method: F) -> F:
 
 
 def overrides(cls: type, method: str) -> bool:
-    """Whether a class of modules has another method of that name than ``StateModule``."""
+    """Return whether a class of modules has another method of that name than ``StateModule``."""
     return id(getattr(cls, method)) not in _own
 
 
 def is_module(value: object) -> bool:
-    """Whether a value is a module: ours, or one of agentscope's, which has the same methods."""
+    """Return whether a value is a module: ours, or one of agentscope's, which has the same methods."""
     cls = type(value)
     return cls not in _NEVER and is_class_of_modules(cls)
 
 
 def is_class_of_modules(cls: type) -> bool:
-    """Whether the instances of a class are modules."""
+    """Return whether the instances of a class are modules."""
     return hasattr(cls, "register_state") and hasattr(cls, "state_dict") and hasattr(cls, "load_state_dict")
 
 
@@ -64,7 +64,7 @@ class Overrides(dict[type, bool | None]):
 
 
 def registered_in(module: Any) -> tuple[dict[str, Registered], dict[str, Any]]:
-    """The registered attributes of a module, and the modules in it, by name. Raises ``AttributeError`` before ``StateModule.__init__``."""
+    """Return a module's registered attributes and the modules in it, by name. Raises ``AttributeError`` before ``StateModule.__init__``."""
     try:
         fields = module.__dict__
         return fields["_attribute_dict"], fields["_module_dict"]
@@ -73,7 +73,7 @@ def registered_in(module: Any) -> tuple[dict[str, Registered], dict[str, Any]]:
 
 
 def nested_in(module: Any) -> list[tuple[str, Any]]:
-    """The modules among the attributes of a module, by name."""
+    """Return the modules among the attributes of a module, by name."""
     keys = tuple(vars(module).get("_module_dict", ()))  # a copy: another thread may add one
     return [(key, value) for key in keys if is_module(value := getattr(module, key, None))]
 
@@ -83,7 +83,7 @@ LEVELS: Final = 100
 
 
 def contains_itself(module: Any) -> InvalidArgumentError:
-    """The error for a module that contains itself."""
+    """Return the error for a module that contains itself."""
     return InvalidArgumentError(
         f"a module of type {type(module).__name__} contains itself, so its state has no end",
         hint="keep the reference back in an attribute that is not a module, such as weakref.ref(parent)",
@@ -91,5 +91,5 @@ def contains_itself(module: Any) -> InvalidArgumentError:
 
 
 def before_init(module: Any, what: str) -> AttributeError:
-    """The error for a module whose class did not call the constructor of ``StateModule``."""
+    """Return the error for a module whose class did not call the constructor of ``StateModule``."""
     return AttributeError(f"call super().__init__() in {type(module).__name__}.__init__ before {what}", obj=module)

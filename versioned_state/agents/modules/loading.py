@@ -41,14 +41,14 @@ Fields = tuple[dict[str, Any], dict[str, Any]]
 """The ``__dict__`` of a module, and values for it: a step that cannot fail."""
 
 Call = Callable[["_Undo"], None]
-"""A step that runs code of the module's class, and first tells how it is undone."""
+"""A step that runs code of the module's class, and first records how to undo it."""
 
 Name = tuple[Any, str] | None
 """The name of a module in errors: that of the module around it, and its own. Put together if it is needed."""
 
 
 def load_states(states: Iterable[tuple[Any, Any, str]], *, strict: bool = True, whole: bool = True, owned: bool = False) -> None:
-    """Load states into modules: all of them, or none if one raises. An interrupted load happens or does not.
+    """Load states into modules: all of them, or none if one raises. An interrupted load happens as a whole or not at all.
 
     Args:
         states: for each module the module, its state, and its name in errors; "" for a module by itself.
@@ -117,7 +117,7 @@ class _Plan:
         state = state if self._owned else copied(state)
         load: Callable[[], object] = partial(module.load_state_dict, state)
         if not self._strict:
-            # An override may take only the state; then it is not told whether to be strict.
+            # An override may have no parameter but the state: then ``strict`` is not passed.
             with suppress(TypeError, ValueError):
                 inspect.signature(module.load_state_dict).bind(state, strict=False)
                 load = partial(module.load_state_dict, state, strict=False)
@@ -272,12 +272,12 @@ class _Undo:
         # Last, so that it is undone first: it restores values that only the module can reach, such as the objects in its fields.
         try:
             state = copied(module.state_dict())
-        except Exception:  # noqa: BLE001 - a module that cannot say its state yet may load one all the same; its fields are remembered
+        except Exception:  # noqa: BLE001 - a module without a state yet may load one all the same, and its fields are remembered
             return
         self.steps.append(partial(module.load_state_dict, state))
 
     def take_back(self, error: BaseException) -> None:
-        """Undo everything, even after an interrupt; the last interrupt is raised afterwards."""
+        """Undo everything, even after an interrupt, and raise the last interrupt afterwards."""
         interrupt: BaseException | None = None
         tries = 0
         while self.steps:
@@ -289,7 +289,7 @@ class _Undo:
                     interrupt = failure
                     if tries < _TRIES:
                         continue  # after Ctrl-C, repeat the step
-                error.add_note(f"a module could not be given its state back: {failure!r}")
+                error.add_note(f"the state of a module could not be restored: {failure!r}")
             tries = 0
             self.steps.pop()
         if interrupt is not None:
@@ -309,7 +309,7 @@ def _put_back(module: Any, fields: dict[str, Any], elsewhere: dict[str, Any]) ->
 
 
 def _containers(roots: list[Any]) -> list[Any]:
-    """The lists, dicts, sets and the like in some dicts, to any depth; not the dicts themselves."""
+    """Return the lists, dicts, sets and the like in some dicts, to any depth, without the dicts themselves."""
     seen: dict[int, Any] = {}
     todo = [value for root in roots for value in root.values()]
     while todo:
@@ -325,7 +325,7 @@ def _containers(roots: list[Any]) -> list[Any]:
 
 
 def _fill(container: Any, before: Any) -> None:
-    """Give a container its elements back."""
+    """Restore the elements of a container."""
     if isinstance(container, list | bytearray):
         container[:] = before
     elif len(container) != len(before) or any(a is not b for a, b in zip(_parts(container), _parts(before), strict=True)):

@@ -51,7 +51,7 @@ class StateModule:
         Args:
             attr_name: an attribute that is there.
             custom_to_json: makes JSON of its value; by default the value must be JSON now.
-            custom_from_json: makes the value of what ``custom_to_json`` returned; by default the JSON is the value.
+            custom_from_json: makes the value of the result of ``custom_to_json``; by default the JSON is the value.
 
         Raises:
             AttributeError: there is no such attribute, or ``super().__init__()`` was not called.
@@ -74,7 +74,7 @@ class StateModule:
 
     @own
     def state_dict(self) -> dict[str, Any]:
-        """The state: nested modules first, each as a dict of its own, then the registered attributes.
+        """Return the state: nested modules first, each as a dict of its own, then the registered attributes.
 
         It shares no container with this object. An override may call it and convert the result. Cost: the modules, and the containers in
         their attributes.
@@ -87,7 +87,7 @@ class StateModule:
 
     @own
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - agentscope's signature
-        """Take on a state that ``state_dict`` returned: all of it, or nothing if it raises. Keys that it does not have are ignored.
+        """Load a state that ``state_dict`` returned: all of it, or nothing if it raises. Keys that it does not have are ignored.
 
         Args:
             state_dict: is not changed, and shares no container with this object afterwards.

@@ -33,12 +33,12 @@ class SessionBase(ABC):
 
 
 def check_ids(session_id: object, user_id: object) -> tuple[str, str]:
-    """The two ids; ``""`` if there is no user. Raises ``InvalidArgumentError`` if one is not a string, or there is no id of a session."""
+    """Return the two ids, with ``""`` for no user. Raises ``InvalidArgumentError`` if one is not a string, or there is no session id."""
     if session_id is None:
         raise InvalidArgumentError(
             "there is no session_id", remains="nothing was saved or loaded", hint='save_session_state("one", agent=agent)'
         )
-    user_id = "" if user_id is None else user_id  # as agentscope takes it
+    user_id = "" if user_id is None else user_id  # as in agentscope
     for name, value in (("session_id", session_id), ("user_id", user_id)):
         instance_of(name, value, str)
     return str.__str__(session_id), str.__str__(user_id)

@@ -12,10 +12,10 @@ _ANCESTORS: ContextVar[frozenset[int]] = ContextVar("modules that contain the on
 
 
 def state_of(root: Any, *, copying: bool = True) -> dict[str, Any]:
-    """The state of a module, to any depth.
+    """Return the state of a module, to any depth.
 
     Args:
-        copying: copy the containers in it. If not, the caller must read the state at once and not pass it on.
+        copying: copy the containers in it. Otherwise the caller must read the state at once and not pass it on.
     """
     state: dict[str, Any] = {}
     walk = _Walk(copying=copying)
@@ -77,7 +77,7 @@ class _Walk:
 
 
 def _state_by_override(module: Any, path: set[int], *, copying: bool) -> Any:
-    """The state of a module whose class overrides ``state_dict``."""
+    """Return the state of a module whose class overrides ``state_dict``."""
     if id(module) in path:
         raise contains_itself(module)
     token = _ANCESTORS.set(frozenset(path))
@@ -89,7 +89,7 @@ def _state_by_override(module: Any, path: set[int], *, copying: bool) -> Any:
 
 
 def state_by_kind(module: Any) -> Any:
-    """The state of a module, ours or agentscope's, as its class gives it. It shares containers with the module; see ``state_of``."""
+    """Return the state of a module, ours or agentscope's, as its class makes it. It shares containers with the module; see ``state_of``."""
     if overrides(type(module), "state_dict"):
         return _state_by_override(module, set(_ANCESTORS.get()), copying=False)
     return state_of(module, copying=False)

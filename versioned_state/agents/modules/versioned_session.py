@@ -85,7 +85,7 @@ class _Seen:
             places[place] = (commit, *(each for each in places.get(place, ()) if each != commit))[:_KEPT]
 
     def commits(self, module: Any, place: Place) -> tuple[str, ...]:
-        """The ids of those commits, the last one first."""
+        """Return the ids of those commits, the last one first."""
         found = self._modules.get(id(module))
         return () if found is None or found[0]() is not module else found[1].get(place, ())
 
@@ -131,16 +131,16 @@ class VersionedSession(SessionBase):
             self.repository = Repository(store)
 
     def branch(self, session_id: str, user_id: str = "") -> str:
-        """The branch of a session: ``branch_name(user_id, session_id)``."""
+        """Return the branch of a session: ``branch_name(user_id, session_id)``."""
         session, user = check_ids(session_id, user_id)
         return branch_name(user, session)
 
     def state(self, session_id: str, user_id: str = "") -> Versioned:
-        """The session as a state, with log, diff, checkout and merge. Close it after use. Cost: reads of the branch and its head."""
+        """Return the session as a state, with log, diff, checkout and merge. Close it after use. Cost: reads of the branch and its head."""
         return Versioned(self.repository, branch=self.branch(session_id, user_id))
 
     async def save_session_state(self, session_id: str | None = None, user_id: str = "", **state_modules_mapping: StateModule) -> Commit:
-        """Commit the states of modules, as they are when this is called; the head of the session then.
+        """Commit the states of modules, as they are when this is called, and return the head of the session then.
 
         All or nothing. A save that is cancelled before it has begun is dropped; one that has begun ends first, and then raises.
 
@@ -199,7 +199,7 @@ class VersionedSession(SessionBase):
             _seen.add(module, (branch, name), head)
 
     def _read(self, branch: str, revision: str | Commit, names: list[str]) -> tuple[str, dict[str, Any]]:
-        """The head of a session, and the states at a revision by name."""
+        """Return the head of a session, and the states at a revision by name."""
         with Versioned(self.repository, branch=branch) as state:
             if state.head.id == ROOT_ID:
                 return ROOT_ID, {}
@@ -245,7 +245,7 @@ class VersionedSession(SessionBase):
         return commit
 
     def _base_of(self, saved: _Saved, state: Versioned) -> Commit:
-        """The last commit of the session whose content the module has seen; the head if it has seen none."""
+        """Return the last commit of the session whose content the module has seen, or the head if it has seen none."""
         found = []
         for id in _seen.commits(saved.module, (state.branch, saved.name)):
             with suppress(UnknownRevisionError):
@@ -254,7 +254,7 @@ class VersionedSession(SessionBase):
         return next((commit for commit in found if graph.is_ancestor(commit, state.head, read)), found[0] if found else state.head)
 
     def _is_late(self, saved: _Saved, head: Commit) -> bool:
-        """Whether others changed the saved state of a module after the module saw it."""
+        """Return whether others changed the saved state of a module after the module saw it."""
         assert saved.base is not None
         if saved.base == head:
             return False

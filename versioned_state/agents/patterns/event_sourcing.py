@@ -71,11 +71,11 @@ class Source(Generic[V]):
         self._initial = _copied(initial)
 
     def begin(self) -> Point[V]:
-        """A copy of the value before the first event, because the function may change its arguments."""
+        """Return a copy of the value before the first event, because the function may change its arguments."""
         return Point(0, _copied(self._initial))
 
     def replay(self, point: Point[V], events: Iterable[Any]) -> Point[V]:
-        """The value after more events. The function may change the value of ``point`` and the events: do not use them afterwards."""
+        """Return the value after more events. The function may change the value of ``point`` and the events: do not use them afterwards."""
         position, value = point
         for event in events:
             value = self.apply(value, event)
@@ -88,11 +88,11 @@ class Source(Generic[V]):
         return (self.events_key, "append"), (self.snapshot_key, "theirs")
 
     def kept(self, point: Point[V]) -> dict[str, Any]:
-        """A value in the form in which a commit keeps it."""
+        """Return a value in the form in which a commit keeps it."""
         return {"position": point.position, "version": self.version, "value": point.value}
 
     def stored(self, view: Snapshot) -> Point[V] | None:
-        """The value that a commit keeps; None if there is none, or if it is of another version of the function."""
+        """Return the value that a commit keeps, or None if there is none, or if it is of another version of the function."""
         kept = view.get(f"{self.key}.snapshot")
         if type(kept) is not dict or kept.keys() != {"position", "version", "value"} or kept["version"] != self.version:
             return None
@@ -189,7 +189,7 @@ class EventSourced(Generic[V]):
         return 0 if self._hook is None else self._hook.generation
 
     def _now(self) -> Point[V]:
-        """The value after all events, which the caller must not pass on."""
+        """Return the value after all events, which the caller must not pass on."""
         events = self.events
         count = len(events)
         known, self._known = self._known, None
@@ -206,12 +206,12 @@ class EventSourced(Generic[V]):
         return point
 
     def _kept(self, count: int) -> Point[V]:
-        """The committed value, if it is of the first ``count`` events or fewer; else the value before the first event."""
+        """Return the committed value if it is of the first ``count`` events or fewer, or else the value before the first event."""
         kept = None if self._hook is None else self._hook.kept(self._source)
         return kept if kept is not None and kept.position <= count else self._source.begin()
 
     def replay(self, until: int | str | Commit | datetime | None = None) -> V:
-        """The value by replaying the events from the first one on.
+        """Return the value by replaying the events from the first one on.
 
         Args:
             until: only that many events; or those of a commit, a revision, or the last commit of the branch at a time.
@@ -310,12 +310,12 @@ class SourceHook(Hook):
         self._commits_made = self._handle.commits_made
 
     def view(self, source: Source[Any], commit: Commit) -> Snapshot:
-        """The keys around the events of a source at a commit."""
+        """Return the keys around the events of a source at a commit."""
         database = self._handle.repository.database
         return Snapshot(database.objects, self._handle.root_of(commit), self._policy, prefix=source.prefix, cache=database.nodes)
 
     def kept(self, source: Source[V]) -> Point[V] | None:
-        """The value that the head has, in a copy of its own. Cost: O(log n), and the value."""
+        """Return the value that the head has, in a copy of its own. Cost: O(log n), and the value."""
         return source.stored(self.view(source, self._handle.head))
 
     def settle(self, nodes: Nodes, before: Tree, after: Tree) -> tuple[Tree, ...]:
@@ -325,7 +325,7 @@ class SourceHook(Hook):
         return (after,)
 
     def _settled(self, source: Source[Any], nodes: Nodes, before: Tree, after: Tree) -> Tree:
-        """The root with the value of the events in it."""
+        """Return the root with the value of the events in it."""
         view = Snapshot(nodes.reader, after, self._policy, prefix=source.prefix)
         events = elements_of(nodes, find(nodes, after, source.events_key))
         if events is None or not events.count:
@@ -337,7 +337,7 @@ class SourceHook(Hook):
         return edit_map(nodes, after, {source.snapshot_key: cell})
 
     def _nearest(self, source: Source[V], nodes: Nodes, before: Tree, events: Tree) -> tuple[Point[V], bytes | None]:
-        """The last known value of a prefix of these events, and its cell if the root before has it."""
+        """Return the last known value of a prefix of these events, and its cell if the root before has it."""
         for number, root in enumerate(self._roots(before)):
             cell = find(nodes, root, source.snapshot_key)
             known = None if cell is None else source.stored(Snapshot(nodes.reader, root, self._policy, prefix=source.prefix))
@@ -347,17 +347,17 @@ class SourceHook(Hook):
         return source.begin(), None
 
     def _roots(self, before: Tree) -> Iterator[Tree]:
-        """The root before, and those of the last commits of the branch: a merge may insert events of others before some of ours."""
+        """Iterate over the root before and those of the branch's last commits: a merge may insert events of others before some of ours."""
         yield before
         for commit in islice(self._line(), _COMMITS):
             yield self._handle.root_of(commit)
 
     def _line(self) -> Iterator[Commit]:
-        """The commits of the branch by first parents, newest first."""
+        """Iterate over the commits of the branch by first parents, newest first."""
         return graph.first_parents(self._handle.head, self._handle.repository.database.commits.read)
 
     def agreed_events(self, source: Source[Any]) -> Sequence[Any]:
-        """The events of the last commit whose kept value is that of replaying its events: a search among the commits by halves."""
+        """Return the events of the last commit whose kept value is that of replaying its events: a binary search among the commits."""
         head, read = self._handle.head, self._handle.repository.database.commits.read
         agreed: Sequence[Any] = ()
         low, high = 0, head.height + 1  # the last commit that is known to agree; and one that does not agree, or the uncommitted changes
@@ -390,12 +390,12 @@ class SourceHook(Hook):
 
 
 def source_hook(state: Versioned) -> SourceHook:
-    """The hook of a state's sources; a new one if it has none."""
+    """Return the hook of a state's sources, a new one if it has none."""
     return port.transactions(state).hook(SourceHook, lambda: SourceHook(ref(state)))
 
 
 def _read(events: Sequence[Any], start: int, end: int) -> Iterator[Any]:
-    """Copies of some events, read in batches."""
+    """Return copies of some events, read in batches."""
     for first in range(start, end, BATCH):
         yield from map(_copied, events[first : min(first + BATCH, end)])
 
@@ -408,7 +408,7 @@ def _copied(value: Any) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two values have the same stored form: 1 is not True. Objects that are not data are compared by ``==``."""
+    """Return whether two values have the same stored form: 1 is not True. Objects that are not data are compared by ``==``."""
     try:
         return InlineEncoder().encode_inline(one, "a value") == InlineEncoder().encode_inline(other, "a value")
     except StateError:

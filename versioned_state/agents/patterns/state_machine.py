@@ -103,7 +103,7 @@ class StateMachine:
         return self._rules.allowed(self.current)
 
     def transition(self, event: Any) -> Any:
-        """Take a transition; the new state. The event is kept, and committed with the value.
+        """Make a transition and return the new state. The event is kept, and committed with the value.
 
         Raises:
             InvalidTransitionError: also ``ValueError``; no transition leads from the current state by this event, or the value of the key
@@ -144,11 +144,11 @@ class Rules:
     transitions: dict[tuple[Any, Any], Any]
 
     def allowed(self, current: Any) -> list[Any]:
-        """The events that are possible in a state."""
+        """Return the events that are possible in a state."""
         return [event for source, event in self.transitions if source == current]
 
     def target(self, before: Any, event: Any) -> Any:
-        """The state that an event leads to. Raises ``InvalidTransitionError``."""
+        """Return the state that an event leads to. Raises ``InvalidTransitionError``."""
         try:
             return self.transitions[before, event]
         except (KeyError, TypeError):  # a stored value, or an event, may not be hashable
@@ -194,11 +194,11 @@ class Track:
         del self.chain[start:]
 
     def is_at(self, current: Any) -> bool:
-        """Whether the last transition led to this value, and no commit has it. Avoids a walk over a long chain."""
+        """Return whether the last transition led to this value, and no commit has it. Avoids a walk over a long chain."""
         return bool(self.chain) and self.chain[-1].after == current and self._pending.has(EVENTS, self.chain[-1].name)
 
     def late(self, current: Any, remains: str) -> InvalidTransitionError:
-        """The error for transitions that came too late: the machine is in another state by now."""
+        """Return the error for transitions that came too late: the machine is in another state by now."""
         first, rules = self.chain[0], self.rules
         hint = f"the machine is in {current} by now, not in {first.before}: discard(), refresh(), and decide again"
         return InvalidTransitionError(rules.key, current, first.event, rules.allowed(current), remains=remains, hint=hint)
@@ -239,7 +239,7 @@ class TransitionHook(Hook):
         return state
 
     def track(self, root_key: bytes, rules: Rules) -> Track:
-        """The track of a machine. Machines of one key share it."""
+        """Return the track of a machine. Machines of one key share it."""
         track = self.tracks.get(root_key)
         if track is None:
             track = self.tracks[root_key] = Track(port.handle(self.state).pending, root_key, rules)
@@ -257,7 +257,7 @@ class TransitionHook(Hook):
         return worktree.get(track.root_key) if track.root_key in worktree else track.rules.initial
 
     def _open(self) -> list[Track]:
-        """The tracks with a transition that no commit has."""
+        """Return the tracks with a transition that no commit has."""
         found = [track for track in self.tracks.values() if track.chain]
         for track in found:
             track.prune()
@@ -365,5 +365,5 @@ class TransitionHook(Hook):
 
 
 def transition_hook(state: Versioned) -> TransitionHook:
-    """The hook of a state's machines; a new one if it has none."""
+    """Return the hook of a state's machines, a new one if it has none."""
     return port.transactions(state).hook(TransitionHook, lambda: TransitionHook(ref(state)))

@@ -169,7 +169,7 @@ class Commits(Round):
         return False
 
     def _has_ended(self) -> bool:
-        """Whether the call has committed, or its transaction has ended within the enclosing one."""
+        """Return whether the call has committed, or its transaction has ended within the enclosing one."""
         if self._outer is not None:
             return not self._is_open()
         meta = self._handle.head.meta
@@ -327,7 +327,7 @@ class Commits(Round):
         return now, head
 
     def _withdraw(self, start: int) -> None:
-        """Remove the entries from this one on, which did not come true."""
+        """Remove the entries from this one on, whose events did not happen."""
         for series, name in self._added[start:]:
             self._handle.pending.discard(series, name)
         del self._added[start:]

@@ -41,7 +41,7 @@ class KeyedCall:
         self._fingerprint = blake3(packed).digest(16)
 
     def find(self, *, committed: bool = False) -> Recorded | None:
-        """The result of the call that has committed under this key, on the present head of the branch in the store.
+        """Return the result of the call that has committed under this key, on the present head of the branch in the store.
 
         Args:
             committed: ignore nested calls of the running call, which will commit with it.
@@ -59,22 +59,22 @@ class KeyedCall:
             return None
         entry = series.decode(cell)
         if type(entry) is not list or len(entry) != 3:
-            raise CorruptObjectError("(a result)", "the entry of a call with a key does not read")
+            raise CorruptObjectError("(a result)", "the entry of a call with a key cannot be read")
         fingerprint, _, result = entry
         if fingerprint != self._fingerprint:
             raise IdempotencyConflictError(
-                f"{self._shown} was called with other arguments before", remains="the task did not run", hint="take another key"
+                f"{self._shown} was called with other arguments before", remains="the task did not run", hint="use another key"
             )
         return Recorded(result)
 
     def entry(self, call: str, result: Any) -> bytes:
-        """The cell of the entry for a result. Raises as the constructor does."""
+        """Return the cell of the entry for a result. Raises as the constructor does."""
         packed = port.handle(self._state).worktree.encode_inline(result, f"the result of {self._shown}")
         return array([extension(Code.BYTES, self._fingerprint), extension(Code.BYTES, bytes.fromhex(call)), packed])
 
 
 def _in_order(value: Any) -> Any:
-    """A value whose dicts have sorted keys, so that equal arguments have equal fingerprints."""
+    """Return a value whose dicts have sorted keys, so that equal arguments have equal fingerprints."""
     if type(value) is dict:
         return {key: _in_order(value[key]) for key in sorted(value, key=lambda key: (type(key).__name__, repr(key)))}
     if type(value) in (list, tuple):

@@ -206,7 +206,7 @@ class Round(Block):
         self._start = self._keep_own(TaskStartEvent, self._start_fields())
 
     def _is_open(self) -> bool:
-        """Whether the call has begun, and there is something to cancel."""
+        """Return whether the call has begun, and there is something to cancel."""
         return False
 
     def _cancel(self, error: object) -> None:

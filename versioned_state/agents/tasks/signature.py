@@ -1,4 +1,4 @@
-"""The arguments of a task by name, apart from those that every task takes. Layer: agents."""
+"""The arguments of a task by name, apart from those that every task has. Layer: agents."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TaskSignature:
     """The parameters of a function that is a task.
 
     Raises:
-        TypeError: it has a parameter with the name of an argument that every task takes.
+        TypeError: it has a parameter with the name of an argument that every task has.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -34,7 +34,7 @@ class TaskSignature:
         signature = inspect.signature(function)
         for name in _TAKEN:
             if name in signature.parameters:
-                raise TypeError(f"task {function.__name__!r} has a parameter {name!r}, which every call of a task takes: rename it")
+                raise TypeError(f"task {function.__name__!r} has a parameter {name!r}, which every call of a task has already: rename it")
         self.takes_state = "state" in signature.parameters
         self._full = signature
         own = [parameter for name, parameter in signature.parameters.items() if name != "state"]
@@ -49,7 +49,7 @@ class TaskSignature:
 
     @property
     def public(self) -> Signature:
-        """The signature that the task shows: that of the function, with the arguments that every task takes."""
+        """The signature of the task: that of the function, with the arguments that every task has."""
         more = [Parameter(name, Parameter.KEYWORD_ONLY, default=None) for name in ("state", *_TAKEN)]
         parameters = list(self._own.parameters.values())
         rest = [parameter for parameter in parameters if parameter.kind is Parameter.VAR_KEYWORD]
@@ -71,7 +71,7 @@ class TaskSignature:
         try:
             return self._own.bind(*args, **kwargs)
         except TypeError as error:
-            rule = "; a task takes its state by keyword: state=" if self.takes_state else ""
+            rule = "; the state of a task must be a keyword argument: state=" if self.takes_state else ""
             raise TypeError(f"{self._function.__name__}(): {error}{rule}") from None
 
     def _bind_simply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
@@ -143,7 +143,7 @@ class TaskSignature:
 
 
 def _gives_none(code: CodeType) -> bool:
-    """Whether code only returns None."""
+    """Return whether code only returns None."""
     import dis
 
     nothing = _nothing_async if code.co_flags & inspect.CO_COROUTINE else _nothing

@@ -18,7 +18,7 @@ _END: Final = object()
 
 
 def stream(call: Callable[[OnEvent], object], on_event: OnEvent | None) -> Iterator[Any]:
-    """The events of a call, which ``call`` makes with a listener. An exception of the call is raised after its last event.
+    """Iterate over the events of a call, which ``call`` makes with a listener. An exception of the call is raised after its last event.
 
     If the reader stops early, the call is closed at its next event: its changes are restored.
     """
@@ -61,7 +61,7 @@ def stream(call: Callable[[OnEvent], object], on_event: OnEvent | None) -> Itera
 
 
 async def stream_async(call: Callable[[OnEvent], Any], on_event: OnEvent | None) -> AsyncIterator[Any]:
-    """``stream`` for a coroutine. If the reader stops early, the call is cancelled."""
+    """Iterate over the events of a coroutine. If the reader stops early, the call is cancelled."""
     import asyncio
 
     events: asyncio.Queue[Any] = asyncio.Queue()

@@ -30,7 +30,7 @@ Runner = Callable[[Call], Any]
 """Runs a task whose body is empty, such as by a model. It may be a coroutine function."""
 
 StateArgument = Versioned | Namespace | Live | str
-"""What a call takes as ``state=``: a state, a namespace of one, or the URL of a store."""
+"""The argument ``state=`` of a call: a state, a namespace of one, or the URL of a store."""
 
 _STATES: Final = frozenset({Versioned, Namespace, Live, str})
 
@@ -85,7 +85,7 @@ class Task(Generic[R]):
     def stream(
         self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
     ) -> Any:
-        """Call the task, and iterate over its events as they happen; of a coroutine, asynchronously. What a generator yields is left out.
+        """Call the task, and iterate over its events as they happen, asynchronously for a coroutine. Values of a generator are left out.
 
         The last event is that of the end, after the commit; an exception of the call is raised after it. A reader that stops early closes
         the call, or cancels the coroutine: its changes are rolled back.
@@ -132,7 +132,7 @@ class Task(Generic[R]):
         return awaited(result) if self._kind == "coroutine" else result
 
     def _begin(self, bound: Bound, state: Any, key: str | None, on_event: OnEvent | None) -> Round:
-        """The round of a call that begins now."""
+        """Return the round of a call that begins now."""
         parent = current_call()
         is_kept, closes = True, False
         if state is None:
@@ -207,7 +207,7 @@ def task(*, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> Ca
 def task(
     function: Callable[..., R] | None = None, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep"
 ) -> Task[R] | Callable[[Callable[..., R]], Task[R]]:
-    """Make a function, method, coroutine function or generator a task: a call of it is a round of a state, and one commit.
+    """Make a function, method, coroutine function or generator a task: each call is a round of a state, and one commit.
 
     A call takes ``state=`` in addition to the function's own arguments: a ``Versioned``, a namespace of one, a ``Live``, or the URL of a
     store, which the call opens and closes. Without it nothing is kept. The function gets the state by ``current_state()``, or as its
@@ -246,12 +246,12 @@ def task(
 
 
 def current_state() -> State:
-    """The state that the running task works on; in a call without a state, a temporary one. Raises ``NoTaskError``."""
+    """Return the state that the running task works on, a temporary one in a call without a state. Raises ``NoTaskError``."""
     return require_call("current_state()").state
 
 
 def checkpoint(message: str = "") -> Commit | None:
-    """Commit in the middle of a task: everything that has changed on its state; the commit, or None if the state has no commits.
+    """Commit in the middle of a task: everything that has changed on its state. Returns None if the state has no commits.
 
     A later failure of the task, or of an enclosing one, restores the state to this point. This waits for the store; in a coroutine,
     ``await state.aio.run(checkpoint)`` waits off the event loop.
@@ -296,5 +296,5 @@ def check_state(state: object) -> None:
 
 
 def check_name(what: str, name: object) -> str:
-    """The name of a task or an agent. Raises ``InvalidArgumentError``."""
+    """Return the name of a task or an agent. Raises ``InvalidArgumentError``."""
     return string(what, name, empty=False, without="/\0")

@@ -52,11 +52,11 @@ class Content:
 
     @classmethod
     def of(cls, nodes: Nodes, root: Tree, key: bytes) -> Content:
-        """The files under a root key. Raises ``WorkspaceError`` if there is something else."""
+        """Return the files under a root key. Raises ``WorkspaceError`` if there is something else."""
         return cls(nodes, find(nodes, root, key))
 
     def edited(self, changes: Changes) -> Content:
-        """The files after some changes. An empty folder loses its own entry when it gets a file."""
+        """Return the files after some changes. An empty folder loses its own entry when it gets a file."""
         if not changes:
             return self
         cells: dict[bytes, bytes | None] = {}
@@ -74,11 +74,11 @@ class Content:
         return Content(self._nodes, composer.typed_of(_HEAD, composer.dict_cell(tree, None, ENTRY_INLINE), ENTRY_INLINE))
 
     def cell_at(self, path: str) -> bytes | None:
-        """The cell of a path."""
+        """Return the cell of a path, or None."""
         return find(self._nodes, self.tree, key_of(path))
 
     def holds(self, path: str) -> bool:
-        """Whether there is a file, link or empty folder at a path, or anything below it."""
+        """Return whether there is a file, link or empty folder at a path, or anything below it."""
         if self.cell_at(path) is not None:
             return True
         start = key_of(path + "/")
@@ -87,7 +87,7 @@ class Content:
         return found is not None and found[0].startswith(start)
 
     def items(self) -> Iterator[tuple[str, bytes]]:
-        """Paths and cells, in order. Keys that are not paths are left out."""
+        """Iterate over paths and cells, in order. Keys that are not paths are left out."""
         for key, cell in iter_items(self._nodes, self.tree):
             path = path_of(key)
             if path is not None:
@@ -95,7 +95,7 @@ class Content:
 
 
 def in_batches(nodes: Nodes, cells: dict[str, bytes]) -> Iterator[tuple[str, Any]]:
-    """The values of some cells, read from the store in batches of a few hundred. Nothing is unpickled."""
+    """Iterate over the values of some cells, read from the store in batches of a few hundred. Nothing is unpickled."""
     pairs = iter(cells.items())
     decoder = Decoder(nodes)
     while batch := list(islice(pairs, _BATCH)):
@@ -121,7 +121,7 @@ def _unsafe(refused: dict[str, str]) -> WorkspaceError:
     shown = ", ".join(f"{path[:200]!r} ({reason})" for path, reason in list(refused.items())[:5])
     more = f" and {len(refused) - 5} more" if len(refused) > 5 else ""
     return WorkspaceError(
-        f"the state has files that are not brought out: {shown}{more}",
+        f"the state has files that cannot be written: {shown}{more}",
         list(refused),
         remains="no file was touched",
         hint="move the state to another commit, or remove them from it on a fork, and merge that",

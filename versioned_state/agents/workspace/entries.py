@@ -20,13 +20,13 @@ RESERVED: Final = ".versioned-state"
 """The folder of the workspace's own files; no name in a workspace begins like this."""
 
 MAX_FOLDERS: Final = 256
-"""Folders within folders, of a file that is written as of one that is committed. Each holds a descriptor while it is looked into."""
+"""The depth of folders around a file that is written or committed. Each folder holds a descriptor while it is scanned."""
 
 Entry = str | bytes | File | Symlink | Folder
 
 
 def text_or_bytes(data: bytes) -> str | bytes:
-    """A text if the bytes are valid UTF-8, exactly; else the bytes."""
+    """Return a text if the bytes are exactly valid UTF-8, or else the bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -34,19 +34,19 @@ def text_or_bytes(data: bytes) -> str | bytes:
 
 
 def file_entry(data: bytes, mode: int) -> Entry:
-    """The entry of a file with this content and these permission bits."""
+    """Return the entry of a file with this content and these permission bits."""
     content = text_or_bytes(data)
     return content if mode == PLAIN_MODE else File(content, mode)
 
 
 def data_of(entry: str | bytes | File) -> tuple[bytes, int]:
-    """The bytes and the permission bits of a file. Raises ``UnicodeEncodeError`` for a text with lone surrogates."""
+    """Return the bytes and the permission bits of a file. Raises ``UnicodeEncodeError`` for a text with lone surrogates."""
     content, mode = (entry.content, entry.mode) if isinstance(entry, File) else (entry, PLAIN_MODE)
     return content.encode() if isinstance(content, str) else content, mode
 
 
 def why_no_entry(value: Any) -> str:
-    """Why a value cannot be written as a file; empty if it can."""
+    """Return the reason why a value cannot be written as a file, or an empty string if it can."""
     if type(value) is Symlink:
         return "" if type(value.target) is str and value.target and "\0" not in value.target else "a link without a target"
     if type(value) is Folder:
@@ -65,7 +65,7 @@ def why_no_entry(value: Any) -> str:
 
 
 def same_entry(a: Any, b: Any) -> bool:
-    """Whether two values mean the same file, even if one is in a form that a scan never gives, such as bytes that are a text."""
+    """Return whether two values mean the same file, even if one is in a form that a scan never makes, such as bytes that are a text."""
     if why_no_entry(a) or why_no_entry(b):
         return False
     if isinstance(a, Symlink | Folder) or isinstance(b, Symlink | Folder):
@@ -74,12 +74,12 @@ def same_entry(a: Any, b: Any) -> bool:
 
 
 def cell_of(encoder: Encoder, entry: Entry, path: str) -> bytes:
-    """The stored form of an entry."""
+    """Return the stored form of an entry."""
     return encoder.encode_at(entry, ENTRY_INLINE, path)
 
 
 def form_of(cell: bytes) -> str:
-    """A word for the form of a cell: two cells of the same form and content are equal."""
+    """Return a word for the form of a cell: two cells of the same form and content are equal."""
     code = code_of(cell)
     if is_string(cell) or code == Code.TEXT:
         return "text"
@@ -92,11 +92,11 @@ def form_of(cell: bytes) -> str:
 _REFUSED: Final = re.compile(
     rf"(?:^|/)(?:\.{{0,2}}|\.git|{re.escape(RESERVED)}[^/]*)(?:/|$)|\0|[^/]{{256}}|[\ud800-\udfff]", re.IGNORECASE
 ).search
-"""Finds what a path may not have; of lone surrogates, those that stand for bytes that are not UTF-8 are checked apart."""
+"""Finds the parts that no path may have. Lone surrogates that stand for bytes that are not UTF-8 are checked apart."""
 
 
 def why_refused(path: str) -> str:
-    """Why the library never writes a file at a path; empty if it may."""
+    """Return the reason why the library never writes a file at a path, or an empty string if it may."""
     if _REFUSED(path) is None and (len(path) < 64 or (path.isascii() and len(path) <= MAX_FOLDERS)):  # 64 characters may take 256 bytes
         return ""
     if "\0" in path:
@@ -106,7 +106,7 @@ def why_refused(path: str) -> str:
             return "it is another spelling of a name"
     except UnicodeEncodeError:
         return "it has characters that no file name has"
-    # What is written must be found by the next scan, which could neither go back nor on otherwise.
+    # The next scan must find each file that is written: otherwise it could neither go back nor on.
     if len(path.encode("utf-8", "surrogatepass")) >= MAX_KEY:
         return "it is too long"
     if path.count("/") > MAX_FOLDERS:
@@ -122,10 +122,10 @@ def why_refused(path: str) -> str:
 
 
 def key_of(path: str) -> bytes:
-    """The key of a path in the map of a workspace's entries."""
+    """Return the key of a path in the map of a workspace's entries."""
     return b"s" + path.encode("utf-8", "surrogatepass")
 
 
 def path_of(key: bytes) -> str | None:
-    """The path of a key in the map of a workspace's entries; None if the key is not a string."""
+    """Return the path of a key in the map of a workspace's entries, or None if the key is not a string."""
     return key[1:].decode("utf-8", "surrogatepass") if key[:1] == b"s" else None

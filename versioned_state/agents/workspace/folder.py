@@ -34,12 +34,12 @@ Stat = tuple[int, int, int, int, int]
 
 
 def stat_of(found: os.stat_result) -> Stat:
-    """The part of a stat that shows whether a file was changed."""
+    """Return the part of a stat that shows whether a file was changed."""
     return found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino, found.st_mode
 
 
 def open_root(path: str) -> int:
-    """A descriptor of the folder itself, which may be reached through links."""
+    """Return a descriptor of the folder itself, which may be reached through links."""
     return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
 
 
@@ -51,7 +51,7 @@ class Parents:
         self._open: list[tuple[str, int]] = []
 
     def open(self, path: str, *, create: bool = False) -> tuple[int, str]:
-        """A descriptor of the folder that holds a path, and the last name. Raises ``OSError``."""
+        """Return a descriptor of the folder that holds a path, and the last name. Raises ``OSError``."""
         *names, last = path.split("/")
         common = 0
         while common < min(len(names), len(self._open)) and self._open[common][0] == names[common]:
@@ -85,7 +85,7 @@ class Parents:
 
 
 def read_file(parent: int, name: str) -> bytes:
-    """The content of a regular file. Raises ``OSError``, also for a link."""
+    """Return the content of a regular file. Raises ``OSError``, also for a link."""
     descriptor = os.open(name, _READ, dir_fd=parent)
     try:
         with os.fdopen(descriptor, "rb", buffering=0, closefd=False) as file:
@@ -95,7 +95,7 @@ def read_file(parent: int, name: str) -> bytes:
 
 
 def look(parents: Parents, path: str) -> os.stat_result | None:
-    """The stat of a path, without following links; None if nothing is there."""
+    """Return the stat of a path, without following links, or None if nothing is there."""
     try:
         parent, name = parents.open(path)
         return os.stat(name, dir_fd=parent, follow_symlinks=False)
@@ -106,7 +106,7 @@ def look(parents: Parents, path: str) -> os.stat_result | None:
 
 
 def is_empty(parents: Parents, path: str) -> bool:
-    """Whether a folder is empty except for files that a killed process left."""
+    """Return whether a folder is empty except for files that a killed process left."""
     with suppress(OSError):
         parent, name = parents.open(path)
         descriptor = os.open(name, _FOLDER, dir_fd=parent)
@@ -153,7 +153,7 @@ class Brought:
 
 
 def _same_but_changed(one: Stat, other: Stat) -> bool:
-    """Whether two stats differ in nothing but the time of change."""
+    """Return whether two stats differ in nothing but the time of change."""
     return (one[0], *one[2:]) == (other[0], *other[2:])
 
 
@@ -267,7 +267,7 @@ def _write_file(parents: Parents, step: Step, entry: str | bytes | File | Symlin
 
 
 def _anew(parent: int, make: Callable[[], int | None]) -> int:
-    """Make the temporary file; one that a killed process left is removed first."""
+    """Make the temporary file, after removing one that a killed process left."""
     try:
         return make() or 0
     except FileExistsError:

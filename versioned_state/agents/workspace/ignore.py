@@ -37,7 +37,7 @@ class Rules:
         return bool(self._rules)
 
     def decide(self, path: bytes, *, is_folder: bool) -> bool | None:
-        """Whether an entry is ignored; None if no pattern says.
+        """Return whether an entry is ignored, or None if no pattern matches.
 
         Args:
             path: relative to the folder of the ``.gitignore``.
@@ -50,7 +50,7 @@ class Rules:
 
 
 def rules_of(data: bytes) -> Rules:
-    """The rules of a ``.gitignore`` with this content."""
+    """Return the rules of a ``.gitignore`` with this content."""
     return Rules(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"))
 
 
@@ -89,7 +89,7 @@ def _without_trailing_spaces(line: bytes) -> bytes:
 
 
 def _translate(pattern: bytes, *, by_name: bool) -> bytes | None:
-    """The regular expression of a pattern, by the rules of git's ``wildmatch``; None if nothing can match it."""
+    """Return the regular expression of a pattern, by the rules of git's ``wildmatch``, or None if nothing can match it."""
     parts = []
     at, size = 0, len(pattern)
     while at < size:
@@ -121,7 +121,7 @@ def _translate(pattern: bytes, *, by_name: bool) -> bytes | None:
 
 
 def _stars(pattern: bytes, start: int, end: int, *, by_name: bool) -> tuple[int, bytes]:
-    """Where a run of stars ends, and its expression."""
+    """Return the end of a run of stars, and its expression."""
     is_free = end - start > 1 and (start == 0 or pattern[start - 1 : start] == b"/") and not by_name
     if is_free and end == len(pattern):
         return end, b".*"
@@ -131,7 +131,7 @@ def _stars(pattern: bytes, start: int, end: int, *, by_name: bool) -> tuple[int,
 
 
 def _bracket(pattern: bytes, at: int) -> tuple[int, bytes] | None:
-    """Where a bracket expression ends, and its expression; None if it does not end."""
+    """Return the end of a bracket expression, and its expression, or None if it does not end."""
     negated = pattern[at : at + 1] in (b"!", b"^")
     at += negated
     members: list[bytes] = []
@@ -158,7 +158,7 @@ def _named_class(pattern: bytes, at: int) -> tuple[int, bytes] | None:
 
 
 def _range(pattern: bytes, at: int) -> tuple[int, bytes] | None:
-    """One character of a bracket expression, or all from one to another."""
+    """Return the expression of one character in brackets, or of all from one to another."""
     if pattern[at : at + 2] == b"[:" and pattern[pattern.find(b"]", at + 2) - 1 : pattern.find(b"]", at + 2)] == b":":
         return None  # a class of an unknown name
     low, at = _member(pattern, at)
@@ -171,7 +171,7 @@ def _range(pattern: bytes, at: int) -> tuple[int, bytes] | None:
 
 
 def _member(pattern: bytes, at: int) -> tuple[bytes | None, int]:
-    """One character of a bracket expression, and where the next begins."""
+    """Return one character of a bracket expression, and the place where the next begins."""
     if pattern[at : at + 1] == b"\\":
         at += 1
     char = pattern[at : at + 1]

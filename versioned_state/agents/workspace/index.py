@@ -79,7 +79,7 @@ class Index:
         return self.time - _COARSE
 
     def is_fresh(self, stat: Stat) -> bool:
-        """Whether a file with this stat was certainly not changed after the last scan of it."""
+        """Return whether a file with this stat was certainly not changed after the last scan of it."""
         margin = RACY if stat[1] % 1_000_000_000 else _COARSE
         return stat[1] < self.time - margin
 
@@ -98,7 +98,7 @@ class Index:
             self.stats[path] = stat
 
     def holds_below(self, folder: str) -> bool:
-        """Whether the commit has anything in a folder."""
+        """Return whether the commit has anything in a folder."""
         if self._folders is None:
             self._folders = set()
             for path in self.cells:
@@ -174,7 +174,7 @@ class Records:
             os.close(self._opened.pop())
 
     def read_position(self) -> Position | None:
-        """Where the folder stands; None if that is not known."""
+        """Return the position of the folder, or None if that is not known."""
         found = self._read("position")
         try:
             at, toward, writing, unresolved, restored = found
@@ -183,13 +183,13 @@ class Records:
             return None
 
     def write_position(self, position: Position) -> None:
-        """Raises ``OSError``."""
+        """Write the position of the folder. Raises ``OSError``."""
         writing = [os.fsencode(path) for path in position.writing]
         unresolved = sorted(map(os.fsencode, position.unresolved))
         self._write("position", [position.at, position.toward, writing, unresolved, position.restored])
 
     def read_index(self, at: bytes) -> Index | None:
-        """The index of a folder that is at a commit; None if there is none that can be used."""
+        """Return the index of a folder that is at a commit, or None if there is none that can be used."""
         found = self._read("index")
         index = Index()
         try:
@@ -206,7 +206,7 @@ class Records:
         return index
 
     def write_index(self, at: bytes, index: Index) -> None:
-        """Save the index. If the disk fails, the next process must read every file; nothing else is lost."""
+        """Save the index. If the disk fails, nothing is lost but time: the next process must read every file."""
         none = (0,) * _FIELDS
         stats = [number for path in index.cells for number in index.stats.get(path, none)]
         with suppress(OSError):

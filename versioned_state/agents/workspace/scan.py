@@ -52,7 +52,7 @@ class Ignored:
             self._decisions.clear()
 
     def decide(self, path: str, *, is_folder: bool) -> bool:
-        """Whether an entry is left out, by the nearest pattern that says so."""
+        """Return whether an entry is left out, by the nearest pattern that matches."""
         key = path + "/" if is_folder else path
         decision = self._decisions.get(key)
         if decision is None:
@@ -128,7 +128,7 @@ class Scan:
         return self.changes
 
     def _is_below_ignored(self, parents: Parents, path: str) -> bool:
-        """Whether a folder around a path is ignored. Reads the ``.gitignore`` files on the way."""
+        """Return whether a folder around a path is ignored. Reads the ``.gitignore`` files on the way."""
         around = [""] + [path[:at] for at, char in enumerate(path) if char == "/"]
         for folder in around:
             if folder and self._ignored.decide(folder, is_folder=True):
@@ -268,5 +268,5 @@ _FOLDER_STAT: Final = (0, 0, 0, 0, stat.S_IFDIR)
 
 
 def stat_of_folder() -> Stat:
-    """The stat of an empty folder: a constant, because only its content shows whether it was changed."""
+    """Return the stat of an empty folder: a constant, because only its content shows whether it was changed."""
     return _FOLDER_STAT

@@ -147,7 +147,7 @@ class WorkingFolder:
         self._index = index
 
     def _content_at(self, nodes: Nodes, address: bytes) -> Content | None:
-        """The files of a commit; None if the store does not have it."""
+        """Return the files of a commit, or None if the store does not have it."""
         with suppress(MissingObjectError):
             commit = self._database().commits.read(Address(address))
             return Content.of(nodes, commit.tree, self.key)
@@ -169,14 +169,14 @@ class WorkingFolder:
             self.records.write_index(head.address, self._index)
 
     def nodes(self, staging: Staging | None = None) -> Nodes:
-        """Nodes over the store, for objects that go nowhere, or to a staging."""
+        """Return nodes over the store, for objects that go nowhere, or to a staging."""
         staging = Staging(self._database().objects) if staging is None else staging
         return Nodes(staging, staging=staging)
 
     # The content of the folder
 
     def scan(self, nodes: Nodes, within: str | None = None) -> Changes:
-        """The differences between the folder and the commit that it is at. Stages their objects.
+        """Return the differences between the folder and the commit that it is at. Stages their objects.
 
         Args:
             within: scan only this file, or the content of this folder.
@@ -194,11 +194,11 @@ class WorkingFolder:
         return changes
 
     def content(self, nodes: Nodes) -> Content:
-        """The files in the folder, as a commit would have them."""
+        """Return the files in the folder, as a commit would have them."""
         return self.base(nodes).edited(self.scan(nodes))
 
     def base(self, nodes: Nodes) -> Content:
-        """The files of the commit that the folder is at."""
+        """Return the files of the commit that the folder is at."""
         found = self._content_at(nodes, self._position.at)
         if found is not None:
             return found
@@ -206,7 +206,7 @@ class WorkingFolder:
         return Content(nodes, None)
 
     def dirty(self, nodes: Nodes) -> Changes:
-        """The user's changes, without those that an interrupted move has brought already."""
+        """Return the user's changes, without those that an interrupted move has made already."""
         changes = self.scan(nodes)
         toward = self._toward(nodes)
         if not toward:
@@ -266,7 +266,7 @@ class WorkingFolder:
         self._set_at(head)
 
     def _changed(self, nodes: Nodes, old: Content, new: Content, toward: list[Content]) -> dict[str, tuple[bytes | None, bytes | None]]:
-        """The paths that may have to be written, with their cells in both commits."""
+        """Return the paths that may have to be written, with their cells in both commits."""
         changed: dict[str, tuple[bytes | None, bytes | None]] = {}
         for other in [new, *toward]:
             for key, before, _ in diff_maps(nodes, old.tree, other.tree):
@@ -277,13 +277,13 @@ class WorkingFolder:
         return changed
 
     def _is_taken(self, path: str, cell: bytes | None) -> bool:
-        """Whether the commit just made took this content from the folder. It may have merged it with changes of others."""
+        """Return whether the commit just made took this content from the folder. It may have merged it with changes of others."""
         return path in self.taken and self.taken[path][1] == cell
 
     def _current(
         self, nodes: Nodes, parents: Parents, path: str, expected: bytes | None, known: list[bytes | None]
     ) -> tuple[Stat | None, bytes | None]:
-        """The present stat and cell of a path, in the expected or known form. A folder that is not an entry counts as nothing."""
+        """Return the present stat and cell of a path, in the expected or known form. A folder that is not an entry counts as nothing."""
         try:
             found = look(parents, path)
             if found is None:
@@ -340,7 +340,7 @@ class WorkingFolder:
     def bring(
         self, nodes: Nodes, target: Content, *, source: bytes | None = None, scope: str | None = None, overwrite: Overwrite = True
     ) -> int:
-        """Give the folder, or a part of it, the files of ``target``, whatever it has now. Returns how many files it changed.
+        """Give the folder, or a part of it, the files of ``target``, whatever it has now. Returns the number of files that it changed.
 
         Args:
             source: the address of the commit with these files, if there is one.
@@ -389,13 +389,13 @@ class WorkingFolder:
         return len(brought.stats)
 
     def _unknown(self, nodes: Nodes, paths: Iterable[str], changes: Changes) -> list[str]:
-        """Those of some paths at which the folder does not have the content that ``restore`` wrote."""
+        """Return those of some paths at which the folder does not have the content that ``restore`` wrote."""
         found = [self._content_at(nodes, address) for address in self._position.restored]
         restored = [content for content in found if content is not None]
         return [path for path in paths if path not in changes or all(content.cell_at(path) != changes[path][1] for content in restored)]
 
     def _wanted(self, nodes: Nodes, target: Content, changes: Changes, scope: str | None) -> dict[str, bytes | None]:
-        """The paths at which the folder differs from ``target``, with the cells that they are to have."""
+        """Return the paths at which the folder differs from ``target``, with the cells that they are to have."""
         wanted: dict[str, bytes | None] = {}
         within = f"{scope}/"
         for key, _, cell in diff_maps(nodes, self.base(nodes).tree, target.tree):
@@ -413,7 +413,7 @@ class WorkingFolder:
         return wanted
 
     def _stats(self, paths: Iterable[str], changes: Changes) -> dict[str, Stat | None]:
-        """The present stats of some paths, from the scan; for paths that the scan left out, such as ignored files, from the disk."""
+        """Return the present stats of some paths: from the scan, or from the disk if the scan left them out, such as ignored files."""
         found: dict[str, Stat | None] = {}
         with self._root() as root, Parents(root) as parents:
             for path in sorted(paths):
@@ -462,12 +462,12 @@ class WorkingFolder:
             )
 
     def paths_of(self, files: Iterable[str]) -> list[str]:
-        """The paths of some files in the state."""
+        """Return the paths of some files in the state."""
         root = path_of_root_key(self.key)
         return [str(StatePath((*root.steps, Key(path)))) for path in files]
 
     def restore(self, path: str | None, commit: Commit, *, overwrite: Overwrite) -> int:
-        """Give a file, the content of a folder, or all files the content that they have at a commit. Returns how many files it changed.
+        """Give a file, the content of a folder, or all files the content of a commit. Returns the number of files that it changed.
 
         Raises ``UnknownPathError`` if neither that commit nor the one that the folder is at has such a file.
         """

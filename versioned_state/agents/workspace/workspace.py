@@ -119,7 +119,7 @@ class Workspace:
         return self._hook.folder
 
     def status(self) -> Diff:
-        """The changes of files for the next commit, by path and line. Cost: a stat for each file, and reading the changed ones."""
+        """Return the changes of files for the next commit, by path and line. Cost: a stat for each file, and reading the changed ones."""
         with ready(port.lock(self._state)):
             folder = self._ready()
             head = self._state.head.tree
@@ -140,7 +140,7 @@ class Workspace:
             return Files(nodes, folder.content(nodes))
 
     def at(self, rev: str | Commit) -> Files:
-        """The regular files of a commit. Raises ``UnknownRevisionError``. Cost: a read when a file is accessed."""
+        """Return the regular files of a commit. Raises ``UnknownRevisionError``. Cost: a read when a file is accessed."""
         with ready(port.lock(self._state)):
             self._ready()
             return files_of(self._state.checkout(rev), self._name)
@@ -183,13 +183,13 @@ class Workspace:
             self._ready().restore(None if path is None else self._relative(path), port.resolve(self._state, at), overwrite=overwrite)
 
     def keep(self, *paths: str | os.PathLike[str]) -> None:
-        """Keep the folder's files at some ``unresolved`` paths, or all: the next commit takes them as they are."""
+        """Keep the folder's files at some ``unresolved`` paths, or at all of them: the next commit has them as they are."""
         with ready(port.lock(self._state)):
             folder = self._ready()
             folder.keep([self._relative(path) for path in paths] if paths else folder.unresolved)
 
     def _relative(self, path: str | os.PathLike[str]) -> str:
-        """A path relative to the folder, with plain names."""
+        """Return a path relative to the folder, with plain names."""
         text = os.fsdecode(path)
         if text.startswith("/"):
             text = os.path.relpath(text, self._path)
@@ -216,7 +216,7 @@ class Workspace:
 
 
 def _patterns_of_stores(store: KVStore, folder: Path) -> list[str]:
-    """The patterns that leave out the stores of the state: else each commit would change the files that it takes."""
+    """Return the patterns that leave out the stores of the state: otherwise each commit would change the files that it includes."""
     patterns = []
     stores = [store]
     for each in stores:
@@ -231,7 +231,10 @@ def _patterns_of_stores(store: KVStore, folder: Path) -> list[str]:
 
 
 def files_of(snapshot: Snapshot, name: str = "workspace") -> Files:
-    """The regular files of a snapshot: a read-only mapping from relative path to bytes. Raises ``WorkspaceError`` if there are none."""
+    """Return the regular files of a snapshot: a read-only mapping from relative path to bytes.
+
+    Raises ``WorkspaceError`` if the snapshot has something other than files under this name.
+    """
     nodes = snapshot.new_nodes()
     return Files(nodes, Content(nodes, find(nodes, snapshot.tree, port.prefix(snapshot) + user_key(name)), large=False))
 
@@ -239,7 +242,7 @@ def files_of(snapshot: Snapshot, name: str = "workspace") -> Files:
 def restore_into(
     repository: Repository, folder: Path, commit: Commit, paths: Collection[str] = (), *, name: str = "workspace", overwrite: bool = False
 ) -> int:
-    """Write files of a commit into a folder, which is made if it is missing. Returns how many were written or removed.
+    """Write files of a commit into a folder, which is made if it is missing. Returns the number of files written or removed.
 
     In the folder of a workspace, its index says which files may be replaced; in any other, only files with the same content may.
 
