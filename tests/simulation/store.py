@@ -248,7 +248,7 @@ def _check(
 ) -> None:
     """Fail the run for a batch that every real store refuses."""
     try:
-        check_batch(expected, puts, deletes, objects or {})
+        check_batch(expected, puts, deletes, objects or {}, None)
     except InvalidArgumentError as error:
         raise AssertionError(str(error)) from error
 

@@ -48,12 +48,12 @@ class Role(Enum):
 
 
 def address_of(raw: bytes) -> Address:
-    """The address of an object, from its raw bytes (kind first)."""
+    """Return the address of an object, from its raw bytes (kind first)."""
     return Address(blake3(raw).digest(length=ADDRESS_SIZE))
 
 
 def is_address_of(address: Address, raw: bytes) -> bool:
-    """Whether an object with these raw bytes belongs under this address."""
+    """Return whether an object with these raw bytes belongs under this address."""
     matches: bool = blake3(raw).digest(length=ADDRESS_SIZE) == address
     return matches
 

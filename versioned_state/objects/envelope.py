@@ -86,7 +86,7 @@ class Segmented(bytes):
         return made
 
     def parts(self) -> Iterator[tuple[Address, bytes]]:
-        """Each segment as an object of its own: its address and its raw bytes, kind first."""
+        """Yield each segment as an object of its own: its address and its raw bytes, kind first."""
         start = self.head
         for address, size in self.segments:
             yield address, segment_of(self[start : start + size])
@@ -94,7 +94,7 @@ class Segmented(bytes):
 
 
 def segment_of(content: bytes) -> bytes:
-    """The raw bytes of a segment with this content."""
+    """Return the raw bytes of a segment with this content."""
     return b"\x15" + content
 
 
@@ -122,7 +122,7 @@ def _seal_rest(raw: Segmented) -> bytes:
 
 
 def segments_in(stored: bytes) -> list[Address]:
-    """The addresses of the segments that an envelope names; none if the object is stored whole. Raises ``ValueError``."""
+    """Return the addresses of the segments that an envelope names, or none if the object is stored whole. Raises ``ValueError``."""
     if stored[:1] not in IN_SEGMENTS:
         return []
     count = stored[1] if len(stored) > 1 else 0
@@ -133,7 +133,7 @@ def segments_in(stored: bytes) -> list[Address]:
 
 
 def join(stored: bytes, names: list[Address], segments: Mapping[Address, bytes]) -> Segmented:
-    """The raw bytes of an object that is stored in segments.
+    """Return the raw bytes of an object that is stored in segments.
 
     Args:
         names: those that the envelope names.

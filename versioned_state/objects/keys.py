@@ -82,17 +82,17 @@ _PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, KEEPER_PAGES, LOCKS, MOVED, NOTES, P
 
 
 def is_record(key: str) -> bool:
-    """Whether a mutable key is one of the library's."""
+    """Return whether a mutable key is one of the library's."""
     return key in _RECORDS or key.startswith((*_PREFIXES, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key))))
 
 
 def object_key(address: Address) -> str:
-    """The key of an object."""
+    """Return the key of an object."""
     return "o/" + address.hex()
 
 
 def address_in(key: str) -> Address:
-    """The address in an object's key. Raises ``ValueError`` for any other key."""
+    """Return the address in an object's key. Raises ``ValueError`` for any other key."""
     address = bytes.fromhex(key[2:])
     if len(key) != HEX_SIZE + 2:
         raise ValueError(f"not the key of an object: {key!r}")
@@ -100,12 +100,12 @@ def address_in(key: str) -> Address:
 
 
 def ref_key(kind: RefKind, name: str) -> str:
-    """The key of a ref's record."""
+    """Return the key of a ref's record."""
     return f"{REFS}{kind}/{name}"
 
 
 def read_ref_key(key: str) -> tuple[RefKind, str]:
-    """The kind and the name in the key of a ref's record. Raises ``ValueError`` for any other key."""
+    """Return the kind and the name in the key of a ref's record. Raises ``ValueError`` for any other key."""
     for kind in _KINDS:
         if key.startswith(start := ref_key(kind, "")):
             return kind, key[len(start) :]
@@ -113,79 +113,79 @@ def read_ref_key(key: str) -> tuple[RefKind, str]:
 
 
 def birth_key(kind: RefKind, name: str) -> str:
-    """The key that says that a ref was created."""
+    """Return the key that says that a ref was created."""
     return f"born/{kind}/{name}"
 
 
 def lock_key(branch: str) -> str:
-    """The key of the record of a branch's lock."""
+    """Return the key of the record of a branch's lock."""
     return LOCKS + branch
 
 
 def recent_key(time: int, name: str) -> str:
-    """The key of a branch in the index by the time of its last change."""
+    """Return the key of a branch in the index by the time of its last change."""
     return f"{RECENT}{time:0{_DIGITS}x}/{name}"
 
 
 def due_key(time: int, name: str) -> str:
-    """The key of a branch in the index by the time at which it expires."""
+    """Return the key of a branch in the index by the time at which it expires."""
     return f"{DUE}{time:0{_DIGITS}x}/{name}"
 
 
 def read_index_key(key: str) -> tuple[int, str]:
-    """The time and the branch in a key of either index. Raises ``ValueError`` for any other key."""
+    """Return the time and the branch in a key of either index. Raises ``ValueError`` for any other key."""
     _, digits, name = key.split("/", 2)
     return int(digits, 16), name
 
 
 def gc_marks_key(number: int) -> str:
-    """The key of a part of the marks that a gc left."""
+    """Return the key of a part of the marks that a gc left."""
     return f"{GC_MARKS}{number:08}"
 
 
 def moved_key(marking: int, key: str) -> str:
-    """The key that says that a ref, given by the key of its record, has moved since a marking of gc."""
+    """Return the key that says that a ref, given by the key of its record, has moved since a marking of gc."""
     return f"{MOVED}{marking:0{_DIGITS}x}/{key.removeprefix(REFS)}"
 
 
 def read_moved_key(key: str) -> tuple[int, str]:
-    """The marking, and the key of the ref's record, in a ``moved_key``. Raises ``ValueError`` for any other key."""
+    """Return the marking, and the key of the ref's record, in a ``moved_key``. Raises ``ValueError`` for any other key."""
     _, digits, ref = key.split("/", 2)
     return int(digits, 16), REFS + ref
 
 
 def keeper_page_key(salt: bytes, page: int) -> str:
-    """The key of a page of the keepers of objects, in the table with this salt."""
+    """Return the key of a page of the keepers of objects, in the table with this salt."""
     return f"{KEEPER_PAGES}{salt.hex()}/{page:04x}"
 
 
 def read_keeper_page_key(key: str) -> bytes:
-    """The salt in a ``keeper_page_key``. Raises ``ValueError`` for any other key."""
+    """Return the salt in a ``keeper_page_key``. Raises ``ValueError`` for any other key."""
     return bytes.fromhex(key.split("/", 2)[1])
 
 
 def purge_key(digest: bytes) -> str:
-    """The key of the journal of a purge, given a hash of its arguments."""
+    """Return the key of the journal of a purge, given a hash of its arguments."""
     return PURGES + digest.hex()
 
 
 def shallow_page_key(body: bytes) -> str:
-    """The key of a page of the record of shallow history."""
+    """Return the key of a page of the record of shallow history."""
     return SHALLOW_PAGES + blake3(body).hexdigest(length=16)
 
 
 def note_key(address: Address) -> str:
-    """The key of the note of a commit."""
+    """Return the key of the note of a commit."""
     return NOTES + urlsafe_b64encode(address).decode()
 
 
 def shared_key(address: Address) -> str:
-    """The key that says that a ref was pointed at this commit, or merged it, after it was made."""
+    """Return the key that says that a ref was pointed at this commit, or merged it, after it was made."""
     return SHARED + urlsafe_b64encode(address).decode()
 
 
 def commit_in(key: str) -> Address:
-    """The commit in the key of a note, or of shared commits. Raises ``ValueError`` for any other key."""
+    """Return the commit in the key of a note, or of shared commits. Raises ``ValueError`` for any other key."""
     address = urlsafe_b64decode(key.partition("/")[2])
     if len(address) != ADDRESS_SIZE or not key.startswith((NOTES, SHARED)):
         raise ValueError(f"not the key of a commit: {key!r}")
@@ -193,5 +193,8 @@ def commit_in(key: str) -> Address:
 
 
 def effect_key(name: str) -> str:
-    """The key of the record of an effect. It is a hash: the effect's own key may be of any length, and can be erased from the record."""
+    """Return the key of the record of an effect.
+
+    It is a hash: the effect's own key may be of any length, and can be erased from the record.
+    """
     return EFFECTS + blake3(name.encode("utf-8", "surrogatepass")).hexdigest(length=ADDRESS_SIZE)

@@ -26,7 +26,7 @@ class Reading:
         self._store = store
 
     def values(self, keys: Collection[str]) -> dict[str, bytes | StateError]:
-        """The values of the keys that exist; the error of a value that the store cannot read."""
+        """Return the values of the keys that exist, and for a value that the store cannot read its error."""
         try:
             return {**self._store.get_many(keys)}
         except DAMAGE:
@@ -42,7 +42,7 @@ class Reading:
         return found
 
     def objects(self, addresses: Iterable[Address]) -> tuple[dict[Address, bytes], dict[Address, list[StateError]]]:
-        """The raw bytes of the objects that are sound, and the errors of the others.
+        """Return the raw bytes of the objects that are sound, and the errors of the others.
 
         An error is a ``MissingObjectError`` or a ``CorruptObjectError`` that names the object, or one of its segments; or the store's own
         error for the object.
@@ -103,7 +103,7 @@ def _value(address: Address, stored: Mapping[Address, bytes | StateError]) -> by
 
 
 def _groups(found: Mapping[Address, tuple[bytes, list[Address]]]) -> Iterator[dict[Address, tuple[bytes, list[Address]]]]:
-    """Groups of objects that are stored in segments; the segments of a group fit in memory."""
+    """Yield groups of objects that are stored in segments, so that the segments of a group fit in memory."""
     group: dict[Address, tuple[bytes, list[Address]]] = {}
     count = 0
     for address, (value, names) in found.items():

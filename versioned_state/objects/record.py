@@ -22,12 +22,12 @@ _SENDINGS: Final = 3
 
 
 def write_record(key: str, body: bytes) -> bytes:
-    """The stored bytes of a record."""
+    """Return the stored bytes of a record."""
     return body + _checksum(key, body)
 
 
 def read_record(key: str, stored: bytes) -> bytes:
-    """The body of a stored record. Raises ``ValueError`` if it is damaged, or another key's."""
+    """Return the body of a stored record. Raises ``ValueError`` if it is damaged, or another key's."""
     body = stored[:-_CHECKSUM_SIZE]
     if stored[-_CHECKSUM_SIZE:] != _checksum(key, body):
         raise ValueError("it does not match its checksum")

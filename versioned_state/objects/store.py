@@ -29,11 +29,11 @@ class Reader(Protocol):
     """A source of objects."""
 
     def read(self, address: Address) -> bytes:
-        """The raw bytes, kind first. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
+        """Return the raw bytes, kind first. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
         ...
 
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
-        """``read`` for several objects, in one call of the store. All of them must exist."""
+        """Return what ``read`` does for several objects, in one call of the store. All of them must exist."""
         ...
 
 
@@ -55,7 +55,7 @@ class ObjectStore:
         return read_objects(self.kv.get_many, addresses)
 
     def iter_addresses(self, prefix: str) -> Iterator[Address]:
-        """The addresses whose hex digits begin with ``prefix``, in the order of the store. Lists one range of keys."""
+        """Yield the addresses whose hex digits begin with ``prefix``, in the order of the store. Lists one range of keys."""
         return map(address_in, self.kv.keys(OBJECTS + prefix))
 
 
@@ -168,15 +168,15 @@ class Staging:
         return here
 
     def addresses(self) -> Collection[Address]:
-        """The addresses of the staged objects that were not stored ahead."""
+        """Return the addresses of the staged objects that were not stored ahead."""
         return self._staged.keys()
 
     def staged(self) -> dict[Address, bytes]:
-        """The raw bytes of the staged objects, by address. Those that were stored ahead are not among them."""
+        """Return the raw bytes of the staged objects, by address. Those that were stored ahead are not among them."""
         return dict(self._staged)
 
     def sealed(self) -> dict[str, bytes]:
-        """The staged objects that were not sent yet, as keys and stored bytes."""
+        """Return the staged objects that were not sent yet, as keys and stored bytes."""
         sent = self._sent
         return {"o/" + address.hex(): seal(raw) for address, raw in self._staged.items() if address not in sent}
 
@@ -217,7 +217,7 @@ class Overlaid:
 
 
 def read_objects(get_many: GetMany, addresses: Iterable[Address]) -> dict[Address, bytes]:
-    """The raw bytes of objects, verified. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
+    """Return the raw bytes of objects, verified. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
     keys = {"o/" + address.hex(): address for address in addresses}
     if not keys:
         return {}
@@ -241,7 +241,7 @@ def read_objects(get_many: GetMany, addresses: Iterable[Address]) -> dict[Addres
 
 
 def joined(found: Mapping[Address, bytes], get_many: GetMany) -> dict[Address, bytes]:
-    """The raw bytes of objects that are stored in segments, verified. Cost: one call of the store for about 500 segments.
+    """Return the raw bytes of objects that are stored in segments, verified. Cost: one call of the store for about 500 segments.
 
     Raises:
         MissingObjectError, CorruptObjectError: the object, or the segment, that is missing or damaged.
@@ -278,7 +278,7 @@ def _join(found: Mapping[Address, bytes], group: Mapping[Address, list[Address]]
 
 
 def verified_whole(address: Address, stored: bytes, names: list[Address], segments: Mapping[Address, bytes]) -> Segmented:
-    """The raw bytes of an object that is stored in segments, checked against its address. Raises ``CorruptObjectError``.
+    """Return the raw bytes of an object that is stored in segments, checked against its address. Raises ``CorruptObjectError``.
 
     Args:
         names: the segments that the envelope names.
@@ -297,7 +297,7 @@ def verified_whole(address: Address, stored: bytes, names: list[Address], segmen
 
 
 def segments_named(address: Address, stored: bytes) -> list[Address]:
-    """The segments that the envelope of an object names; none if it is stored whole. Raises ``CorruptObjectError``."""
+    """Return the segments that the envelope of an object names, or none if it is stored whole. Raises ``CorruptObjectError``."""
     try:
         return segments_in(stored)
     except ValueError as error:
@@ -305,7 +305,7 @@ def segments_named(address: Address, stored: bytes) -> list[Address]:
 
 
 def verified(address: Address, stored: bytes, *, limit: int = MAX_OBJECT) -> bytes:
-    """The raw bytes of an object that is stored whole, checked against its address. Raises ``CorruptObjectError``."""
+    """Return the raw bytes of an object that is stored whole, checked against its address. Raises ``CorruptObjectError``."""
     try:
         raw = unseal(stored, limit=limit)
     except ValueError as error:

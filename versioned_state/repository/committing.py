@@ -44,7 +44,7 @@ class Committing(Protocol):
         policies: Mapping[str, Policy],
         /,
     ) -> list[Commit]:
-        """Commit the changes of states of one class; see ``Repository.commit_together``."""
+        """Commit the changes of states of one class. See ``Repository.commit_together``."""
         ...
 
     async def __run_together__(self, states: Sequence[Self], call: Callable[[], list[Commit]], /) -> list[Commit]:
@@ -56,5 +56,5 @@ C = TypeVar("C", bound=Committing)
 
 
 def all_of_one_class(states: Sequence[object]) -> bool:
-    """Whether states can be committed together: they are ``Committing``, and of one class."""
+    """Return whether states can be committed together: they are ``Committing``, and of one class."""
     return hasattr(states[0], "__commit_together__") and all(type(state) is type(states[0]) for state in states)

@@ -160,7 +160,7 @@ class Database:
     # Refs
 
     def ref(self, kind: RefKind, name: str) -> Ref:
-        """The record of a ref. Raises ``CorruptRefError``, and ``InvalidArgumentError`` for a name that is not a string."""
+        """Return the record of a ref. Raises ``CorruptRefError``, and ``InvalidArgumentError`` for a name that is not a string."""
         if type(name) is not str or kind not in ("branch", "tag"):
             raise InvalidArgumentError(f"a ref is a branch or a tag, and its name a string: not {kind!r}, {name!r:.80}")
         sweeps = self.fence.sweeps  # before the ref is read: all objects that the ref leads to existed after these sweeps
@@ -187,7 +187,10 @@ class Database:
         return ref, None
 
     def unless_swept(self, call: Callable[[], T]) -> T:
-        """The result of a call. If it misses an object that gc or purge has deleted, it is made again, without what was cached before."""
+        """Return the result of a call.
+
+        If an object is missing that gc or purge has deleted, the call is repeated, without what was cached.
+        """
         swept = None
         while True:
             try:
@@ -200,15 +203,15 @@ class Database:
                 self.commits.refresh_shallow()
 
     def reflog(self, ref: Ref) -> Reflog:
-        """The past of a ref."""
+        """Return the past of a ref."""
         return Reflog(ref, self.commits.read, self.read_log, self.fence.expired)
 
     def read_log(self, address: Address) -> LogEntry:
-        """The log entry at an address. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
+        """Return the log entry at an address. Raises ``MissingObjectError`` or ``CorruptObjectError``."""
         return read_entry(address, self.objects.read(address))
 
     def planned(self, branch: str, find: Callable[[], list[str]]) -> list[str]:
-        """The branches that a call of many steps works on: those that ``find`` returns; for a repeated call, those that are left of them.
+        """Return the branches that a call of many steps works on: those that ``find`` returns or, if it is repeated, those that are left.
 
         Only a database that recognises repeated calls keeps the plan; this one does not.
 
@@ -221,7 +224,7 @@ class Database:
         """Drop the plan of a call that has ended."""
 
     def log_entry(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> bytes:
-        """The raw bytes of the log entry for pointing a ref to a commit (None: to nothing) now."""
+        """Return the raw bytes of the log entry for pointing a ref to a commit (None: to nothing) now."""
         return write_entry(ref, _address_of(commit), time=self.now(), author=author or self.author, action=action)
 
     def move(
@@ -295,7 +298,7 @@ class Database:
         return moved
 
     def publish_each(self, publications: Sequence[Publication]) -> list[Ref | StateError | None]:
-        """``publish`` for several branches, each independently. Cost: one round trip, if the store sends batches together.
+        """Do ``publish`` for several branches, each independently. Cost: one round trip, if the store sends batches together.
 
         Returns for each the new ref, or the error. None: the ref had moved, or only ``publish`` can find out; the ref was not changed.
         """
@@ -310,7 +313,7 @@ class Database:
         ]
 
     def _sending(self, publication: Publication) -> tuple[Ref, BatchPart, tuple[Address, ...], int]:
-        """The ref after a publication, the batch, the stored parents, and the number of ``sweeps`` at which all that it needs existed."""
+        """Return the ref after a publication, the batch, the stored parents, and the number of ``sweeps`` at which all of it existed."""
         ref, commit, staging = publication.ref, publication.commit, publication.staging
         before = ref
         if publication.action is not None:
@@ -326,7 +329,7 @@ class Database:
         return after, batch, parents, since
 
     def _published(self, commit: Commit, after: Ref, sweeps: int) -> Ref:
-        """The ref of a commit that was published when this number of batches had been deleted."""
+        """Return the ref of a commit that was published when this number of batches had been deleted."""
         if sweeps != self._cached_since:
             self._forget_swept(sweeps)
         self.fence.saw(commit.address, sweeps)
@@ -334,7 +337,7 @@ class Database:
         return after if sweeps == after.sweeps else replace(after, sweeps=sweeps)
 
     def _relied_on(self, ref: Ref, commit: Commit, staging: Staging) -> tuple[tuple[Address, ...], int]:
-        """The stored parents of a staged commit, and the number of ``sweeps`` at which all objects that it relies on existed."""
+        """Return the stored parents of a staged commit, and the number of ``sweeps`` at which all objects that it relies on existed."""
         # Lowered for good: if the branch has moved, its next record is read later, and says nothing of what was staged before.
         since = ref.sweeps if staging.since is None or ref.sweeps < staging.since else staging.since
         staging.since = since
@@ -346,7 +349,7 @@ class Database:
         return parents, since
 
     def _sharing(self, ref: Ref, addresses: Iterable[Address], origin: Sequence[str] = ()) -> BatchPart:
-        """The records that say that a ref will lead to existing commits; ``refs/own_line`` reads them."""
+        """Return the records that say that a ref will lead to existing commits, for ``refs/own_line``."""
         strange = [address for address in addresses if address not in (ROOT_ADDRESS, ref.head)]
         if not strange or not self.fence.enabled:
             return NOTHING
@@ -370,11 +373,11 @@ class Database:
             reupload_tree(self.objects, each, list(stored), staging)
 
     def after_commit(self, ref: Ref, commit: Commit, *, ttl: int | None = None) -> Ref:
-        """The ref after a move to a new commit that adds no log entry; see ``publish``."""
+        """Return the ref after a move to a new commit that adds no log entry. See ``publish``."""
         return after_move(ref, commit.address, ref.log, changed=commit.time, is_new=True, indexed=self.fence.enabled, ttl=ttl)
 
     def _secure_history(self, commit: Commit, ref: Ref, sweeps: int) -> None:
-        """Before a ref is moved to a commit, make sure that all objects that it leads to are stored. Raises ``MissingObjectError``."""
+        """Make sure, before a ref is moved to a commit, that all objects that it leads to are stored. Raises ``MissingObjectError``."""
         address = commit.address
         if address in (ROOT_ADDRESS, ref.head) or self.fence.knows(address, sweeps) or not sweeps:
             return
@@ -422,14 +425,17 @@ class Database:
         return commit
 
     def now(self) -> int:
-        """The time by the clock. Raises ``InvalidArgumentError`` if it is not a time."""
+        """Return the time by the clock. Raises ``InvalidArgumentError`` if it is not a time."""
         now = self.clock()
         if type(now) is not int or not EARLIEST <= now <= LATEST:
             raise InvalidArgumentError(f"the clock gave {now!r}, not an int of microseconds between the years 1 and 9999")
         return now
 
     def meta_cell(self, meta: Mapping[str, Any]) -> bytes:
-        """The stored form of a commit's meta. Raises ``InvalidArgumentError`` or ``UnserializableValueError``: meta takes data only."""
+        """Return the stored form of a commit's meta.
+
+        Raises ``InvalidArgumentError`` or ``UnserializableValueError``: meta takes data only.
+        """
         cell = plain_cell(meta) if type(meta) is dict else None
         if cell is not None:
             return cell
@@ -469,7 +475,7 @@ def _address_of(commit: Commit | None) -> Address | None:
 
 
 def _stored_parents(commit: Commit, staging: Staging) -> tuple[list[Commit], tuple[Address, ...]]:
-    """A commit that is about to be published and its staged ancestors, and the parents of these that are stored."""
+    """Return a commit that is about to be published and its staged ancestors, and the parents of these that are stored."""
     made = {commit.address: commit}
     stored: set[Address] = set()
     pending = [commit]

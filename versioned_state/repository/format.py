@@ -16,13 +16,13 @@ _MAGIC: Final = b"versioned-state\n"
 
 
 def write_format(version: int) -> bytes:
-    """The format record for this version."""
+    """Return the format record for this version."""
     body: bytes = _MAGIC + msgpack.packb(version)
     return body + blake3(body).digest(length=8)
 
 
 def read_format(stored: bytes) -> int:
-    """The version in a format record. Raises ``NotAStoreError`` or ``CorruptObjectError``."""
+    """Return the version in a format record. Raises ``NotAStoreError`` or ``CorruptObjectError``."""
     body, checksum = stored[:-8], stored[-8:]
     if not stored.startswith(_MAGIC):
         raise NotAStoreError("the store has a format record that is not ours")

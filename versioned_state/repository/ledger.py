@@ -103,7 +103,7 @@ class Entry:
         return _EPOCH + timedelta(microseconds=self.since)
 
     def result(self, policy: PicklePolicy | None) -> Any:
-        """The result: a new copy at each call. Without a policy, objects are shown as ``ObjectInfo``.
+        """Return the result: a new copy at each call. Without a policy, objects are shown as ``ObjectInfo``.
 
         Raises:
             PickleRefusedError: it holds an object, and the policy refuses to unpickle.
@@ -133,7 +133,7 @@ class EffectRecord:
 
     @property
     def result(self) -> Any:
-        """The result, a new copy at each access; None if there is none, or a purge erased it.
+        """The result, a new copy at each access, or None if there is none, or a purge erased it.
 
         ``ObjectInfo`` stands for an object that may not be unpickled.
         """
@@ -153,24 +153,27 @@ class Ledger:
     # Reading
 
     def find(self, key: str) -> Entry | None:
-        """The record of an effect, or None. Cost: one read. Raises ``CorruptObjectError``."""
+        """Return the record of an effect, or None. Cost: one read. Raises ``CorruptObjectError``."""
         check_effect_key(key)
         name = effect_key(key)
         stored = self._store.get(name)
         return None if stored is None else read_entry(name, stored)
 
     def records(self) -> list[EffectRecord]:
-        """All effects, oldest first. Cost: reads the ledger. Raises ``CorruptObjectError`` for a damaged record; ``fsck`` names it."""
+        """Return all effects, oldest first.
+
+        Cost: reads the ledger. Raises ``CorruptObjectError`` for a damaged record; ``fsck`` names it.
+        """
         entries = sorted((entry for _, entry in iter_entries(self._store)), key=lambda entry: (entry.since, entry.key or ""))
         status: dict[bool, EffectStatus] = {True: "done", False: "in doubt"}
         return [EffectRecord(entry.key or "", status[entry.done], entry.begun, partial(self._shown, entry)) for entry in entries]
 
     def result(self, entry: Entry) -> Any:
-        """A copy of the result of an effect that is done. Raises as ``Entry.result``."""
+        """Return a copy of the result of an effect that is done. Raises as ``Entry.result``."""
         return entry.result(self._database.policy)
 
     def _shown(self, entry: Entry) -> Any:
-        """The result of an effect, if it has one; an object that may not be unpickled is described."""
+        """Return the result of an effect, if it has one. An object that may not be unpickled is described."""
         if not entry.parts:
             return None
         return self.result(entry) if self._database.policy.allowed else entry.result(None)
@@ -178,7 +181,7 @@ class Ledger:
     # An effect, step by step
 
     def draft(self, key: str, owner: Owner, *, since: int | None = None) -> Entry:
-        """The record that ``begin`` writes, begun now, or at the time given in microseconds. Nothing is written yet."""
+        """Return the record that ``begin`` writes, begun now, or at the time given in microseconds. Nothing is written yet."""
         return _entry(key, self._database.now() if since is None else since, owner.id)
 
     def begin(self, key: str, draft: Entry, *, instead_of: Entry | None = None) -> bool:
@@ -316,7 +319,7 @@ def check_effect_key(key: str) -> None:
 
 
 def _entry(key: str, since: int, owner: bytes | None, parts: tuple[bytes, ...] = ()) -> Entry:
-    """The record of an effect, with its bytes."""
+    """Return the record of an effect, with its bytes."""
     return _with_bytes(effect_key(key), Entry(key, since, owner, parts))
 
 
@@ -326,7 +329,7 @@ def _with_bytes(name: str, entry: Entry) -> Entry:
 
 
 def read_entry(name: str, stored: bytes) -> Entry:
-    """The record under a key of the store. Raises ``CorruptObjectError``."""
+    """Return the record under a key of the store. Raises ``CorruptObjectError``."""
     try:
         key, since, owner, parts = msgpack.unpackb(read_record(name, stored), unicode_errors="surrogatepass")
         if key is not None and (type(key) is not str or effect_key(key) != name):
@@ -359,7 +362,7 @@ def _open_part(part: bytes) -> bytes:
 
 
 def iter_entries(store: KVStore) -> Iterator[tuple[str, Entry]]:
-    """The records of a store, each with its key in the store. Raises ``CorruptObjectError``."""
+    """Yield the records of a store, each with its key in the store. Raises ``CorruptObjectError``."""
     for name, stored in store.items(EFFECTS):
         yield name, read_entry(name, stored)
 
@@ -368,7 +371,10 @@ def iter_entries(store: KVStore) -> Iterator[tuple[str, Entry]]:
 
 
 def erase_effects(store: KVStore, patterns: Collection[str], *, dry_run: bool = False) -> list[str]:
-    """Erase the keys and results of the effects whose key matches a pattern; their keys. They stay done, or in doubt. Cost: a listing."""
+    """Erase the keys and results of the effects whose key matches a pattern, and return the keys.
+
+    They stay done, or in doubt. Cost: a listing.
+    """
     erased = []
     for name, entry in iter_entries(store) if patterns else ():
         found: Entry | None = entry

@@ -113,7 +113,7 @@ class Repository:
 
     @classmethod
     def over(cls, database: Database) -> Self:
-        """The repository of a database that is open already."""
+        """Return the repository of a database that is open already."""
         repository = cls.__new__(cls)
         repository.database = database
         repository.branches = Branches(database)
@@ -142,7 +142,7 @@ class Repository:
 
     @property
     def current_branch(self) -> str | None:
-        """The branch that ``HEAD`` means; None if none was chosen: see ``default_branch``."""
+        """The branch that ``HEAD`` means, or None if none was chosen: see ``default_branch``."""
         return self.database.current_branch
 
     @current_branch.setter
@@ -159,7 +159,7 @@ class Repository:
     # Commits
 
     def commit(self, rev: str | Commit, *, head: Commit | None = None, branch: str | None = None) -> Commit:
-        """The commit of a revision. Cost: O(log n) reads; ``@{time}`` reads the moves since then.
+        """Return the commit of a revision. Cost: O(log n) reads; ``@{time}`` reads the moves since then.
 
         Args:
             rev: see ``names.syntax``; a commit is passed through.
@@ -172,11 +172,11 @@ class Repository:
         return resolve(self.database, rev, head=head, branch=branch)
 
     def parents(self, commit: Commit) -> list[Commit]:
-        """The parents of a commit that history still has. Cost: one read each."""
+        """Return the parents of a commit that history still has. Cost: one read each."""
         return self.database.commits.parents(commit)
 
     def default_branch(self) -> str:
-        """The current branch, if one was chosen; else ``main``, or the only branch if there is no ``main``."""
+        """Return the current branch if one was chosen, else ``main``, or the only branch if there is no ``main``."""
         return default_branch(self.database)
 
     @staticmethod
@@ -226,7 +226,7 @@ class Repository:
         branch: str | None = None,
         **filters: Unpack[Filters],
     ) -> Log:
-        """Commits from a revision back, newest first, without the empty root commit. Cost: one read for each commit that is taken.
+        """Return commits from a revision back, newest first, without the empty root commit. Cost: one read for each commit that is taken.
 
         A range ``A..B`` gives the commits that lead to B and not to A, as in git.
 
@@ -266,13 +266,13 @@ class Repository:
         return Log(commits)
 
     def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
-        """The lines of the strings of a state that a regular expression matches, by path; see ``grep.grep``."""
+        """Yield the lines of the strings of a state that a regular expression matches, by path. See ``grep.grep``."""
         from versioned_state.repository.inspect.grep import grep
 
         return grep(self.database, pattern, rev, path=path)
 
     def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
-        """The first bad commit between a good one and a bad one, found by asking O(log n) times; see ``bisect.bisect``."""
+        """Return the first bad commit between a good one and a bad one, found by asking O(log n) times. See ``bisect.bisect``."""
         instance_of("is_bad", is_bad, Callable)
         from versioned_state.repository.inspect.bisect import bisect
 
@@ -281,7 +281,7 @@ class Repository:
     def blame(
         self, path: str | StatePath = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None
     ) -> BlameList:
-        """The commit that each element, entry or line of the value at a path comes from; see ``blame.blame``."""
+        """Return the commit that each element, entry or line of the value at a path comes from. See ``blame.blame``."""
         for name, number in (("start", start), ("end", end)):
             if number is not None:
                 integer(name, number)
@@ -292,13 +292,13 @@ class Repository:
         return BlameList(parts)
 
     def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[PathChange]:
-        """The commits that changed the value at a path, newest first, with its values before and after; see ``path_log``."""
+        """Yield the commits that changed the value at a path, newest first, with its values before and after. See ``path_log``."""
         from versioned_state.repository.inspect.path_log import iter_path_changes
 
         return iter_path_changes(self.commit(rev), path, objects=self.database.objects, commits=self.database.commits)
 
     def merge_base(self, a: str | Commit, b: str | Commit) -> Commit:
-        """A best common ancestor of two revisions, if nothing else the empty root commit.
+        """Return a best common ancestor of two revisions, if nothing else the empty root commit.
 
         Raises:
             UnknownRevisionError: history was pruned and has no common ancestor any more.
@@ -311,7 +311,7 @@ class Repository:
         return read_policies(self.store)
 
     def set_merge_policy(self, pattern: str, policy: PolicyName | None) -> None:
-        """Keep a merge policy for paths that match a pattern, for everybody who opens the store; None removes it.
+        """Keep a merge policy for paths that match a pattern, for everybody who opens the store, or remove it with None.
 
         Raises:
             InvalidPathError, InvalidArgumentError: the pattern does not parse, or there is no such policy.
@@ -319,7 +319,7 @@ class Repository:
         write_policy(self.store, pattern, policy)
 
     def diff(self, a: str | Commit, b: str | Commit, *, internal: bool = False, limit: int | None = None) -> Diff:
-        """The changes from one revision to another, by path. Cost: reads the differences; nothing is unpickled.
+        """Return the changes from one revision to another, by path. Cost: reads the differences; nothing is unpickled.
 
         Args:
             internal: include the engine's own keys.
@@ -331,7 +331,7 @@ class Repository:
         return Diff(self.database.objects, before, after, internal=internal, cache=self.database.nodes, limit=limit)
 
     def snapshot(self, rev: str | Commit = "HEAD", *, describe: bool = False) -> Snapshot:
-        """A read-only view of a commit.
+        """Return a read-only view of a commit.
 
         Args:
             describe: show objects as ``ObjectInfo`` instead of unpickling them.
@@ -344,7 +344,7 @@ class Repository:
         )
 
     def reflog(self, name: str, *, kind: RefKind = "branch") -> Iterator[Position]:
-        """The positions of a branch or tag, deleted ones too, newest first. Cost: one read for each that is taken."""
+        """Yield the positions of a branch or tag, deleted ones too, newest first. Cost: one read for each that is taken."""
         return iter(self.database.reflog(self.database.ref(kind, name)))
 
     # Maintenance
@@ -361,7 +361,7 @@ class Repository:
         gc: bool = False,
         dry_run: bool = False,
     ) -> PruneReport:
-        """End the history of branches before the commits to keep; see ``prune.prune``. Deletes nothing unless ``gc`` is true."""
+        """End the history of branches before the commits to keep. See ``prune.prune``. Deletes nothing unless ``gc`` is true."""
         from versioned_state.repository.maintenance.prune import prune
 
         return prune(
@@ -387,7 +387,7 @@ class Repository:
         dry_run: bool = False,
         progress: PurgeProgress | None = None,
     ) -> PurgeReport:
-        """Rewrite history without the values at some paths, or some branches, and erase them; see ``purge.purge``."""
+        """Rewrite history without the values at some paths, or some branches, and erase them. See ``purge.purge``."""
         from versioned_state.repository.maintenance.purge.purge import purge
 
         return purge(
@@ -403,7 +403,7 @@ class Repository:
         )
 
     def stats(self, rev: str | Commit = "HEAD", *, depth: int = 1, commits: int = 100, top: int = 20) -> Stats:
-        """The sizes of branches, paths, kinds of object and commits in the store; see ``stats.stats``."""
+        """Return the sizes of branches, paths, kinds of object and commits in the store. See ``stats.stats``."""
         from versioned_state.repository.inspect.stats import stats
 
         return stats(self.database, rev, depth=depth, commits=commits, top=top)
@@ -418,7 +418,7 @@ class Repository:
         time_limit: float | None = None,
         progress: Progress | None = None,
     ) -> GcReport:
-        """Delete every object that no ref and no log entry younger than ``expire`` leads to; see ``collector.collect``."""
+        """Delete every object that no ref and no log entry younger than ``expire`` leads to. See ``collector.collect``."""
         from versioned_state.repository.maintenance.gc.collector import collect
 
         return collect(
@@ -426,7 +426,7 @@ class Repository:
         )
 
     def expire(self, *, dry_run: bool = False) -> list[str]:
-        """Delete the branches whose time to live is over (``ttl_seconds=`` of a state); their names.
+        """Delete the branches whose time to live is over (``ttl_seconds=`` of a state), and return their names.
 
         Others may write meanwhile: a branch that is committed to at this moment stays, and a commit of a handle on one that was deleted
         brings it back. Its reflog keeps a deleted branch until gc. With ``dry_run`` nothing is written. Cost: that of
@@ -440,7 +440,7 @@ class Repository:
         return expire(self.database, self.branches, dry_run=dry_run)
 
     def fsck(self, *, progress: Progress | None = None) -> FsckReport:
-        """Check every object, ref and record; see ``fsck.check``. Damage is reported, not raised."""
+        """Check every object, ref and record. See ``fsck.check``. Damage is reported, not raised."""
         from versioned_state.repository.maintenance.fsck import check
 
         return check(self.store, progress=progress)
@@ -448,7 +448,7 @@ class Repository:
     def verify(
         self, rev: str | Commit = "HEAD", *, keys: Iterable[PublicKey], limit: int | None = None, since: str | Commit | None = None
     ) -> Verification:
-        """Check the signatures of a commit and all its ancestors against keys that you trust; see ``signing.verify``."""
+        """Check the signatures of a commit and all its ancestors against keys that you trust. See ``signing.verify``."""
         from versioned_state.repository.history.signing import verify
 
         database = self.database

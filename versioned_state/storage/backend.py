@@ -32,24 +32,24 @@ class Backend(KVStore):
 
     @abstractmethod
     def _get(self, key: str) -> bytes | None:
-        """``KVStore.get``."""
+        """Do ``KVStore.get`` for a key that was checked, while the store is open."""
 
     @abstractmethod
     def _get_many(self, keys: tuple[str, ...]) -> dict[str, bytes]:
-        """``KVStore.get_many``; no key is repeated, and there may be none."""
+        """Do ``KVStore.get_many`` for keys that do not repeat, of which there may be none."""
 
     @abstractmethod
     def _keys(self, prefix: str) -> Iterator[str]:
-        """``KVStore.keys``. A step after ``close()`` raises ``StoreClosedError``, unless all keys are in memory."""
+        """Do ``KVStore.keys``. A step after ``close()`` raises ``StoreClosedError``, unless all keys are in memory."""
 
     @abstractmethod
     def _apply(
         self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
     ) -> bool:
-        """``KVStore.apply``."""
+        """Do ``KVStore.apply`` for a batch that was checked, while the store is open."""
 
     def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
-        """``KVStore.page``; a store that keeps its keys in order does better."""
+        """Do ``KVStore.page``. A store that keeps its keys in order does better."""
         return KVStore.page(self, prefix, after=after, limit=limit, reverse=reverse)
 
     def _page_items(
@@ -59,16 +59,16 @@ class Backend(KVStore):
         limit: int,
         reverse: bool,  # noqa: FBT001 - as it is called
     ) -> dict[str, bytes | None]:
-        """``KVStore.page_items``; a store that gives keys and values in one request does better."""
+        """Do ``KVStore.page_items``. A store that gives keys and values in one request does better."""
         return KVStore.page_items(self, prefix, after=after, limit=limit, reverse=reverse)
 
     def _sizes(self, keys: tuple[str, ...]) -> dict[str, int] | None:
-        """``KVStore.sizes``."""
+        """Do ``KVStore.sizes`` for keys that do not repeat."""
         return None
 
     @abstractmethod
     def _close(self) -> None:
-        """``KVStore.close``. Called by each ``close()``, because an earlier ``close()`` may have been interrupted."""
+        """Do ``KVStore.close``. Called by each ``close()``, because an earlier ``close()`` may have been interrupted."""
 
     def get(self, key: str) -> bytes | None:
         check_key(key)
@@ -123,9 +123,7 @@ class Backend(KVStore):
         objects: Mapping[str, bytes] | None = None,
     ) -> bool:
         added: Mapping[str, bytes] = objects or {}
-        check_batch(expected, puts, deletes, added)
-        if self.max_expected is not None and len(expected) > self.max_expected:
-            raise InvalidArgumentError(f"this store carries at most {self.max_expected} conditions in one batch, not {len(expected)}")
+        check_batch(expected, puts, deletes, added, self.max_expected)
         if self._closed:
             raise_closed()
         return self._apply(expected, puts, deletes, added)
@@ -149,7 +147,7 @@ def check_key(key: str) -> None:
 
 
 def check_keys(keys: Iterable[str]) -> tuple[str, ...]:
-    """The keys without repeats, each checked as by ``check_key``."""
+    """Return the keys without repeats, each checked as by ``check_key``."""
     check_iterable(keys)
     # The types come before the dict: a key may be unhashable.
     checked = tuple(keys)
@@ -162,9 +160,13 @@ def check_keys(keys: Iterable[str]) -> tuple[str, ...]:
 
 
 def check_batch(
-    expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+    expected: Mapping[str, bytes | None],
+    puts: Mapping[str, bytes],
+    deletes: Collection[str],
+    objects: Mapping[str, bytes],
+    max_expected: int | None,
 ) -> None:
-    """Raise for the arguments that ``KVStore.apply`` forbids. Does not check ``max_expected``."""
+    """Raise for the arguments that ``KVStore.apply`` forbids."""
     for value in expected.values():
         if value is not None and type(value) is not bytes:
             _refuse_value(value)
@@ -182,6 +184,8 @@ def check_batch(
         _check_encode((*expected, *puts, *objects))
     if deletes:
         _check_deletes(deletes, puts, objects)
+    if max_expected is not None and len(expected) > max_expected:
+        raise InvalidArgumentError(f"this store carries at most {max_expected} conditions in one batch, not {len(expected)}")
 
 
 def _check_objects(keys: Iterable[str]) -> None:

@@ -36,7 +36,7 @@ class Batch(NamedTuple):
 
 
 def derived_id(source: str) -> bytes:
-    """The id of the data that was derived from a source. It is a hash: it does not show the name, and has one length."""
+    """Return the id of the data that was derived from a source. It is a hash: it does not show the name, and has one length."""
     return blake2b(source.encode("utf-8", "surrogatepass"), digest_size=20).digest()
 
 
@@ -61,15 +61,15 @@ class KVStore(ABC):
 
     @abstractmethod
     def get(self, key: str) -> bytes | None:
-        """The value, or None if there is none."""
+        """Return the value, or None if there is none."""
 
     @abstractmethod
     def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """The values of those keys that exist, in any order. Not a snapshot: another write may fall between two of the reads."""
+        """Return the values of those keys that exist, in any order. Not a snapshot: another write may fall between two of the reads."""
 
     @abstractmethod
     def keys(self, prefix: str = "") -> Iterator[str]:
-        """Each key that starts with ``prefix``, once, streaming, in any order.
+        """Yield each key that starts with ``prefix``, once, streaming, in any order.
 
         Writes may go on meanwhile: a key that exists from the first step to the last is listed; one that is created or deleted
         in between may be. Outside ``o/`` the cost is that of the keys listed.
@@ -113,7 +113,7 @@ class KVStore(ABC):
         return outcomes
 
     def page(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> list[str]:
-        """The first ``limit`` mutable keys that start with ``prefix``, in the order of their characters.
+        """Return the first ``limit`` mutable keys that start with ``prefix``, in the order of their characters.
 
         Cost: the returned keys, in a store that keeps its keys in order; here, a listing of the prefix.
 
@@ -127,7 +127,7 @@ class KVStore(ABC):
         return nlargest(limit, found) if reverse else nsmallest(limit, found)
 
     def page_items(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> dict[str, bytes | None]:
-        """``page``, with the values; None for a key that was deleted while the values were read."""
+        """Return what ``page`` does, with the values, or None for a key that was deleted while the values were read."""
         keys = self.page(prefix, after=after, limit=limit, reverse=reverse)
         found = self.get_many(keys) if keys else {}
         return {key: found.get(key) for key in keys}
@@ -147,7 +147,7 @@ class KVStore(ABC):
             self.apply({}, {key: value})
 
     def sizes(self, keys: Iterable[str]) -> dict[str, int] | None:
-        """The lengths of the values of those keys that exist; None if this store must read a value to tell its length."""
+        """Return the lengths of the values of those keys that exist, or None if this store must read a value to tell its length."""
         check_iterable(keys)
         return None
 
@@ -159,7 +159,7 @@ class KVStore(ABC):
         self.apply({}, {key: value for key, value in items.items() if key not in objects}, objects=objects)
 
     def delete(self, key: str) -> None:
-        """Remove one key of either kind; not an error if it does not exist."""
+        """Remove one key of either kind, if it exists."""
         self.apply({}, {}, (key,))
 
     def delete_many(self, keys: Iterable[str]) -> None:
@@ -168,11 +168,11 @@ class KVStore(ABC):
         self.apply({}, {}, tuple(keys))
 
     def compare_and_set(self, key: str, expected: bytes | None, value: bytes) -> bool:
-        """Set a mutable key if it holds ``expected`` (None: it does not exist); returns whether it did."""
+        """Set a mutable key if it holds ``expected`` (None: it does not exist), and return whether it did."""
         return self.apply({key: expected}, {key: value})
 
     def items(self, prefix: str = "") -> Iterator[tuple[str, bytes]]:
-        """Keys with their values, streaming. A key that is deleted meanwhile is left out."""
+        """Yield keys with their values, streaming. A key that is deleted meanwhile is left out."""
         keys = self.keys(prefix)
         while batch := tuple(islice(keys, _ITEMS_BATCH)):
             yield from self.get_many(batch).items()
@@ -188,14 +188,14 @@ class KVStore(ABC):
 
 
 def is_object(key: str) -> bool:
-    """Whether ``key`` is the key of an object. Raises ``TypeError`` if it is not a ``str``."""
+    """Return whether ``key`` is the key of an object. Raises ``TypeError`` if it is not a ``str``."""
     if type(key) is not str:
         raise TypeError(f"a key must be a str, not {type(key).__name__}")
     return key.startswith(OBJECT_PREFIX)
 
 
 def may_list_objects(prefix: str) -> bool:
-    """Whether the key of an object can start with ``prefix``."""
+    """Return whether the key of an object can start with ``prefix``."""
     return prefix.startswith(OBJECT_PREFIX) or OBJECT_PREFIX.startswith(prefix)
 
 

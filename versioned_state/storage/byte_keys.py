@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from typing import Literal
+
 from versioned_state.storage.base import OBJECT_PREFIX, may_list_objects
 
 ByteRange = tuple[bytes, bytes | None]
@@ -9,7 +12,7 @@ ByteRange = tuple[bytes, bytes | None]
 
 
 def raw_key(key: str) -> bytes | None:
-    """The bytes that stand for ``o/<hex>`` in the table of objects; None for any other key.
+    """Return the bytes that stand for ``o/<hex>`` in the table of objects, or None for any other key.
 
     Hex with capitals, or with an odd number of digits, is an object's key by contract but not an address. Such a key is kept
     whole, among the entries.
@@ -25,14 +28,14 @@ def raw_key(key: str) -> bytes | None:
 
 
 def text_range(prefix: str) -> ByteRange:
-    """The range of the entries whose key starts with ``prefix``."""
+    """Return the range of the entries whose key starts with ``prefix``."""
     start = prefix.encode()
     # UTF-8 has no byte 0xff, so the last byte can always be raised.
     return start, start[:-1] + bytes((start[-1] + 1,)) if start else None
 
 
 def page_range(prefix: str, after: str | None, *, reverse: bool) -> ByteRange:
-    """The range of a page of entries: those that start with ``prefix``, beyond ``after``."""
+    """Return the range of a page of entries: those that start with ``prefix``, beyond ``after``."""
     start, end = text_range(prefix)
     if after is None:
         return start, end
@@ -43,7 +46,7 @@ def page_range(prefix: str, after: str | None, *, reverse: bool) -> ByteRange:
 
 
 def address_range(prefix: str) -> ByteRange | None:
-    """The range of the addresses whose key ``o/<hex>`` starts with ``prefix``; None if there can be none."""
+    """Return the range of the addresses whose key ``o/<hex>`` starts with ``prefix``, or None if there can be none."""
     if not may_list_objects(prefix):
         return None
     digits = prefix[len(OBJECT_PREFIX) :]
@@ -54,3 +57,20 @@ def address_range(prefix: str) -> ByteRange | None:
     if not digits.strip("f"):
         return start, None
     return start, bytes.fromhex(f"{int(digits, 16) + 1:0{len(digits)}x}" + pad)
+
+
+def listed(
+    prefix: str, raws: Callable[[Literal["entries", "objects"], bytes, bytes | None], Iterator[bytes]], text: Callable[[bytes], str]
+) -> Iterator[str]:
+    """Yield the keys that start with ``prefix``: those of the entries first, then those of the objects.
+
+    Args:
+        raws: yields the keys in a range of a table.
+        text: makes the key of an entry from its bytes.
+    """
+    for raw in raws("entries", *text_range(prefix)):
+        yield text(raw)
+    addresses = address_range(prefix)
+    if addresses is not None:
+        for raw in raws("objects", *addresses):
+            yield OBJECT_PREFIX + raw.hex()

@@ -23,7 +23,7 @@ Call = tuple[FrameType, int]
 
 
 def is_running(frame: FrameType) -> bool:
-    """Whether the call of a frame is still running, in any thread. A generator between two steps is not running."""
+    """Return whether the call of a frame is still running, in any thread. A generator between two steps is not running."""
     top: FrameType | None
     at: FrameType | None
     try:
@@ -63,7 +63,7 @@ class CallLock:
         self._leave(sys._getframe(1))
 
     def acquire(self, timeout: float | None = None) -> bool:
-        """Take the lock for the calling function; False if it was not free within ``timeout`` seconds."""
+        """Take the lock for the calling function, or False if it was not free within ``timeout`` seconds."""
         call = (sys._getframe(1), get_ident())
         self._calls.append(call)
         return self._calls[0] is call or self._wait(call, timeout)
@@ -110,7 +110,7 @@ class CallLock:
 
 
 def _is_caller(holder: FrameType) -> bool:
-    """Whether ``holder`` is a caller of the current function, on this thread."""
+    """Return whether ``holder`` is a caller of the current function, on this thread."""
     at: FrameType | None = sys._getframe(1)
     while at is not None:
         if at is holder:

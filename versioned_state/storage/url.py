@@ -67,12 +67,12 @@ def open_store(
 
 
 def is_remote(url: str | os.PathLike[str]) -> bool:
-    """Whether the store at ``url`` is over a network, so that each call is a round trip."""
+    """Return whether the store at ``url`` is over a network, so that each call is a round trip."""
     return _split(url)[0] in _REMOTE
 
 
 def redact(url: str) -> str:
-    """``url`` with ``***`` in place of its password, and of anything that may be one in a malformed URL. A path stays as it is."""
+    """Return ``url`` with ``***`` in place of its password, and of anything that may be one in a malformed URL. A path stays as it is."""
     scheme, rest = _split(url)
     if scheme in ("", "disk", "diskcache", "memory"):
         return url
@@ -111,7 +111,7 @@ def _redact_option(option: str) -> str:
 
 
 def _split(url: str | os.PathLike[str]) -> tuple[str, str]:
-    """The scheme in small letters, or "" for a path, and the rest."""
+    """Return the scheme in small letters, or "" for a path, and the rest."""
     match = _SCHEME.fullmatch(url) if isinstance(url, str) else None
     return ("", "") if match is None else (match[1].lower(), match[2])
 

@@ -188,12 +188,12 @@ class Examined:
 
 
 def reasons(conflict: int) -> str:
-    """The traits of a node that are refused where it is, in words."""
+    """Return the traits of a node that are refused where it is, in words."""
     return ", and ".join(reason for trait, reason in _REASONS.items() if trait & conflict)
 
 
 def path_of_trail(trail: Trail) -> StatePath:
-    """The path to the value that a tree belongs to, as far as a path leads to it: to the value that contains it otherwise."""
+    """Return the path to the value that a tree belongs to, as far as a path leads to it: to the value that contains it otherwise."""
     steps: list[bytes | int] = []
     while trail is not None:
         trail, step = trail
@@ -217,7 +217,7 @@ def path_of_trail(trail: Trail) -> StatePath:
 
 
 def examine_top(tree: Tree, form: Form = Form.ROOT) -> Examined:
-    """What a tree shows without reading a node: its top if that is inlined, else where the top is. Raises as ``examine``."""
+    """Return what a tree shows without reading a node: its top if that is inlined, else where the top is. Raises as ``examine``."""
     place = _TOP[form]
     if not isinstance(tree.top, Node):
         return Examined(0, [], [Below(Address(tree.top), place, 0, None, None, tree.count, None)])
@@ -271,7 +271,7 @@ def _examine(node: Node, place: Place, offset: int, trail: Trail) -> Examined:
 
 
 def _ends(shape: Shape, node: Node) -> tuple[int, list[str]]:
-    """Whether a node is open, and what is wrong with its end."""
+    """Return whether a node is open, and what is wrong with its end."""
     chunker = chunker_of(shape, node.level)
     sizes = chunker.feed(node.items, node.keys)
     if not sizes:
@@ -280,7 +280,7 @@ def _ends(shape: Shape, node: Node) -> tuple[int, list[str]]:
 
 
 def _size(shape: Shape, node: Node) -> int:
-    """Whether a node is small enough to be inlined. Most are so much larger that they need not be written to find out."""
+    """Return whether a node is small enough to be inlined. Most are so much larger that they need not be written to find out."""
     keys = node.keys
     if sum(map(len, node.items)) > INLINE_TOP and not (keys and not node.level and keys[0][:1] == ENGINE):
         return Trait.LARGE
@@ -300,7 +300,7 @@ def _examine_chunk(node: Node, place: Place) -> Examined:
 
 
 def _examine_sizes(node: Node, faults: list[str]) -> int:
-    """The trait of a node over chunks of bytes, all of which have one size but the last."""
+    """Return the trait of a node over chunks of bytes, all of which have one size but the last."""
     assert node.counts is not None
     *others, last = node.counts
     if any(count != CHUNK_BYTES for count in others) or last > CHUNK_BYTES:
@@ -395,7 +395,7 @@ def _examine_series(cell: bytes, trail: Trail, faults: list[str], below: list[Be
 
 
 def _trees_in(cells: bytes) -> Iterator[tuple[int | None, Tree]]:
-    """The trees that a cell names, but not those within inlined ones, each with its code; without one for the order of keys."""
+    """Yield the trees that a cell names, but not those within inlined ones, each with its code. The order of keys has no code."""
     pending: list[tuple[int, bytes]] = []
 
     def note(code: int, payload: bytes) -> None:
@@ -448,7 +448,7 @@ Known = dict[tuple[bytes, Form], int]
 
 
 def find_flaws(nodes: Nodes, tree: Tree, form: Form = Form.ROOT, *, known: Known | None = None) -> Iterator[Flaw]:
-    """The nodes of a tree, and of all trees in its values, that break a rule of the canonical form; none if all is as it should be.
+    """Yield the nodes of a tree, and of all trees in its values, that break a rule of the canonical form.
 
     Cost: reads each node once. Memory: the nodes that are still to be read, and ``known``.
 

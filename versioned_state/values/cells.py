@@ -98,7 +98,7 @@ _sizes_of_long_heads = re.compile(rb"\x92\xc8(..)\x15[\x91\x92]", re.DOTALL).fin
 
 
 def extension(code: int, payload: bytes) -> bytes:
-    """A MessagePack extension."""
+    """Return a MessagePack extension."""
     size = len(payload)
     if size in (1, 2, 4, 8, 16):
         return bytes((0xD3 + size.bit_length(), code)) + payload
@@ -112,7 +112,7 @@ def extension(code: int, payload: bytes) -> bytes:
 
 
 def code_of(cell: bytes) -> int | None:
-    """The extension code of a cell, or None if it has none. A typed value has that of its head."""
+    """Return the extension code of a cell, or None if it has none. A typed value has that of its head."""
     first = cell[0]
     if 0xD4 <= first <= 0xD8:
         return cell[1]
@@ -126,7 +126,7 @@ def code_of(cell: bytes) -> int | None:
 
 
 def _is_head(cell: bytes) -> bool:
-    """Whether the first of two elements in a cell is the head of a typed value."""
+    """Return whether the first of two elements in a cell is the head of a typed value."""
     if len(cell) < 6:  # a head and any data
         return False
     first = cell[1]
@@ -136,13 +136,13 @@ def _is_head(cell: bytes) -> bool:
 
 
 def payload_of(cell: bytes) -> bytes:
-    """The payload of a cell that is an extension."""
+    """Return the payload of a cell that is an extension."""
     first = cell[0]
     return cell[{0xC7: 3, 0xC8: 4, 0xC9: 6}.get(first, 2) :]
 
 
 def is_reference(cell: bytes) -> bool:
-    """Whether a cell may refer to other objects."""
+    """Return whether a cell may refer to other objects."""
     code = code_of(cell)
     return code is not None and (code >= Code.LIST_TREE or code in (Code.TYPED, Code.OBJECT))
 
@@ -160,7 +160,7 @@ pack_text = msgpack.Packer(strict_types=True, unicode_errors="surrogatepass").pa
 
 
 def array_header(count: int) -> bytes:
-    """The header of a MessagePack array."""
+    """Return the header of a MessagePack array."""
     if count < 16:
         return bytes((0x90 | count,))
     if count < 0x10000:
@@ -169,7 +169,7 @@ def array_header(count: int) -> bytes:
 
 
 def map_header(count: int) -> bytes:
-    """The header of a MessagePack map."""
+    """Return the header of a MessagePack map."""
     if count < 16:
         return bytes((0x80 | count,))
     if count < 0x10000:
@@ -182,12 +182,12 @@ def map_header(count: int) -> bytes:
 
 
 def typed_cell(name: bytes, notes: bytes | None, data: bytes) -> bytes:
-    """The cell of a typed value, from the cells of its name, notes and data."""
+    """Return the cell of a typed value, from the cells of its name, notes and data."""
     return b"\x92" + extension(Code.TYPED, array([name] if notes is None else [name, notes])) + data
 
 
 def split_typed(cell: bytes) -> tuple[bytes, bytes | None, bytes]:
-    """The cells of a typed value's name, notes and data. Raises ``ValueError`` for any other cell."""
+    """Return the cells of a typed value's name, notes and data. Raises ``ValueError`` for any other cell."""
     if cell[0] != _TYPED:  # a key
         name, notes, data = split_cells(payload_of(cell))
         return name, None if notes == b"\xc0" else notes, data
@@ -197,14 +197,17 @@ def split_typed(cell: bytes) -> tuple[bytes, bytes | None, bytes]:
 
 
 def weights_of(cells: list[bytes]) -> Iterable[int]:
-    """The weight of each cell for cutting a list into leaves: its bytes without the heads of typed values, which compress well."""
+    """Return the weight of each cell for cutting a list into leaves: its bytes without the heads of typed values, which compress well."""
     if _TYPED not in map(_first_of, cells):
         return map(len, cells)
     return [_weight_of_typed(cell) if cell[0] == _TYPED else len(cell) for cell in cells]
 
 
 def fits(cell: bytes, limit: int) -> bool:
-    """Whether a cell may be inline in a place that takes up to ``limit`` bytes. As in leaves, the heads of typed values do not count."""
+    """Return whether a cell may be inline in a place that takes up to ``limit`` bytes.
+
+    As in leaves, the heads of typed values do not count.
+    """
     return len(cell) <= limit or (len(cell) <= ELEMENT_INLINE and code_of(cell) == Code.TYPED and _weight_of_typed(cell) <= limit)
 
 
@@ -217,7 +220,7 @@ def _weight_of_typed(cell: bytes) -> int:
 
 
 def key_form(cell: bytes) -> bytes:
-    """The cell of a value that is used as a key: one extension, since no array can be a key."""
+    """Return the cell of a value that is used as a key: one extension, since no array can be a key."""
     if cell[0] != _TYPED or code_of(cell) != Code.TYPED:
         return cell
     name, notes, data = split_typed(cell)
@@ -225,34 +228,34 @@ def key_form(cell: bytes) -> bytes:
 
 
 def array(cells: Iterable[bytes]) -> bytes:
-    """A MessagePack array of cells. It is the payload of every extension that has parts."""
+    """Return a MessagePack array of cells. It is the payload of every extension that has parts."""
     cells = list(cells)
     return array_header(len(cells)) + b"".join(cells)
 
 
 def is_array(cell: bytes) -> bool:
-    """Whether a cell is an inline list."""
+    """Return whether a cell is an inline list."""
     first = cell[0]
     return (0x90 <= first <= 0x9F and not (first == _TYPED and _is_head(cell))) or first in (0xDC, 0xDD)
 
 
 def is_map(cell: bytes) -> bool:
-    """Whether a cell is an inline dict."""
+    """Return whether a cell is an inline dict."""
     return 0x80 <= cell[0] <= 0x8F or cell[0] in (0xDE, 0xDF)
 
 
 def is_string(cell: bytes) -> bool:
-    """Whether a cell is an inline string."""
+    """Return whether a cell is an inline string."""
     return 0xA0 <= cell[0] <= 0xBF or 0xD9 <= cell[0] <= 0xDB
 
 
 def is_text(cell: bytes) -> bool:
-    """Whether a cell is a string, inline or large."""
+    """Return whether a cell is a string, inline or large."""
     return is_string(cell) or code_of(cell) == Code.TEXT
 
 
 def split_cells(cell: bytes) -> list[bytes]:
-    """The cells of a MessagePack array; of a map, keys and values in turn. Raises ``ValueError`` for any other cell."""
+    """Return the cells of a MessagePack array or, in turn, the keys and values of a map. Raises ``ValueError`` for any other cell."""
     unpacker = msgpack.Unpacker(None, max_buffer_size=len(cell), strict_map_key=False)
     unpacker.feed(cell)
     count = 2 * unpacker.read_map_header() if is_map(cell) else unpacker.read_array_header()
@@ -270,7 +273,7 @@ def split_cells(cell: bytes) -> list[bytes]:
 
 
 def decoded_text(data: bytes | bytearray) -> str:
-    """A stored text. Raises ``CorruptObjectError`` for bytes that are not UTF-8."""
+    """Return a stored text. Raises ``CorruptObjectError`` for bytes that are not UTF-8."""
     try:
         return data.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
@@ -278,14 +281,14 @@ def decoded_text(data: bytes | bytearray) -> str:
 
 
 def order_key(key: Any, cell: bytes) -> bytes:
-    """The order key of a dict's key. ``cell`` is the key's cell; it is not used if the key is a string."""
+    """Return the order key of a dict's key. ``cell`` is the key's cell; it is not used if the key is a string."""
     if type(key) is str:
         return b"s" + key.encode("utf-8", "surrogatepass")
     return b"x" + cell
 
 
 def key_of_cell(cell: bytes) -> bytes:
-    """The order key of a dict's key, from the key's cell."""
+    """Return the order key of a dict's key, from the key's cell."""
     first = cell[0]
     if 0xA0 <= first <= 0xBF:
         return b"s" + cell[1:]
@@ -295,7 +298,7 @@ def key_of_cell(cell: bytes) -> bytes:
 
 
 def key_cell(order_key: bytes) -> bytes:
-    """The cell of a dict's key, from its order key."""
+    """Return the cell of a dict's key, from its order key."""
     text = order_key[1:]
     if order_key[:1] != b"s":
         return text

@@ -58,7 +58,7 @@ _DICTS: Final = frozenset(map(pack_text, ("OrderedDict", "Counter", "defaultdict
 
 
 def is_record(container: Container) -> bool:
-    """Whether a dict holds the fields of a typed value. Fields are in the order of their names, which has no meaning.
+    """Return whether a dict holds the fields of a typed value. Fields are in the order of their names, which has no meaning.
 
     A subclass of dict whose keys are in that order counts as one too.
     """
@@ -69,7 +69,7 @@ def is_record(container: Container) -> bool:
 
 
 def attributes_of(nodes: Nodes, head: Head) -> bytes | None:
-    """The cell of the attributes that a container has in addition to its elements, or None. No path leads to them."""
+    """Return the cell of the attributes that a container has in addition to its elements, or None. No path leads to them."""
     notes = None if head.notes is None else container_of(nodes, head.notes)
     if notes is None or notes.tree.shape is not Shape.MAP:
         return None
@@ -77,28 +77,28 @@ def attributes_of(nodes: Nodes, head: Head) -> bytes | None:
 
 
 def unpacked(nodes: Nodes, cell: bytes) -> bytes:
-    """The inline cell in a packed cell; any other cell unchanged."""
+    """Return the inline cell in a packed cell, or any other cell unchanged."""
     tree = tree_of(cell, Code.PACKED)
     return cell if tree is None else bytes(read_blob(nodes, tree))
 
 
 def container_of(nodes: Nodes, cell: bytes) -> Container | None:
-    """The list or dict of a cell, or None if the cell is of another type. Raises ``CorruptObjectError``."""
+    """Return the list or dict of a cell, or None if the cell is of another type. Raises ``CorruptObjectError``."""
     return guarded(_container_of, nodes, cell)
 
 
 def sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:
-    """The elements of a list or tuple, or None if the cell is of another type. Raises ``CorruptObjectError``."""
+    """Return the elements of a list or tuple, or None if the cell is of another type. Raises ``CorruptObjectError``."""
     return guarded(_sequence_of, nodes, cell)
 
 
 def typed_parts(nodes: Nodes, cell: bytes) -> tuple[Head, bytes] | None:
-    """The head of a typed value and the cell of its data; None if the cell is of another type. Raises ``CorruptObjectError``."""
+    """Return the head of a typed value and the cell of its data, or None if the cell is of another type. Raises ``CorruptObjectError``."""
     return guarded(_typed_parts, nodes, cell)
 
 
 def is_large(nodes: Nodes, cell: bytes) -> bool:
-    """Whether a list or dict, or the data of a typed value, is a tree of its own, whose parts have forms of their own."""
+    """Return whether a list or dict, or the data of a typed value, is a tree of its own, whose parts have forms of their own."""
     parts = typed_parts(nodes, cell)
     return code_of(cell if parts is None else parts[1]) in (Code.LIST_TREE, Code.DICT_TREE)
 
@@ -112,7 +112,7 @@ def _typed_parts(nodes: Nodes, cell: bytes) -> tuple[Head, bytes] | None:
 
 
 def guarded(read: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """The result of a call that reads stored cells. Raises ``CorruptObjectError`` for bytes that no writer writes."""
+    """Return the result of a call that reads stored cells. Raises ``CorruptObjectError`` for bytes that no writer writes."""
     try:
         return read(*arguments, **options)
     except StateError:
@@ -159,7 +159,7 @@ def _sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:
 
 
 def _sequence_of_typed(nodes: Nodes, cell: bytes) -> Tree | None:
-    """The elements of a subclass of list or tuple; those of a NamedTuple are its fields in their order."""
+    """Return the elements of a subclass of list or tuple. Those of a NamedTuple are its fields in their order."""
     container = _container_of(nodes, cell)
     if container is not None and container.tree.shape is Shape.MAP:
         notes = container.head.notes if container.head is not None else None
@@ -173,7 +173,7 @@ def _sequence_of_typed(nodes: Nodes, cell: bytes) -> Tree | None:
 
 
 def order_keys(nodes: Nodes, container: Container) -> list[bytes]:
-    """The order keys of a dict, in the order of its entries."""
+    """Return the order keys of a dict, in the order of its entries."""
     if isinstance(container.order, Tree):
         before = 0
         keys: dict[bytes, None] = {}

@@ -31,7 +31,7 @@ OF_A_LINE = frozenset({ROUNDS, OLDER_ROUNDS})
 
 
 def user_key(key: str) -> bytes:
-    """The root key of a user's key. Raises ``TypeError`` if it is not a string, ``LimitExceededError`` beyond 4,095 bytes."""
+    """Return the root key of a user's key. Raises ``TypeError`` if it is not a string, ``LimitExceededError`` beyond 4,095 bytes."""
     if type(key) is not str:
         raise TypeError(f"the keys of a state must be strings, not {type(key).__name__}: {key!r}")
     root_key = b"k" + key.encode("utf-8", "surrogatepass")
@@ -41,7 +41,7 @@ def user_key(key: str) -> bytes:
 
 
 def key_range(prefix: str, start: str | None, end: str | None) -> tuple[bytes, bytes]:
-    """The user keys that begin with ``prefix`` and lie in [start, end), as a range of root keys. Raises as ``user_key``."""
+    """Return the user keys that begin with ``prefix`` and lie in [start, end), as a range of root keys. Raises as ``user_key``."""
     first = user_key(prefix)
     low = first if start is None else max(first, user_key(start))
     high = first + b"\xff"  # no UTF-8 has this byte
@@ -49,13 +49,13 @@ def key_range(prefix: str, start: str | None, end: str | None) -> tuple[bytes, b
 
 
 def namespace_prefix(name: str) -> bytes:
-    """The prefix of the root keys of a namespace. Raises ``InvalidArgumentError``."""
+    """Return the prefix of the root keys of a namespace. Raises ``InvalidArgumentError``."""
     string("the name of a namespace", name, empty=False, without="\0")
     return NAMESPACE + name.encode("utf-8", "surrogatepass") + b"\0"
 
 
 def path_of(root_key: bytes) -> StatePath:
-    """The path that a root key shows as; the engine's own keys show as in a namespace of that name."""
+    """Return the path that a root key shows as. The engine's own keys show as in a namespace of that name."""
     path = StatePath()
     while root_key[:1] == NAMESPACE:
         name, _, root_key = root_key[1:].partition(b"\0")
@@ -66,21 +66,21 @@ def path_of(root_key: bytes) -> StatePath:
 
 
 def is_internal(root_key: bytes) -> bool:
-    """Whether a root key is one of the engine's own, in any namespace."""
+    """Return whether a root key is one of the engine's own, in any namespace."""
     while root_key[:1] == NAMESPACE:
         root_key = root_key.partition(b"\0")[2]
     return root_key[:1] == ENGINE
 
 
 def name_in(root_key: bytes) -> bytes:
-    """The key itself in a root key, without its kind and namespaces."""
+    """Return the key itself in a root key, without its kind and namespaces."""
     while root_key[:1] == NAMESPACE:
         root_key = root_key.partition(b"\0")[2]
     return root_key[1:]
 
 
 def root_key_of(path: StatePath) -> tuple[bytes, StatePath]:
-    """The root key that a path begins with, and the rest of it. Raises ``InvalidArgumentError`` if it begins with an index."""
+    """Return the root key that a path begins with, and the rest of it. Raises ``InvalidArgumentError`` if it begins with an index."""
     prefix = b""
     for index, step in enumerate(path.steps):
         if isinstance(step, Namespace):

@@ -73,7 +73,7 @@ EMPTY: Final = Parts(_NONE, _NONE, _NONE)
 
 
 def parts_of(cell: bytes | None) -> Parts:
-    """The parts of a series; empty parts if there is no cell. Raises ``CorruptObjectError``."""
+    """Return the parts of a series, which are empty if there is no cell. Raises ``CorruptObjectError``."""
     if cell is None:
         return EMPTY
     with suppress(ValueError, TypeError, IndexError, msgpack.UnpackException):
@@ -95,7 +95,7 @@ def extend_series(nodes: Nodes, parts: Parts, entries: Mapping[str, bytes]) -> P
 
 
 def _come_last(nodes: Nodes, parts: Parts, key: bytes) -> bool:
-    """Whether a key comes after all entries, as new keys of a series in order of time do."""
+    """Return whether a key comes after all entries, as new keys of a series in order of time do."""
     newest = parts.newest.tree.top
     if isinstance(newest, Node) and newest.keys:
         return newest.keys[-1] < key
@@ -127,7 +127,7 @@ def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -
 
 
 def _leaf_of(nodes: Nodes, part: Part) -> Node:
-    """The one leaf of a part."""
+    """Return the one leaf of a part."""
     leaf = top_of(nodes, part.tree)
     if leaf.level:
         raise CorruptObjectError("(a series)", "its last entries are not one leaf")
@@ -135,7 +135,7 @@ def _leaf_of(nodes: Nodes, part: Part) -> Node:
 
 
 def _appended_to(nodes: Nodes, part: Part, keys: list[bytes], items: list[bytes]) -> tuple[list[bytes], list[bytes]]:
-    """The keys and items of a part of one leaf, followed by these."""
+    """Return the keys and items of a part of one leaf, followed by these."""
     if not part.tree.count:
         return keys, items
     leaf = _leaf_of(nodes, part)
@@ -143,7 +143,7 @@ def _appended_to(nodes: Nodes, part: Part, keys: list[bytes], items: list[bytes]
 
 
 def leaves_of(keys: list[bytes], items: list[bytes], sizes: list[int]) -> tuple[list[Node], int]:
-    """The leaves of these sizes, and how many entries are in them. Each entry is copied once."""
+    """Return the leaves of these sizes, and how many entries are in them. Each entry is copied once."""
     leaves, done = [], 0
     for size in sizes:
         leaves.append(Node(0, items[done : done + size], None, keys[done : done + size]))
@@ -152,7 +152,7 @@ def leaves_of(keys: list[bytes], items: list[bytes], sizes: list[int]) -> tuple[
 
 
 def size_of_groups(keys: list[bytes], items: list[bytes]) -> int:
-    """How many of some entries, which follow a complete group, are in complete groups."""
+    """Return how many of some entries, which follow a complete group, are in complete groups."""
     size = end = 0
     for index, (key, item) in enumerate(zip(keys, items, strict=True), 1):
         size += len(key) + len(item)
@@ -162,21 +162,21 @@ def size_of_groups(keys: list[bytes], items: list[bytes]) -> int:
 
 
 def _stored(nodes: Nodes, tree: Tree) -> Part:
-    """A part whose top is an object of its own at any size: later commits that do not change the part store only its address."""
+    """Return a part whose top is an object of its own at any size: later commits that do not change the part store only its address."""
     if not tree.count:
         return _NONE
     return _part(Tree(tree.shape, tree.count, nodes.add(tree.shape, tree.top)) if isinstance(tree.top, Node) else tree)
 
 
 def _whole(nodes: Nodes, parts: Parts) -> Tree:
-    """All entries as one tree. Cost: a path."""
+    """Return all entries as one tree. Cost: a path."""
     keys, items = _appended_to(nodes, parts.last, *_appended_to(nodes, parts.newest, [], []))
     tree = parts.complete.tree
     return splice(nodes, tree, [Edit(tree.count, tree.count, items, None, keys)]) if keys else tree
 
 
 def _split(nodes: Nodes, tree: Tree) -> Parts:
-    """The parts of a series, from all its entries as one tree. Cost: a path."""
+    """Return the parts of a series, from all its entries as one tree. Cost: a path."""
     if not tree.count:
         return EMPTY
     node = nodes.get(Shape.MAP, tree.top)
@@ -203,7 +203,7 @@ def merge_series(nodes: Nodes, base: bytes | None, ours: bytes | None, theirs: b
 
 
 def new_entries(nodes: Nodes, old: bytes | None, new: bytes | None) -> Iterator[tuple[str, bytes]]:
-    """The entries that a series has gained, in order. Cost: the leaves that differ, and the newest entries."""
+    """Yield the entries that a series has gained, in order. Cost: the leaves that differ, and the newest entries."""
     if old == new:
         return
     before, after = parts_of(old), parts_of(new)
@@ -224,20 +224,20 @@ class Series:
         self._decoder = decoder
 
     def decode(self, cell: bytes) -> Any:
-        """The value of an entry. Raises as a read of a state does."""
+        """Return the value of an entry. Raises as a read of a state does."""
         return self._decoder.decode(cell)
 
     def __len__(self) -> int:
         return self._parts.total
 
     def find(self, name: str) -> bytes | None:
-        """The cell of an entry, or None."""
+        """Return the cell of an entry, or None."""
         key = order_key(name, b"")
         found = (find(self._nodes, tree, key) for tree, _ in reversed(self._parts) if tree.count)
         return next((cell for cell in found if cell is not None), None)
 
     def iter_entries(self, since: str = "", *, reverse: bool = False) -> Iterator[tuple[str, bytes]]:
-        """The entries from a name on, in the order of their names or from the last one back to that name."""
+        """Yield the entries from a name on, in the order of their names or from the last one back to that name."""
         for tree, _ in reversed(self._parts) if reverse else self._parts:
             start = rank(self._nodes, tree, order_key(since, b"")) if since and tree.count else 0
             for name, cell in (iter_items_back if reverse else iter_items)(self._nodes, tree, start):

@@ -56,13 +56,13 @@ class AddressSet:
             self._spill()
 
     def items(self) -> Iterator[tuple[bytes, int]]:
-        """All addresses with their roles, for ``load``. An address may occur twice. Nothing may be added meanwhile."""
+        """Yield all addresses with their roles, for ``load``. An address may occur twice. Nothing may be added meanwhile."""
         if self._file is not None:
             yield from self._file.execute("SELECT address, roles FROM seen")
         yield from self._here.items()
 
     def in_order(self) -> Iterator[tuple[bytes, int]]:
-        """All addresses with their values, each once, in order. Nothing may be added meanwhile."""
+        """Yield all addresses with their values, each once, in order. Nothing may be added meanwhile."""
         if self._file is None:
             yield from sorted(self._here.items())
             return
@@ -71,11 +71,11 @@ class AddressSet:
 
     @staticmethod
     def bit(role: Role) -> int:
-        """The bit of a role in a value."""
+        """Return the bit of a role in a value."""
         return _BITS[role]
 
     def value(self, address: bytes) -> int:
-        """The value of an address; 0 if the set does not have it."""
+        """Return the value of an address, or 0 if the set does not have it."""
         known = self._here.get(address)
         return known if known is not None else self._stored(address) if self._file is not None else 0
 

@@ -155,7 +155,7 @@ _Draft: Any = dataclass(slots=True, eq=False, repr=False)(
 
 
 def _commit_of(address: Address, stored: _Fields, signature: bytes | None) -> Commit:
-    """The commit of these fields."""
+    """Return the commit of these fields."""
     commit: Any = _Draft(address, *stored, (), False, signature)
     commit.__class__ = Commit
     made: Commit = commit
@@ -174,7 +174,7 @@ def new_commit(
     tag: str | None = None,
     sign: Callable[[bytes], bytes] | None = None,
 ) -> tuple[Commit, bytes]:
-    """A commit and its raw bytes, kind first.
+    """Return a commit and its raw bytes, kind first.
 
     Args:
         tag: the name of the tag that is made with it.
@@ -210,7 +210,7 @@ def _check_length(what: str, text: str) -> None:
 
 
 def with_address(commit: Commit) -> tuple[Commit, bytes]:
-    """The commit with these fields, its own address and no signature; and its raw bytes, kind first."""
+    """Return the commit with these fields, its own address and no signature, and its raw bytes, kind first."""
     c = commit
     place = (c.generation, c.tree, c.height, c.merge_height, c.jump_address)
     raw = _write((c.parent_addresses, c.time, c.author, c.message, *place, c.meta_cell, c.tag))
@@ -222,7 +222,7 @@ _Fields = tuple[tuple[Address, ...], int, str | None, str, int, Tree, int, int, 
 
 
 def _write(stored: _Fields) -> bytes:
-    """The raw bytes of a commit without a signature."""
+    """Return the raw bytes of a commit without a signature."""
     parents, time, author, message, generation, tree, height, merge_height, jump, meta_cell, tag = stored
     body = [
         tree.count,
@@ -244,7 +244,7 @@ def _write(stored: _Fields) -> bytes:
 
 
 def unsigned(raw: bytes) -> bytes:
-    """The raw bytes that were signed, from the stored bytes of a signed commit: the same without the signature.
+    """Return the raw bytes that were signed, from the stored bytes of a signed commit: the same without the signature.
 
     They are cut out of the stored bytes, not written again, so a signature does not verify for a commit with another encoding.
     """
@@ -252,7 +252,7 @@ def unsigned(raw: bytes) -> bytes:
 
 
 def read_commit(address: Address, raw: bytes) -> Commit:
-    """The commit in these raw bytes. Raises ``CorruptObjectError`` if they are not a commit."""
+    """Return the commit in these raw bytes. Raises ``CorruptObjectError`` if they are not a commit."""
     expect(raw, address, Kind.COMMIT)
     try:
         body = msgpack.unpackb(memoryview(raw)[1:], unicode_errors="surrogatepass")
@@ -285,7 +285,7 @@ def read_commit(address: Address, raw: bytes) -> Commit:
 
 
 def _is_signature(field: Any, raw: bytes) -> bool:
-    """Whether the last field of a commit is a signature, and lies in the raw bytes in the one form that ``unsigned`` can cut out."""
+    """Return whether the last field of a commit is a signature, and lies in the raw bytes in the one form that ``unsigned`` can cut out."""
     start = len(raw) - SIGNATURE_SIZE
     shaped = raw[1:2] in _UNSIGNED and raw[start - len(_SIGNATURE_HEADER) : start] == _SIGNATURE_HEADER
     return type(field) is bytes and len(field) == SIGNATURE_SIZE and shaped

@@ -19,7 +19,7 @@ Read = Callable[[Address], Commit]
 
 @lru_cache(maxsize=1024)
 def jump_height(height: int) -> int:
-    """The height of the ancestor that a commit of this height jumps to: the height less its last digit in skew-binary.
+    """Return the height of the ancestor that a commit of this height jumps to: the height less its last digit in skew-binary.
 
     The digits are 1, 3, 7, 15, …: 12 = 7 + 3 + 1 + 1, and so 12 jumps to 11, 11 to 10, 10 to 7 and 7 to 0.
     """
@@ -31,7 +31,9 @@ def jump_height(height: int) -> int:
 
 
 def jump_of(parent: Commit, read: Read) -> Address:
-    """The jump of a child of ``parent``: two equal jumps in a row become one of twice the length, so any ancestor is O(log n) reads away.
+    """Return the jump of a child of ``parent``.
+
+    Two equal jumps in a row become one of twice the length: any ancestor is O(log n) reads away.
 
     Cost: at most one read; two below a shallow commit.
 
@@ -50,7 +52,7 @@ def jump_of(parent: Commit, read: Read) -> Address:
 
 
 def parents_of(commit: Commit, read: Read) -> list[Commit]:
-    """The parents of a commit that history still has. Cost: one read each.
+    """Return the parents of a commit that history still has. Cost: one read each.
 
     Every walk calls this, because another process may have pruned and collected the parents after the commit was read.
     """
@@ -64,7 +66,7 @@ def parents_of(commit: Commit, read: Read) -> list[Commit]:
 
 
 def first_parent_of(commit: Commit, read: Read) -> Commit | None:
-    """The first parent of a commit; None if it has none, or history ends there."""
+    """Return the first parent of a commit, or None if it has none, or history ends there."""
     if not commit.parent_addresses:
         return None
     try:
@@ -77,7 +79,7 @@ def first_parent_of(commit: Commit, read: Read) -> Commit | None:
 
 
 def ancestor_at(commit: Commit, height: int, read: Read) -> Commit:
-    """The ancestor by first parents that has this height, which is at most the commit's. Cost: O(log n) reads.
+    """Return the ancestor by first parents that has this height, which is at most the commit's. Cost: O(log n) reads.
 
     Raises:
         UnknownRevisionError: history ends above it.
@@ -90,12 +92,12 @@ def ancestor_at(commit: Commit, height: int, read: Read) -> Commit:
 
 
 def pruned_reason(commit: Commit) -> str:
-    """Why there is nothing below a shallow commit, for an error message."""
+    """Return why there is nothing below a shallow commit, for an error message."""
     return f"older history was pruned: it ends at {commit.short}"
 
 
 def descend(commit: Commit, height: int, read: Read) -> Commit:
-    """The ancestor by first parents that has this height; the shallow commit, if history ends above it. Cost: O(log n) reads."""
+    """Return the ancestor by first parents that has this height, or the shallow commit if history ends above it. Cost: O(log n) reads."""
     while commit.height > height and commit.parent_addresses:
         jump = commit.jump_address if jump_height(commit.height) >= height else None
         try:
@@ -109,7 +111,7 @@ def descend(commit: Commit, height: int, read: Read) -> Commit:
 
 
 def _fork(a: Commit, b: Commit, read: Read) -> Commit | None:
-    """The newest commit on both lines of first parents; None if history ends above it. Cost: O(log n) reads."""
+    """Return the newest commit on both lines of first parents, or None if history ends above it. Cost: O(log n) reads."""
     a, b = descend(a, b.height, read), descend(b, a.height, read)
     while a != b:
         if a.height != b.height or not a.parent_addresses or not b.parent_addresses:
@@ -136,7 +138,7 @@ def walk(
     order: Callable[[Commit], tuple[int, ...]] = lambda commit: (-commit.generation, -commit.time),
     first_parent: bool = False,
 ) -> Iterator[Commit]:
-    """Commits and all their ancestors, each once: always the least in ``order`` of the commits reached so far. Cost: one read each.
+    """Yield commits and all their ancestors, each once: always the least in ``order`` of the commits reached so far. Cost: one read each.
 
     The default order has children before parents, and otherwise newer commits first.
 
@@ -158,7 +160,7 @@ def walk(
 
 
 def first_parents(commit: Commit, read: Read) -> Iterator[Commit]:
-    """A commit, its first parent, the first parent of that, and so on."""
+    """Yield a commit, its first parent, the first parent of that, and so on."""
     parent: Commit | None = commit
     while parent is not None:
         yield parent
@@ -166,7 +168,7 @@ def first_parents(commit: Commit, read: Read) -> Iterator[Commit]:
 
 
 def is_ancestor(old: Commit, new: Commit, read: Read, *, seen: set[Address] | None = None) -> bool:
-    """Whether ``old`` is ``new`` or an ancestor of it.
+    """Return whether ``old`` is ``new`` or an ancestor of it.
 
     Cost: O(log n) reads if first parents lead there, or there are no merges in between; else as many for each merge of a greater
         generation.
@@ -190,7 +192,7 @@ def is_ancestor(old: Commit, new: Commit, read: Read, *, seen: set[Address] | No
 
 
 def only_in(head: Commit, others: Iterable[Commit], read: Read, *, first_parent: bool = False) -> Iterator[Commit]:
-    """The commits that lead to ``head`` and to none of the others, in the order of ``walk``.
+    """Yield the commits that lead to ``head`` and to none of the others, in the order of ``walk``.
 
     Cost: reads those commits. For each of the others, O(log n) reads more if no merge lies between it and the commit where it parted from
     ``head``; else its ancestors above the oldest of those commits.
@@ -207,7 +209,9 @@ def only_in(head: Commit, others: Iterable[Commit], read: Read, *, first_parent:
 
 
 def _only_fork(a: Commit, b: Commit, read: Read) -> Commit | None:
-    """The one best common ancestor of two lines without merges since they diverged; None if only a walk can tell. Cost: O(log n) reads.
+    """Return the one best common ancestor of two lines without merges since they diverged, or None if only a walk can tell.
+
+    Cost: O(log n) reads.
 
     Only the fork and its ancestors are common, because no commit was merged into either line.
     """
@@ -216,7 +220,7 @@ def _only_fork(a: Commit, b: Commit, read: Read) -> Commit | None:
 
 
 def _first_parents_of(commits: Iterable[Commit], head: Commit) -> Iterator[Commit]:
-    """Of some commits, children before parents, those on the line of first parents of ``head``."""
+    """Yield those of some commits, children before parents, that are on the line of first parents of ``head``."""
     expected = head.address
     for commit in commits:
         if commit.address == expected:
@@ -227,7 +231,7 @@ def _first_parents_of(commits: Iterable[Commit], head: Commit) -> Iterator[Commi
 
 
 def ahead_behind(heads: Sequence[Commit], base: Commit, read: Read) -> list[tuple[int, int]]:
-    """For each head, the number of commits that lead to it and not to the base, and vice versa, without the empty root commit.
+    """Return for each head the number of commits that lead to it and not to the base, and vice versa, without the empty root commit.
 
     Cost: reads each commit that does not lead to all of them, once, however many heads there are.
     """
@@ -243,7 +247,7 @@ def ahead_behind(heads: Sequence[Commit], base: Commit, read: Read) -> list[tupl
 
 
 def _paint(tips: Iterable[tuple[Commit, int]], read: Read, awaited: Callable[[int], bool]) -> Iterator[tuple[Commit, int]]:
-    """Commits with the flags of all the tips that they lead to, in the order of ``walk``, until no commit with awaited flags is left.
+    """Yield commits with the flags of all the tips that they lead to, in the order of ``walk``, until no commit with awaited flags is left.
 
     A child has a greater generation than its parents, so a commit has all its flags when its turn comes.
     """
@@ -273,7 +277,7 @@ def _paint(tips: Iterable[tuple[Commit, int]], read: Read, awaited: Callable[[in
 
 
 def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
-    """A best common ancestor: the newest of those that no other common ancestor descends from.
+    """Return a best common ancestor: the newest of those that no other common ancestor descends from.
 
     Cost: O(log n) reads if one is an ancestor of the other by first parents, or neither line has a merge since they parted; else one read
     for each commit above the base.
@@ -286,7 +290,7 @@ def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
 
 
 def merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
-    """``iter_merge_bases``, at least one. Raises as ``merge_base``. Prune may run at any time, so each base is asked for once."""
+    """Yield the merge bases, at least one. Raises as ``merge_base``. Prune may run at any time, so each base is asked for once."""
     bases = iter_merge_bases(a, b, read)
     first = next(bases, None)
     if first is None:
@@ -298,7 +302,7 @@ def merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
 
 
 def iter_merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
-    """All best common ancestors, the newest first: several if two lines of history were merged into each other."""
+    """Yield all best common ancestors, the newest first: several if two lines of history were merged into each other."""
     fork = _only_fork(a, b, read)
     if fork is not None:
         yield fork

@@ -26,7 +26,7 @@ _GROUPS: Final = (3, 2)
 
 
 def groups_of(name: str) -> list[str]:
-    """The groups of a ref, the smallest first, without the group of all refs."""
+    """Return the groups of a ref, the smallest first, without the group of all refs."""
     parts = name.split("/")
     return ["/".join(parts[:count]) + "/" for count in _GROUPS if len(parts) > count]
 
@@ -43,7 +43,7 @@ class Keepers:
             self._add(name)
 
     def number(self, name: str) -> int:
-        """The number of a ref."""
+        """Return the number of a ref."""
         found = self._numbers.get(name)
         if found is not None:
             return found
@@ -61,7 +61,7 @@ class Keepers:
         return number
 
     def joined(self, first: int, second: int) -> int:
-        """The smallest group that contains both."""
+        """Return the smallest group that contains both."""
         while first != second:
             if self._depth[first] >= self._depth[second]:
                 first = self._above[first]
@@ -97,10 +97,10 @@ class KeeperSet(AddressSet):
         return keeper
 
     def load(self, address: bytes, roles: int) -> None:
-        """Load a value from ``items``; the last value of an address counts."""
+        """Load a value from ``items``. The last value of an address counts."""
         self._count += not self.value(address)
         self.put(address, roles)
 
     def iter_keepers(self) -> Iterator[tuple[bytes, int]]:
-        """All addresses in order, each with the number of its keeper. Nothing may be added meanwhile."""
+        """Yield all addresses in order, each with the number of its keeper. Nothing may be added meanwhile."""
         return ((address, value >> _SHIFT) for address, value in self.in_order())

@@ -63,7 +63,7 @@ _WHOLE: Final = Shallow({})
 
 
 def references(address: Address, raw: bytes, role: Role) -> list[Reference]:
-    """The references in one object, in its order; a few may occur twice.
+    """Return the references in one object, in its order. A few may occur twice.
 
     A commit refers to its parents and its tree. Its jump is not a reference: the parents lead to that ancestor as well, unless history
     ends in between. ``meta`` refers to nothing.
@@ -104,12 +104,12 @@ def check_order(address: Address, node: Node | bytes) -> None:
 
 
 def references_of_cell(cell: bytes) -> list[Reference]:
-    """The references in a cell. Raises ``CorruptObjectError``."""
+    """Return the references in a cell. Raises ``CorruptObjectError``."""
     return [] if may_refer(cell) is None else _guarded(Address(b""), lambda: _of_cells(cell))
 
 
 def references_of_tree(tree: Tree) -> list[Reference]:
-    """The references of a tree: its top, or those in an inlined top. Raises ``CorruptObjectError``."""
+    """Return the references of a tree: its top, or those in an inlined top. Raises ``CorruptObjectError``."""
     return _guarded(Address(b""), lambda: _of_tree(tree))
 
 
@@ -150,7 +150,7 @@ def _of_inner(shape: Shape, node: Node, code: int | None = None) -> list[Referen
 
 
 def _of_cells(data: bytes | memoryview, *, thoroughly: bool = False) -> list[Reference]:
-    """The references in packed cells at any depth. Nested extensions are processed in a loop, so their depth is not limited.
+    """Return the references in packed cells at any depth. Nested extensions are processed in a loop, so their depth is not limited.
 
     Args:
         thoroughly: also read the values without references, to find errors in them.
@@ -190,7 +190,7 @@ _KNOWN: Final = frozenset(Code)
 
 
 def _shape_of(code: int) -> Shape:
-    """The shape of the tree for this code."""
+    """Return the shape of the tree for this code."""
     if code == Code.DICT_TREE:
         return Shape.MAP
     return Shape.BLOB if code >= Code.TEXT else Shape.SEQUENCE
@@ -207,7 +207,9 @@ def walk(
     unread: Callable[[Reference], None] = lambda _: None,
     pending: list[Reference] | None = None,
 ) -> Iterator[tuple[Reference, bytes]]:
-    """Every reachable object with its raw bytes, each once. Segments are added to ``seen`` and not returned: their leaf has their bytes.
+    """Yield every reachable object with its raw bytes, each once.
+
+    Segments are added to ``seen`` and not returned: their leaf has their bytes.
 
     Objects in ``seen`` are not walked again, and every object that is found is added to it. At most ``BATCH`` objects are read at once, the
     last found first, which keeps the list of pending objects short. Jumps of commits are followed too, so a long line of commits is read in
@@ -245,12 +247,12 @@ def walk(
 
 
 def segments_of(raw: bytes) -> list[Address]:
-    """The segments that an object was read from. They are objects that it needs too."""
+    """Return the segments that an object was read from. They are objects that it needs too."""
     return [address for address, _ in raw.segments] if isinstance(raw, Segmented) else []
 
 
 def followed(reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, expired: int | None = None) -> list[Reference]:
-    """The references that a walk follows from an object, as history is now, and the jump of a commit. Raises as ``references``.
+    """Return the references that a walk follows from an object, as history is now, and the jump of a commit. Raises as ``references``.
 
     Gc and reclaiming must use only this function to find the objects that an object needs.
     """
@@ -265,7 +267,7 @@ def followed(reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, exp
 
 
 def iter_new(reader: Reader, old: Iterable[Reference], new: Iterable[Reference]) -> Iterator[tuple[Reference, bytes]]:
-    """The objects that are reachable from ``new`` and not from ``old``, with their raw bytes. Cost: reads about the difference.
+    """Yield the objects that are reachable from ``new`` and not from ``old``, with their raw bytes. Cost: reads about the difference.
 
     Both sides are walked level by level, each level in one read, without the objects that both name. An equal part is walked nevertheless
     if it is at different levels on the two sides. Parents of commits are not followed.

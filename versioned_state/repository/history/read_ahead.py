@@ -29,7 +29,10 @@ class ReadAhead:
         self._requested: set[Address] = set()
 
     def parents_of(self, commit: Commit) -> list[Commit]:
-        """``graph.parents_of``. Cost: O(log n) calls for n commits of a line. Reads at most twice as many commits as were requested."""
+        """Return what ``graph.parents_of`` does.
+
+        Cost: O(log n) calls for n commits of a line. Reads at most twice as many commits as were requested.
+        """
         if commit.parent_addresses and commit.parent_addresses[0] not in self._requested:
             self._read_line(commit)
             self._size = min(self._size * 2, _MOST)

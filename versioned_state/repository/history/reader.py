@@ -33,7 +33,7 @@ class CommitReader:
         self._cache: OrderedDict[bytes, Commit] = OrderedDict()
 
     def read(self, address: Address) -> Commit:
-        """The commit at an address, with the parents that history still has. Cost: one read, or none if it was read lately.
+        """Return the commit at an address, with the parents that history still has. Cost: one read, or none if it was read lately.
 
         Raises:
             MissingObjectError: there is no such object.
@@ -46,7 +46,7 @@ class CommitReader:
             raise
 
     def read_stored(self, address: Address) -> Commit:
-        """The commit at an address as it was made, whether or not history still has its parents. Cost and errors: as ``read``."""
+        """Return the commit at an address as it was made, whether or not history still has its parents. Cost and errors: as ``read``."""
         commit = self._cached(address)
         if commit is None:
             commit = read_commit(address, self._objects.read(address))
@@ -54,7 +54,7 @@ class CommitReader:
         return commit
 
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, Commit]:
-        """``read`` for many commits. Cost: one call of the store for all that were not read lately."""
+        """Return what ``read`` does, for many commits. Cost: one call of the store for all that were not read lately."""
         found: dict[Address, Commit] = {}
         missing = []
         for address in dict.fromkeys(addresses):
@@ -75,7 +75,7 @@ class CommitReader:
         return found
 
     def find(self, address: Address) -> Commit | None:
-        """The commit at an address; None if there is no object, or one of another kind. Cost: one read, or none."""
+        """Return the commit at an address, or None if there is no object, or one of another kind. Cost: one read, or none."""
         if self._cached(address) is not None:
             return self.read(address)
         with suppress(MissingObjectError):
@@ -85,11 +85,11 @@ class CommitReader:
         return None
 
     def parents(self, commit: Commit) -> list[Commit]:
-        """The parents of a commit that history still has. Cost: one read each."""
+        """Return the parents of a commit that history still has. Cost: one read each."""
         return graph.parents_of(commit, self.read)
 
     def refresh_shallow(self) -> Shallow:
-        """Where history ends now. Cost: one read. A missing commit causes it, and so does whatever must not miss a prune."""
+        """Return where history ends now. Cost: one read. A missing commit causes it, and so does whatever must not miss a prune."""
         return self.take_shallow(self._objects.kv.get(SHALLOW))
 
     def take_shallow(self, stored: bytes | None) -> Shallow:
@@ -108,7 +108,7 @@ class CommitReader:
         return self.shallow
 
     def add_cuts(self, before: Shallow, made: Mapping[bytes, ShallowCommit]) -> bool:
-        """Make commits shallow, if the record is as it was read; whether that was done. Cost: a write."""
+        """Make commits shallow, if the record is as it was read, and return whether that was done. Cost: a write."""
         done = self._objects.kv.apply({SHALLOW: before.stored}, with_cuts(before, made))
         self.refresh_shallow()
         return done

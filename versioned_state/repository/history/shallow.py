@@ -82,7 +82,7 @@ class Shallow(Mapping[bytes, ShallowCommit]):
         return len(self.own.keys() | self.paged.keys()) if self.paged else len(self.own)
 
     def graft(self, commit: Commit) -> Commit:
-        """The commit as history is now. Cost: a lookup; nothing if no commit is shallow.
+        """Return the commit as history is now. Cost: a lookup; nothing if no commit is shallow.
 
         A jump past the height of any shallow commit is hidden, even if that commit lies on another line: only a walk could tell. The
         walk then follows parents, for at most as many steps as there are such heights.
@@ -103,13 +103,13 @@ class Shallow(Mapping[bytes, ShallowCommit]):
         return index < len(heights) and heights[index] < commit.height
 
     def kept_parents(self, address: bytes, parents: Iterable[bytes]) -> list[bytes]:
-        """Those of a commit's stored parents that history still has."""
+        """Return those of a commit's stored parents that history still has."""
         shallow = self.get(address)
         return [parent for index, parent in enumerate(parents) if shallow is None or shallow.kept >> index & 1]
 
 
 def with_cuts(shallow: Shallow, made: Mapping[bytes, ShallowCommit]) -> dict[str, bytes]:
-    """The records that make some commits shallow too: the record, and sometimes a page. Cost: the new shallow commits.
+    """Return the records that make some commits shallow too: the record, and sometimes a page. Cost: the new shallow commits.
 
     A page is named by its content, so it may be put before the record that names it.
     """
@@ -123,7 +123,7 @@ def with_cuts(shallow: Shallow, made: Mapping[bytes, ShallowCommit]) -> dict[str
 
 
 def all_cuts(commits: Mapping[bytes, ShallowCommit]) -> dict[str, bytes]:
-    """The records for exactly these shallow commits."""
+    """Return the records for exactly these shallow commits."""
     found: dict[str, bytes] = {}
     pages = []
     ordered = sorted(commits)
@@ -136,7 +136,7 @@ def all_cuts(commits: Mapping[bytes, ShallowCommit]) -> dict[str, bytes]:
 
 
 def write_shallow(commits: Mapping[bytes, ShallowCommit], pages: tuple[str, ...] = ()) -> bytes:
-    """The record: the addresses joined in order, the heights, the kept parents, the names of the pages if there are any, a checksum."""
+    """Return the record: the addresses joined in order, the heights, the kept parents, the names of any pages, a checksum."""
     return write_record(SHALLOW, _packed(commits, list(pages)))
 
 
@@ -158,7 +158,7 @@ def read_shallow(
     get_many: Callable[[Iterable[str]], Mapping[str, bytes]] = lambda _: {},
     before: Shallow | None = None,
 ) -> Shallow | None:
-    """The shallow commits in a record, and in its pages; None as a record: there are none.
+    """Return the shallow commits in a record, and in its pages. None as a record means that there are none.
 
     None is returned if a page is gone: the record has been replaced since, or damaged.
 

@@ -60,7 +60,7 @@ class Signer:
 
     @classmethod
     def generate(cls) -> Signer:
-        """A signer with a new random key. Keep the key as ``private_pem``."""
+        """Return a signer with a new random key. Keep the key as ``private_pem``."""
         return cls(_ed25519().Ed25519PrivateKey.generate())
 
     @property
@@ -69,11 +69,11 @@ class Signer:
         return self._id.hex()
 
     def sign(self, raw: bytes) -> bytes:
-        """The signature field of a commit, from the raw bytes that it has without one."""
+        """Return the signature field of a commit, from the raw bytes that it has without one."""
         return self._id + self._key.sign(_PURPOSE + raw)
 
     def private_pem(self, password: bytes | str | None = None) -> bytes:
-        """The private key in PEM, encrypted if a password is given. Keep it where only its owner can read it."""
+        """Return the private key in PEM, encrypted if a password is given. Keep it where only its owner can read it."""
         serialization = _serialization()
         secret = password.encode() if isinstance(password, str) else password
         return self._key.private_bytes(
@@ -83,7 +83,7 @@ class Signer:
         )
 
     def public_pem(self) -> bytes:
-        """The public key in PEM, for verifying."""
+        """Return the public key in PEM, for verifying."""
         serialization = _serialization()
         return self._key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
@@ -92,7 +92,7 @@ class Signer:
 
 
 def key_id(public_key: PublicKey) -> str:
-    """The id of a key, 16 hex digits, as in commits. Takes the same keys as ``verify``, and raises the same errors."""
+    """Return the id of a key, 16 hex digits, as in commits. Takes the same keys as ``verify``, and raises the same errors."""
     return _id_of(_public_key(public_key).public_bytes_raw()).hex()
 
 
@@ -190,7 +190,7 @@ def verify(
 
 
 def iter_signatures(head: Commit, *, objects: ObjectStore, commits: CommitReader, keys: Iterable[PublicKey]) -> Iterator[SignatureCheck]:
-    """``verify`` as a stream: each commit with its status, newest first, in the order of ``log``."""
+    """Do ``verify`` as a stream: yield each commit with its status, newest first, in the order of ``log``."""
     return _checks(_Reading(objects, commits), head, _trusted(keys), None)
 
 
@@ -217,7 +217,7 @@ class _Reading:
             raise
 
     def signed(self, commit: Commit) -> bytes:
-        """The bytes that the signature of a commit covers. It is called once for each commit that was read."""
+        """Return the bytes that the signature of a commit covers. It is called once for each commit that was read."""
         return _PURPOSE + unsigned(self._raws.pop(commit.address))
 
 
@@ -247,7 +247,7 @@ def _status(commit: Commit, reading: _Reading, trusted: Mapping[bytes, Ed25519Pu
 
 
 def _anchor(commits: CommitReader, since: str | Commit) -> Commit | None:
-    """The commit that was verified before; None if the store does not have it any more."""
+    """Return the commit that was verified before, or None if the store does not have it any more."""
     id = since.id if isinstance(since, Commit) else since
     if type(id) is not str or len(id) != HEX_SIZE or not all(digit in "0123456789abcdef" for digit in id):
         raise InvalidArgumentError(f"since={since!r} is not a commit or a full id of {HEX_SIZE} hex digits")

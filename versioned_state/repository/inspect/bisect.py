@@ -51,7 +51,7 @@ def bisect(
     snapshot: Callable[[Commit], Snapshot],
     diff: Callable[[Commit, Commit], Diff],
 ) -> Bisection:
-    """The first bad commit on the line of first parents from a good commit to a bad one.
+    """Return the first bad commit on the line of first parents from a good commit to a bad one.
 
     Both ends are tested too, so that an inverted predicate is noticed at once. If the line changes between good and bad more than once,
     one of the changes from good to bad is found. Cost: two and O(log n) calls of the predicate over n commits, O(log n) reads to get
@@ -106,7 +106,7 @@ class _Search:
         self.steps = 0
 
     def ask(self, height: int) -> bool | None:
-        """Whether that commit is bad; None if the predicate cannot tell."""
+        """Return whether that commit is bad, or None if the predicate cannot tell."""
         self.steps += 1
         try:
             return bool(self._is_bad(self.at(height)))
@@ -115,7 +115,7 @@ class _Search:
             return None
 
     def run(self, low: int, high: int) -> tuple[int, int]:
-        """The heights of a good commit and a bad one with only skipped commits between them."""
+        """Return the heights of a good commit and a bad one with only skipped commits between them."""
         while True:
             height = next((height for height in _halves(low, high) if height not in self._skipped), None)
             if height is None:
@@ -126,7 +126,7 @@ class _Search:
 
 
 def _halves(low: int, high: int) -> Iterator[int]:
-    """The heights between two heights: the middle, then the middles of both halves, and so on."""
+    """Yield the heights between two heights: the middle, then the middles of both halves, and so on."""
     pending = deque([(low, high)])
     while pending:
         low, high = pending.popleft()

@@ -66,7 +66,7 @@ class Blame:
 
     @property
     def value(self) -> Any:
-        """The part, read on access; of a text the line, without its end. An object is shown as ``ObjectInfo``: nothing is unpickled."""
+        """The part, or of a text the line without its end, read on access. An object is shown as ``ObjectInfo``: nothing is unpickled."""
         return self._part if isinstance(self._part, str) else self._decoder.decode(self._part)
 
     def __repr__(self) -> str:
@@ -83,7 +83,7 @@ def blame(
     start: int | None = None,
     end: int | None = None,
 ) -> list[Blame]:
-    """Which commit each part of the value at a path comes from, in the order of the parts.
+    """Return which commit each part of the value at a path comes from, in the order of the parts.
 
     Args:
         path: an empty one is the whole state, ``@worker`` a namespace.
@@ -157,7 +157,7 @@ class _Blamer:
     # The parts of the requested value
 
     def _listed(self, commit: Commit, path: str | StatePath, parts: slice) -> tuple[TracedPath | None, list[_Part]]:
-        """The path of the value (None: the state, or a namespace), and the requested parts."""
+        """Return the path of the value (None: the state, or a namespace), and the requested parts."""
         if not path:
             start, end = b"", None
         else:
@@ -197,7 +197,7 @@ class _Blamer:
         return [_Part(path, cell)][parts]
 
     def _iter_entries(self, opened: Container, wanted: range) -> Iterator[tuple[bytes, bytes]]:
-        """The wanted entries of a dict, in their order."""
+        """Yield the wanted entries of a dict, in their order."""
         if opened.order is None:
             yield from iter_items(self._nodes, opened.tree, wanted.start, wanted.stop)
             return
@@ -233,7 +233,7 @@ class _Blamer:
             suspect.pending += pending
 
     def _assign(self, suspect: _Suspect) -> None:
-        """Pass a commit's parts on to the parents that have them; the rest is its own."""
+        """Pass a commit's parts on to the parents that have them. The rest is its own."""
         commit = suspect.commit
         earlier: list[tuple[Commit, TracedPath | None]] = []
         for parent in self._ahead.parents_of(commit):
@@ -259,7 +259,7 @@ class _Blamer:
             self._found[answer] = commit
 
     def _split(self, parent: Commit, traced: TracedPath | None, suspect: _Suspect, pending: _Pending) -> tuple[_Pending, _Pending]:
-        """The parts that a parent has unchanged, and the others."""
+        """Return the parts that a parent has unchanged, and the others."""
         if isinstance(pending, dict):
             return self._split_entries(self._map(parent, traced), self._map(suspect.commit, suspect.traced), pending)
         old = None if traced is None else traced.cell
@@ -276,7 +276,7 @@ class _Blamer:
         return ([], pending) if parts is None else _split_runs(pending, parts)
 
     def _map(self, commit: Commit, traced: TracedPath | None) -> Tree | None:
-        """The entries of the state, or of the dict at a path; None if another value is there."""
+        """Return the entries of the state, or of the dict at a path, or None if another value is there."""
         if traced is None:
             return commit.tree
         opened = None if traced.cell is None else container_of(self._nodes, traced.cell)
@@ -325,7 +325,7 @@ def _answers(pending: _Pending) -> Iterator[int]:
 
 
 def _split_runs(runs: list[_Run], parts: list[Replaced]) -> tuple[list[_Run], list[_Run]]:
-    """The runs that were there before, by their positions then; and those that were inserted since, by their positions now."""
+    """Return the runs that were there before, by their positions then, and those that were inserted since, by their positions now."""
     starts = [part.new_start for part in parts]
     before: list[_Run] = []
     new: list[_Run] = []
@@ -357,7 +357,7 @@ class _Texts:
         self._chunks: dict[Address, bytes] = {}
 
     def lines(self, cell: bytes) -> list[str] | None:
-        """The lines of a text, without their line breaks; None for every other value."""
+        """Return the lines of a text, without their line breaks, or None for every other value."""
         kept = self._lines
         if cell not in kept:
             # Two texts are kept, since each is compared with the one before it.

@@ -44,13 +44,13 @@ class Match:
     is_key: bool = False
 
     def to_json(self) -> dict[str, Any]:
-        """The match in JSON types."""
+        """Return the match in JSON types."""
         spans = [list(span) for span in self.spans]
         return {"path": str(self.path), "line": self.line, "number": self.number, "spans": spans, "is_key": self.is_key}
 
 
 def grep(database: Database, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
-    """The lines of strings, keys of dicts included, in which a regular expression is found, in the order of the keys of the state.
+    """Yield the lines of strings, keys of dicts included, in which a regular expression is found, in the order of the keys of the state.
 
     A line break ends a line, as in ``blame``: no line begins after the last one. The empty string is one empty line.
 
@@ -84,7 +84,7 @@ def grep(database: Database, pattern: str | re.Pattern[str], rev: str | Commit =
 
 
 def _places(nodes: Nodes, commit: Commit, path: str | StatePath) -> Iterator[Part]:
-    """The cells to search: the value at a path, or the keys and values of a namespace or of the whole state."""
+    """Yield the cells to search: the value at a path, or the keys and values of a namespace or of the whole state."""
     target = target_of(path) if str(path) else None
     if target is not None and not target.is_range:
         cell = find_cell(nodes, find(nodes, commit.tree, target.start), target.steps)

@@ -58,7 +58,7 @@ class Filters(TypedDict, total=False):
 
 
 def select(database: Database, commits: Iterable[Commit], filters: Filters, *, first_parent: bool = False) -> Iterator[Commit]:
-    """The commits that pass the filters, in their order. Lazy.
+    """Yield the commits that pass the filters, in their order. Lazy.
 
     Args:
         first_parent: compare with the first parent only.
@@ -74,7 +74,7 @@ def select(database: Database, commits: Iterable[Commit], filters: Filters, *, f
 
 
 def _tests(database: Database, filters: Filters, *, first_parent: bool) -> Iterator[Test]:
-    """The cheap ones first."""
+    """Yield the cheap ones first."""
     if "since" in filters:
         earliest, _ = instants(filters["since"])
         yield lambda commit: commit.time >= earliest
@@ -113,7 +113,7 @@ def _first_parent(database: Database, commit: Commit) -> list[Tree]:
 
 
 def _differ_at(composer: Composer, path: str | StatePath) -> Callable[[Tree, Tree], bool]:
-    """Whether two states differ at a path."""
+    """Return whether two states differ at a path."""
     target = target_of(path)
     nodes = composer.nodes
 
@@ -132,7 +132,7 @@ def _differ_at(composer: Composer, path: str | StatePath) -> Callable[[Tree, Tre
 
 
 def compiled(pattern: str | re.Pattern[str], flags: int = 0) -> re.Pattern[str]:
-    """A regular expression. Raises ``InvalidArgumentError`` if it is not one."""
+    """Return a regular expression. Raises ``InvalidArgumentError`` if it is not one."""
     if isinstance(pattern, re.Pattern):
         instance_of("the pattern of a regular expression", pattern.pattern, str)
         return pattern
@@ -146,7 +146,7 @@ def compiled(pattern: str | re.Pattern[str], flags: int = 0) -> re.Pattern[str]:
 
 
 def instants(when: When) -> tuple[int, int]:
-    """The first and the last microsecond of a time. Raises ``InvalidArgumentError``."""
+    """Return the first and the last microsecond of a time. Raises ``InvalidArgumentError``."""
     if type(when) is int:
         return when, when
     if isinstance(when, str):
@@ -186,7 +186,7 @@ def _has(meta: Mapping[str, Any], key: str, wanted: Any) -> bool:
 
 
 def _find(meta: Any, key: str) -> Any:
-    """The value at a dotted key; a key that itself has dots goes before dicts within dicts."""
+    """Return the value at a dotted key. A key that itself has dots goes before dicts within dicts."""
     if type(meta) is not dict:
         return _NOTHING
     if key in meta:

@@ -43,7 +43,7 @@ class PathChange:
 
     @property
     def old(self) -> Any:
-        """The value before, read on access; None if there was none. An object is shown as ``ObjectInfo``: nothing is unpickled."""
+        """The value before, read on access, or None if there was none. An object is shown as ``ObjectInfo``: nothing is unpickled."""
         return Change(self._change, self._tracer.nodes, self._tracer.decoder).old
 
     @property
@@ -65,7 +65,7 @@ class PathChange:
 
 
 def iter_path_changes(commit: Commit, path: str | StatePath, *, objects: ObjectStore, commits: CommitReader) -> Iterator[PathChange]:
-    """The commits that changed the value at a path, children before parents, newer ones first among the rest. Lazy.
+    """Yield the commits that changed the value at a path, children before parents, newer ones first among the rest. Lazy.
 
     Of a merge that left the path as one parent has it, only that parent is followed, as in git. A merge that is unlike all of its parents
     changed it. Cost: the commits down to the last result that is taken, and at most as many more, n in O(log n) calls of the
@@ -100,7 +100,7 @@ def _walk(start: Commit, traced: TracedPath, tracer: PathTracer, ahead: ReadAhea
 def _step(
     commit: Commit, traced: TracedPath, tracer: PathTracer, ahead: ReadAhead
 ) -> tuple[CellChange | None, list[tuple[Commit, TracedPath]]]:
-    """The change that a commit made at a path, and the parents to go on with, each with the path in its state."""
+    """Return the change that a commit made at a path, and the parents to go on with, each with the path in its state."""
     followed: list[tuple[Commit, TracedPath]] = []
     old: bytes | None = None
     for number, parent in enumerate(ahead.parents_of(commit)):

@@ -63,7 +63,7 @@ class PathTracer:
         self._appended = 1
 
     def find(self, tree: Tree, path: StatePath) -> TracedPath:
-        """A path in a state, whether or not anything is there. Cost: one path down each tree on the way."""
+        """Return a path in a state, whether or not anything is there. Cost: one path down each tree on the way."""
         root_key, rest = root_key_of(path)
         cell = find(self.nodes, tree, root_key)
         steps: list[Step] = []
@@ -78,7 +78,7 @@ class PathTracer:
         return TracedPath(root_key, tuple(steps), tuple(cells))
 
     def before(self, traced: TracedPath, tree: Tree, *, later: Tree) -> TracedPath | None:
-        """The path that a path of the ``later`` state was in an earlier one; None: it leads into an element that was inserted since.
+        """Return the path that a path of the ``later`` state had in an earlier one, or None if it leads into an element inserted since.
 
         Cost: the differences on the path; nodes that are equal, or that ``_expect_root`` has predicted, are not read.
         """
@@ -105,11 +105,11 @@ class PathTracer:
         return TracedPath(traced.root_key, tuple(steps), tuple(cells))
 
     def same(self, a: TracedPath, b: TracedPath) -> bool:
-        """Whether the values at two paths are the same; nothing equals nothing."""
+        """Return whether the values at two paths are the same. Two absent ones are."""
         return guarded(self.composer.same, a.cell, b.cell)
 
     def replaced(self, old: bytes, new: bytes) -> list[Replaced] | None:
-        """The elements replaced from one list to another, by their cells; None if one is not a list. Cost: what differs."""
+        """Return the elements replaced from one list to another, by their cells, or None if one is not a list. Cost: what differs."""
         # A small list may hold its elements in another form than a large one does.
         large = any(is_large(self.nodes, cell) for cell in (old, new))
         a, b = self.composer.container(old, large=large), self.composer.container(new, large=large)
@@ -121,7 +121,7 @@ class PathTracer:
     # Steps
 
     def _step(self, cell: bytes, step: Step) -> tuple[Step, bytes | None]:
-        """A step with its index counted from the start, and the cell that it leads to, or None."""
+        """Return a step with its index counted from the start, and the cell that it leads to, or None."""
         if isinstance(step, Index):
             tree = sequence_of(self.nodes, cell)
             index = None if tree is None else offset_of(step, tree.count)
@@ -165,7 +165,7 @@ class PathTracer:
         return splice(self.nodes, tree, [Edit(count, tree.count, [])])
 
     def _differ(self, a: Tree, b: Tree, key: bytes) -> bool:
-        """Whether two large states may differ at a key, as far as their top nodes tell."""
+        """Return whether two large states may differ at a key, as far as their top nodes tell."""
         tops = [self.nodes.get(tree.shape, tree.top) for tree in (a, b)]
         return tops[0].level > 0 and tops[0].level == tops[1].level and _child(tops[0], key) != _child(tops[1], key)
 

@@ -199,7 +199,7 @@ class _Census:
         return len(self._stored)
 
     def reach(self, starts: Iterable[bytes], seen: set[int] | None = None) -> set[int]:
-        """The numbers of all reachable objects but those in ``seen``, to which they are added."""
+        """Return the numbers of all reachable objects but those in ``seen``, to which they are added."""
         found: set[int] = set()
         known = set() if seen is None else seen
         pending = [number for address in starts if (number := self._number(address)) is not None]
@@ -216,7 +216,10 @@ class _Census:
         return self._numbers.get(address)
 
     def owners(self, starts: Iterable[Iterable[bytes]]) -> dict[int, int]:
-        """For each reachable object the index of the only start that reaches it, or ``_SHARED``. Cost: at most two visits an object."""
+        """Return for each reachable object the index of the only start that reaches it, or ``_SHARED``.
+
+        Cost: at most two visits an object.
+        """
         owners: dict[int, int] = {}
         if (root := self._number(ROOT_ADDRESS)) is not None:
             owners[root] = _SHARED
@@ -247,7 +250,7 @@ class _Census:
 
 
 def _leaves_in_segments(page: Mapping[Address, bytes], store: KVStore) -> dict[Address, bytes | None]:
-    """The raw bytes of those objects that are in segments. Garbage may lack some of these, and is None then."""
+    """Return the raw bytes of those objects that are in segments. Garbage may lack some of these, and is None then."""
     found = {address: stored for address, stored in page.items() if stored[:1] in IN_SEGMENTS}
     with suppress(MissingObjectError):
         return {**joined(found, store.get_many)} if found else {}

@@ -28,7 +28,7 @@ class _RenewedError(Exception):
 
 
 def expire(database: Database, branches: Branches, *, dry_run: bool = False) -> list[str]:
-    """Delete the branches whose time to live is over; see ``Repository.expire``."""
+    """Delete the branches whose time to live is over. See ``Repository.expire``."""
     now = database.now()
     deleted: dict[str, None] = {}
     for name in _due(database, now):
@@ -45,7 +45,7 @@ def expire(database: Database, branches: Branches, *, dry_run: bool = False) -> 
 
 
 def _due(database: Database, now: int) -> Iterator[str]:
-    """The branches that may have expired; on a store without an index, all branches with a time to live."""
+    """Yield the branches that may have expired or, on a store without an index, all branches with a time to live."""
     if not database.fence.enabled:
         yield from (ref.name for ref in iter_refs(database.store, "branch") if ref.ttl)
         return

@@ -133,7 +133,7 @@ class _Check:
         self._check_rest()
 
     def swept(self) -> bool:
-        """Whether gc has deleted anything since the check began."""
+        """Return whether gc has deleted anything since the check began."""
         try:
             return read_gc_record(self._store.get(GC)).sweeps != self._gc.sweeps
         except DAMAGE:
@@ -196,7 +196,7 @@ class _Check:
                     self._find("missing", kind, name, "it was created, and its record is gone")
 
     def _check_births(self, kind: RefKind) -> Iterator[str]:
-        """The names of the refs that have a birth record, sound or not."""
+        """Yield the names of the refs that have a birth record, sound or not."""
         start = birth_key(kind, "")
         keys = self._keys(start)
         while page := list(islice(keys, BATCH)):
@@ -309,7 +309,7 @@ class _Check:
             self._progress(self.objects, self._total)
 
     def _read(self, addresses: list[Address], steps: list[_Step]) -> dict[Address, bytes]:
-        """The raw bytes of the objects that are there and sound; a finding for each of the others."""
+        """Return the raw bytes of the objects that are there and sound, and add a finding for each of the others."""
         raws, errors = self._reading.objects(addresses)
         for step in steps:
             address = step.reference.address
@@ -329,7 +329,10 @@ class _Check:
         return raws
 
     def _check_place(self, step: _Step, raw: bytes) -> Tree | Node | None:
-        """The tree of a commit, or a node. Raises ``CorruptObjectError`` if it does not match the reference to it, or is inconsistent."""
+        """Return the tree of a commit, or a node.
+
+        Raises ``CorruptObjectError`` if it does not match the reference to it, or is inconsistent.
+        """
         address, role, level, size, first, end, code = step.reference
         if role is Role.COMMIT:
             commit = read_commit(address, raw)
@@ -455,7 +458,7 @@ class _Check:
         return commit.jump_address == (far if equal else parent.address)
 
     def _commits_at(self, addresses: set[Address]) -> dict[Address, Commit]:
-        """The commits among these that are there and sound."""
+        """Return the commits among these that are there and sound."""
         found = {}
         for address, raw in self._reading.objects(addresses)[0].items():
             with suppress(CorruptObjectError):
@@ -502,7 +505,7 @@ def _reason(error: StateError) -> str:
 
 
 def _decodes(raw: bytes) -> bool:
-    """Whether an object decodes as its own kind."""
+    """Return whether an object decodes as its own kind."""
     address = Address(b"")
     role = _OWN_ROLE.get(raw[0]) if raw else None
     if role is None:

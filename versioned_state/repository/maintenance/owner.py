@@ -59,7 +59,7 @@ _running: Final[WeakValueDictionary[bytes, Owner]] = WeakValueDictionary()
 
 
 def life_of(owner: bytes) -> Life:
-    """Whether the owner with this id is still at work. Cost: a few reads of ``/proc`` on Linux, if it is another process."""
+    """Return whether the owner with this id is still at work. Cost: a few reads of ``/proc`` on Linux, if it is another process."""
     if len(owner) != OWNER_SIZE:
         return Life.UNKNOWN
     machine, process, started = _FIELDS.unpack(owner[_RANDOM_SIZE:])
@@ -72,7 +72,7 @@ def life_of(owner: bytes) -> Life:
 
 @cache
 def _here(process: int) -> tuple[bytes, int, int]:
-    """The machine, this process and its start. The argument makes a forked child ask again."""
+    """Return the machine, this process and its start. The argument makes a forked child ask again."""
     return _machine(), process, _started(process)
 
 
@@ -85,7 +85,7 @@ def _machine() -> bytes:
 
 
 def _stat(process: int) -> list[str]:
-    """The fields of a process from its state on, or none where the system does not tell."""
+    """Return the fields of a process from its state on, or none where the system does not tell."""
     try:
         # The second field is the program's name in parentheses, which may hold blanks and parentheses.
         return Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()

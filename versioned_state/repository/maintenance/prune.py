@@ -163,7 +163,7 @@ class Retention:
     entries_since: int
 
     def floor(self, head: Commit, read: graph.Read) -> tuple[Commit, int, bool]:
-        """The oldest commit of a branch that stays, how many stay, and whether any before it goes."""
+        """Return the oldest commit of a branch that stays, how many stay, and whether any before it goes."""
         kept = 0
         floor = head
         below = self.down_to is None
@@ -218,7 +218,7 @@ def _roots(database: Database, retention: Retention) -> _Roots:
 
 
 def _beside(heads: list[Commit], pruned: list[Commit], read: graph.Read) -> list[Commit]:
-    """Those of some heads that may lead to a commit of the pruned branches. The history of the others need not be read.
+    """Return those of some heads that may lead to a commit of the pruned branches. The history of the others need not be read.
 
     Two lines without merges that share a commit end at the same one. Cost: O(log n) reads for each head.
     """
@@ -229,7 +229,7 @@ def _beside(heads: list[Commit], pruned: list[Commit], read: graph.Read) -> list
 
 
 def plan_of_own(database: Database, retention: Retention, *, dry_run: bool) -> Plan | None:
-    """The plan, if no ref but the pruned branches themselves leads to the commits in question; None if one may.
+    """Return the plan, if no ref but the pruned branches themselves leads to the commits in question, or None if one may.
 
     Cost: reads those commits, and lists the branches with the text that the patterns begin with.
     """
@@ -261,14 +261,14 @@ def plan_of_own(database: Database, retention: Retention, *, dry_run: bool) -> P
 
 
 def _history_of(commits: list[Commit], read: graph.Read) -> int:
-    """How many commits lead to some commits, these included, without the empty root commit. Cost: O(log n) reads for one line."""
+    """Return how many commits lead to some commits, these included, without the empty root commit. Cost: O(log n) reads for one line."""
     if len(commits) == 1 and not commits[0].merge_height:
         return commits[0].height - max(graph.descend(commits[0], 0, read).height, 1) + 1
     return sum(1 for commit in graph.walk(commits, read) if commit.address != ROOT_ADDRESS)
 
 
 def plan_of_all(database: Database, retention: Retention, *, dry_run: bool) -> Plan:
-    """The plan, from the heads of all refs and everything that leads to them."""
+    """Return the plan, from the heads of all refs and everything that leads to them."""
     roots = _roots(database, retention)
     pruned, before = roots.pruned, roots.before
     whole = list(roots.whole)
@@ -315,7 +315,7 @@ def plan_of_all(database: Database, retention: Retention, *, dry_run: bool) -> P
 
 
 def _down_to(floor: Commit, head: Commit, database: Database) -> dict[Address, Commit]:
-    """The commits that a branch keeps: down to the floor, and merged ones as far back as the floor's generation."""
+    """Return the commits that a branch keeps: down to the floor, and merged ones as far back as the floor's generation."""
     found = {head.address: head}
     pending = [head]
     while pending:
@@ -330,7 +330,7 @@ def _down_to(floor: Commit, head: Commit, database: Database) -> dict[Address, C
 
 
 def logged_commits(database: Database, ref: Ref, *, since: int | None = None) -> Iterator[Commit]:
-    """The commits that the entries of a reflog name, newest first, down to a time in microseconds."""
+    """Yield the commits that the entries of a reflog name, newest first, down to a time in microseconds."""
     log = ref.log
     while log is not None:
         try:

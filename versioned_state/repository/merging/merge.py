@@ -148,7 +148,9 @@ class Merge:
         self._again = again
 
     def resolve(self, path: str | StatePath, value: Any) -> None:
-        """Decide on the value at the path of a conflict; ``MISSING``: none. The decision holds for these three sides and no others.
+        """Decide on the value at the path of a conflict, or on none with ``MISSING``.
+
+        The decision holds for these three sides and no others.
 
         Raises:
             InvalidArgumentError: there is no conflict at that path.
@@ -164,7 +166,7 @@ class Merge:
         self.conflicts = tuple(each for each in self.conflicts if each is not conflict)
 
     def commit(self) -> Commit:
-        """Repeat the call that stopped, with the resolutions; its commit, which includes changes made since.
+        """Repeat the call that stopped, with the resolutions, and return its commit, which includes changes made since.
 
         Raises:
             MergeConflictError: there are conflicts left, or new ones, because others committed since.
@@ -287,7 +289,7 @@ class _Decider:
             return True
 
     def replace(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
-        """The value that replaces our value, which cannot be stored; None if that is a conflict."""
+        """Return the value that replaces our value, which cannot be stored, or None if that is a conflict."""
         if self._policies.find(path) == "theirs":
             return self._by_hand(path, sides, limit) or Decision(sides.theirs)
         return self._by_hand(path, sides, limit)
@@ -363,7 +365,7 @@ class _Decider:
 
 
 def virtual_base(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
-    """One base out of several, for two lines of history that were merged into each other: git's recursive merge.
+    """Return one base out of several, for two lines of history that were merged into each other: git's recursive merge.
 
     If the bases conflict at a path, the value of ``base`` stands there, so that the sides conflict too.
     """

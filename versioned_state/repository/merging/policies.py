@@ -78,11 +78,11 @@ class Policies:
         self._policies = [(Pattern.parse(pattern), policy) for pattern, policy in merged.items()]
 
     def find(self, path: StatePath) -> Policy | None:
-        """The policy of a path, or None."""
+        """Return the policy of a path, or None."""
         return next((policy for pattern, policy in reversed(self._policies) if pattern.matches(path)), None)
 
     def side(self, path: StatePath) -> Side | None:
-        """The side that stands at a conflict: as the policy of the path says, or of the nearest path above it that has a policy."""
+        """Return the side that stands at a conflict: as the policy of the path says, or of the nearest path above it that has a policy."""
         for length in range(len(path.steps), -1, -1):
             policy = self.find(StatePath(path.steps[:length]))
             if policy is not None:
@@ -90,12 +90,12 @@ class Policies:
         return None
 
     def counts_below(self, path: StatePath) -> bool:
-        """Whether a policy counts the same change on both sides, at a path or below it, as two."""
+        """Return whether a policy counts the same change on both sides, at a path or below it, as two."""
         return any(policy in _COUNTING and pattern.may_match_below(path) for pattern, policy in self._policies if not callable(policy))
 
 
 def read_policies(store: KVStore) -> dict[str, PolicyName]:
-    """The policies that a repository keeps. Raises ``CorruptObjectError``."""
+    """Return the policies that a repository keeps. Raises ``CorruptObjectError``."""
     stored = store.get(MERGE_POLICIES)
     if stored is None:
         return {}
@@ -108,7 +108,7 @@ def read_policies(store: KVStore) -> dict[str, PolicyName]:
 
 
 def write_policy(store: KVStore, pattern: str, policy: PolicyName | None) -> dict[str, PolicyName]:
-    """Keep a policy in a repository (None: remove it); returns all the policies that it then keeps."""
+    """Keep a policy in a repository (None: remove it), and return all the policies that it then keeps."""
     if policy is not None:
         one_of("a policy that a repository keeps", policy, NAMES)
     string("the pattern of a merge policy", pattern)

@@ -28,7 +28,7 @@ _ESCAPED: Final = re.compile(
 
 
 def branch_name(*parts: str) -> str:
-    """The name of a branch for these ids: the same for the same ids on every machine, and another one for any others.
+    """Return the name of a branch for these ids: the same for the same ids on every machine, and another one for any others.
 
     ``branch_name(user) + "/"`` is the prefix of the names of all branches whose first part is ``user``. So it is with the first two and
     three parts, and with more of them unless the ids are long.
@@ -64,5 +64,5 @@ def _branch_name(*parts: str) -> str:
 
 
 def id_of(part: str) -> str | None:
-    """The id that a part of such a name stands for; None if the part is a hash."""
+    """Return the id that a part of such a name stands for, or None if the part is a hash."""
     return unescape(part)

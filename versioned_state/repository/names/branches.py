@@ -73,7 +73,7 @@ class Branches(Refs):
     _kind = "branch"
 
     def create(self, name: str, at: str | Commit = "HEAD") -> Commit:
-        """Create a branch at a revision; its head. A deleted branch comes back with ``at="name@{1}"``.
+        """Create a branch at a revision, and return its head. A deleted branch comes back with ``at="name@{1}"``.
 
         Raises:
             RefExistsError: the branch exists; it was not moved.
@@ -82,11 +82,11 @@ class Branches(Refs):
         return self._create(name, at, action=CREATE)[1]
 
     def begin(self, name: str, at: str | Commit, *, ttl: int | None = None, origin: str | None = None) -> tuple[Ref, Commit]:
-        """``create`` for a handle on the new branch, perhaps at the head of another one, the ``origin``: also gives its record."""
+        """Do ``create`` for a handle on the new branch, perhaps at the head of another one, the ``origin``, and return its record too."""
         return self._create(name, at, action=CREATE, ttl=ttl, origin=origin)
 
     def delete(self, name: str, *, force: bool = False, dry_run: bool = False) -> Commit:
-        """Delete a branch; its head, which its reflog keeps as long as reflogs keep anything (30 days, unless gc is told otherwise).
+        """Delete a branch, and return its head, which its reflog keeps as long as reflogs keep anything (by default 30 days).
 
         Cost: O(log n) reads for each merge of the default branch (``main``) that is later than the head. They are all if it leads there; or
         if the branch was moved by commits alone, and no other ref was ever pointed at the head or merged it: the store keeps that. Else it
@@ -115,7 +115,10 @@ class Branches(Refs):
         return self._database.unless_swept(look) if dry_run else self.remove(name, check)
 
     def remove(self, name: str, check: Callable[[Ref, Commit], None], *, action: str = DELETE) -> Commit:
-        """Delete a branch with its lock, unless ``check`` raises; the commit that it pointed to. Raises ``UnknownRevisionError``."""
+        """Delete a branch with its lock, unless ``check`` raises, and return the commit that it pointed to.
+
+        Raises ``UnknownRevisionError``.
+        """
         from versioned_state.repository.refs.lock_record import remove_lock
 
         if type(name) is not str:
@@ -127,7 +130,7 @@ class Branches(Refs):
         return head
 
     def rename(self, old: str, new: str) -> Commit:
-        """Rename a branch; its head. The new name takes the reflog along; the reflog of the old name records the rename.
+        """Rename a branch, and return its head. The reflog moves to the new name; that of the old name records the rename.
 
         It is one step. On a store that takes one condition a batch (S3), the new name comes first, and after a failure both may exist. A
         handle on the old name learns that the branch was deleted, and goes on with ``switch``. If a branch of the new name was deleted
@@ -160,7 +163,7 @@ class Branches(Refs):
         return self._database.log_entry(left, None, action=_rename_to(target.name))
 
     def _swap(self, source: Ref, target: Ref) -> bool:
-        """Move the record from one name to another; False if either was moved meanwhile."""
+        """Move the record from one name to another, or False if either was moved meanwhile."""
         staging = Staging(self._database.objects)
         entry = self._rename_entry(source, target)
         log = staging.add(entry)
@@ -171,7 +174,7 @@ class Branches(Refs):
         return self._settle(Move(source, None, _rename_to(target.name), entry), send) is not None
 
     def _create_and_delete(self, source: Ref, target: Ref) -> bool:
-        """``_swap`` in two steps; False if the first was not done."""
+        """Do ``_swap`` in two steps, or return False if the first was not done."""
         fence, objects = self._database.fence, self._database.objects
         placed = move_ref(fence, target, renamed(source, target), staging=Staging(objects))
         if placed is None:
@@ -202,7 +205,7 @@ class Branches(Refs):
         where: Mapping[str, Any] | None = None,
         like: str | Sequence[str] = (),
     ) -> Iterator[BranchInfo]:
-        """Branches with their heads: by name, or by their last change with the newest first.
+        """Yield branches with their heads: by name, or by their last change with the newest first.
 
         Cost: three calls of the store for a page of some hundred branches, and the first page is small; it does not grow with the branches
         that are not listed. By the last change it also reads the branches with more than one change in the five minutes (``WINDOW``) before
@@ -229,7 +232,7 @@ class Branches(Refs):
         )
 
     def compare(self, base: str | Commit | None = None, *, among: Iterable[BranchInfo] | None = None) -> Iterator[BranchComparison]:
-        """Each branch with its head, and how far it is ahead of a base and behind it; by default of the default branch.
+        """Yield each branch with its head, and how far it is ahead of a base and behind it. The base is by default the default branch.
 
         Args:
             base: a revision.
@@ -254,7 +257,7 @@ class Branches(Refs):
 
 
 def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:
-    """Whether another branch or a tag leads to the head of this branch."""
+    """Return whether another branch or a tag leads to the head of this branch."""
     if not head.parent_addresses and not head.shallow:
         return True  # the empty root commit, which every store has
     seen: set[Address] = set()
@@ -270,13 +273,13 @@ def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:
 
 
 def _recent(database: Database) -> Iterator[Ref]:
-    """The branches that changed last. Reads them when the first one is taken."""
+    """Yield the branches that changed last. Reads them when the first one is taken."""
     names = [read_index_key(key)[1] for key in database.store.page(RECENT, limit=_LIKELY, reverse=True)]
     yield from read_refs(database.store, [("branch", name) for name in names])
 
 
 def _any_leads_to(database: Database, heads: Iterable[Address | None], target: Commit, seen: set[Address]) -> bool:
-    """Whether any of some heads leads to a commit; ``seen`` as for ``graph.is_ancestor``."""
+    """Return whether any of some heads leads to a commit. ``seen`` is as for ``graph.is_ancestor``."""
     read = database.commits.read
     looked_at: set[Address | None] = {None}
     others = iter(heads)
@@ -297,7 +300,7 @@ def _any_leads_to(database: Database, heads: Iterable[Address | None], target: C
 
 
 def _rename_to(name: str) -> str:
-    """The reflog's words for a rename."""
+    """Return the reflog's words for a rename."""
     return f"rename to {name}"
 
 

@@ -18,7 +18,7 @@ _WRITTEN: Final = re.compile(r"(?:%.{0,2})+")
 
 
 def escape(id: str, escaped: re.Pattern[str], *, longest: int) -> str:
-    """An id in the form for a name: at most ``longest`` bytes, and a different text for each id.
+    """Return an id in the form for a name: at most ``longest`` bytes, and a different text for each id.
 
     Args:
         escaped: matches the characters that are written as ``%XX``, ``%`` among them.
@@ -30,7 +30,7 @@ def escape(id: str, escaped: re.Pattern[str], *, longest: int) -> str:
 
 
 def unescape(text: str) -> str | None:
-    """The id that ``escape`` wrote as this text; None if the text is a mark and a hash, or no id is written so."""
+    """Return the id that ``escape`` wrote as this text, or None if the text is a mark and a hash, or no id is written so."""
     if text == "%":
         return ""
     try:
@@ -40,13 +40,13 @@ def unescape(text: str) -> str | None:
 
 
 def hash_of(mark: str, ids: tuple[str, ...]) -> str:
-    """A mark, and the hash of some ids. Each id is preceded by its length, so that no two lists of ids are the same bytes."""
+    """Return a mark, and the hash of some ids. Each id is preceded by its length, so that no two lists of ids are the same bytes."""
     raw = b"".join(b"%d:%b" % (len(data), data) for data in map(_bytes, ids))
     return mark + blake3(raw).digest(length=ADDRESS_SIZE).hex()
 
 
 def size(text: str) -> int:
-    """The length of a text in bytes."""
+    """Return the length of a text in bytes."""
     return len(_bytes(text))
 
 

@@ -102,7 +102,7 @@ class Listing:
             read_cursor(self.after)
 
     def run(self, database: Database) -> Iterator[Listed]:
-        """The refs, read a page at a time as they are taken."""
+        """Yield the refs, read a page at a time as they are taken."""
         left = self.limit
         if left == 0:
             return
@@ -114,11 +114,11 @@ class Listing:
                     return
 
     def cursor(self, listed: Listed) -> str:
-        """``after`` for the refs after this one."""
+        """Return ``after`` for the refs after this one."""
         return f"{listed.changed}/{listed.ref.name}" if self.by == "changed" else listed.ref.name
 
     def _has(self, name: str) -> bool:
-        """Whether a name has the prefix, and is like one of the patterns."""
+        """Return whether a name has the prefix, and is like one of the patterns."""
         return name.startswith(self.prefix) and (not self.like or any(fnmatchcase(name, pattern) for pattern in self.like))
 
     # By name
@@ -134,12 +134,12 @@ class Listing:
             yield from read(page, page)
 
     def _like(self, keys: Iterable[str]) -> list[str]:
-        """The keys of refs whose names are like one of the patterns."""
+        """Return the keys of refs whose names are like one of the patterns."""
         start = len(ref_key(self.kind, ""))
         return [key for key in keys if self._has(key[start:])]
 
     def _records(self, database: Database, prefix: str, after: str | None, *, reverse: bool) -> Iterator[dict[str, bytes]]:
-        """The records of refs whose keys have a prefix, a page at a time."""
+        """Yield the records of refs whose keys have a prefix, a page at a time."""
         size = self._first_page
         while page := database.store.page_items(prefix, after=after, limit=size, reverse=reverse):
             yield {key: stored for key, stored in page.items() if stored is not None}
@@ -155,7 +155,7 @@ class Listing:
         return _FIRST_PAGE if self.limit is None or self.where or self.like else min(self.limit + (self.by == "changed"), _LARGEST_PAGE)
 
     def _pages(self, database: Database, prefix: str, after: str | None, *, reverse: bool) -> Iterator[list[str]]:
-        """The keys with a prefix, a page at a time."""
+        """Yield the keys with a prefix, a page at a time."""
         size = self._first_page
         while keys := database.store.page(prefix, after=after, limit=size, reverse=reverse):
             yield keys
@@ -167,7 +167,7 @@ class Listing:
     # By the last change
 
     def _by_change(self, database: Database) -> Iterator[Listed]:
-        """The newest first, or with ``reverse`` the oldest."""
+        """Yield the newest first, or with ``reverse`` the oldest."""
         limit = None if self.after is None else read_cursor(self.after)
         found = self._few(database)
         if found is None:
@@ -177,7 +177,7 @@ class Listing:
                 yield listed
 
     def _few(self, database: Database) -> Iterator[Listed] | None:
-        """All refs with the prefix, in order; None if there are many, and the index has the order."""
+        """Yield all refs with the prefix, in order, or None if there are many, and the index has the order."""
         indexed = self.kind == "branch" and database.fence.enabled
         prefix = ref_key(self.kind, self.prefix)
         read = _Heads(database, self)
@@ -195,7 +195,7 @@ class Listing:
         return iter(every)
 
     def _newest(self, database: Database, limit: tuple[int, str] | None) -> Iterator[Listed]:
-        """The newest first. No branch has a place before its last change, so refs that changed after the next place are in order."""
+        """Yield the newest first. No branch has a place before its last change, so refs that changed after the next place are in order."""
         after = None if limit is None else recent_key(Place.at(limit[0] + WINDOW + 1).bound, "")
         waiting: list[tuple[int, _Backwards, Listed]] = []
         read = _Heads(database, self)
@@ -212,7 +212,7 @@ class Listing:
             yield heapq.heappop(waiting)[2]
 
     def _oldest(self, database: Database, limit: tuple[int, str] | None) -> Iterator[Listed]:
-        """The oldest first. A branch may have changed up to ``WINDOW`` before its time in the index."""
+        """Yield the oldest first. A branch may have changed up to ``WINDOW`` before its time in the index."""
         after = None if limit is None else recent_key(Place.at(limit[0]).bound, "")
         waiting: list[tuple[tuple[int, str], Listed]] = []
         read = _Heads(database, self)
@@ -254,7 +254,7 @@ class _Heads:
         self._given: set[str] = set()
 
     def __call__(self, keys: Iterable[str], stored: Mapping[str, bytes] | None = None) -> Iterator[Listed]:
-        """The refs in the order of their keys. ``stored`` has their records, if these were read already."""
+        """Yield the refs in the order of their keys. ``stored`` has their records, if these were read already."""
         fresh = [key for key in keys if key not in self._given]
         if self._listing.by == "changed":
             self._given.update(fresh)
@@ -270,7 +270,7 @@ class _Heads:
             yield Listed(ref, commit, ref.changed(commit), entry)
 
     def _read(self, keys: list[str], stored: Mapping[str, bytes] | None) -> tuple[list[Ref], dict[Address, bytes]]:
-        """The live refs under some keys, and the objects that they name."""
+        """Return the live refs under some keys, and the objects that they name."""
         store, kind = self._database.store, self._listing.kind
         if stored is None:
             stored = store.get_many(keys) if keys else {}
@@ -293,7 +293,7 @@ class _Heads:
 
 
 def read_cursor(cursor: str) -> tuple[int, str]:
-    """The time of the last change and the name in a cursor. Raises ``InvalidArgumentError``."""
+    """Return the time of the last change and the name in a cursor. Raises ``InvalidArgumentError``."""
     time, _, name = cursor.partition("/")
     try:
         return int(time), name
@@ -305,7 +305,7 @@ def read_cursor(cursor: str) -> tuple[int, str]:
 
 
 def _filter(where: Mapping[str, Any]) -> Callable[[Address, bytes], bool]:
-    """Whether the meta of a commit, given by its raw bytes, has these values. Most commits that do not fit are not even decoded."""
+    """Return whether the meta of a commit, given by its raw bytes, has these values. Most commits that do not fit are not even decoded."""
     if not where:
         return lambda _address, _raw: True
     encoder = InlineEncoder()

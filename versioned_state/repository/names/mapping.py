@@ -79,29 +79,29 @@ class Refs(Mapping[str, Commit]):
         return (ref.name for ref in iter_refs(self._database.store, self._kind))
 
     def _ipython_key_completions_(self) -> list[str]:
-        """The names that a notebook offers behind ``branches["``, at most a thousand."""
+        """Return the names that a notebook offers behind ``branches["``, at most a thousand."""
         return list(islice(self, 1000))
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
     def items(self) -> ItemsView[str, Commit]:
-        """Names and commits, read a few hundred at a time as they are taken."""
+        """Return names and commits, read a few hundred at a time as they are taken."""
         return _Items(self)
 
     def values(self) -> ValuesView[Commit]:
-        """The commits, read a few hundred at a time as they are taken."""
+        """Return the commits, read a few hundred at a time as they are taken."""
         return _Values(self)
 
     def iter_commits(self) -> Iterator[tuple[Ref, Commit]]:
-        """Each ref with its commit. Cost: a listing, and a call of the store for every few hundred of them."""
+        """Yield each ref with its commit. Cost: a listing, and a call of the store for every few hundred of them."""
         refs = iter_refs(self._database.store, self._kind)
         while some := list(islice(refs, _READ_AT_ONCE)):
             commits = self._database.commits.read_many(self._head(ref) for ref in some)
             yield from ((ref, commits[self._head(ref)]) for ref in some)
 
     def deleted(self) -> Iterator[str]:
-        """The names of deleted refs; ``create(name, at="name@{1}")`` brings one back. Cost: a listing of all refs."""
+        """Yield the names of deleted refs. ``create(name, at="name@{1}")`` brings one back. Cost: a listing of all refs."""
         return (ref.name for ref in iter_refs(self._database.store, self._kind, deleted=True) if ref.head is None)
 
     def _live(self, name: str) -> Ref:
@@ -153,7 +153,7 @@ class Refs(Mapping[str, Commit]):
         return moved, commit
 
     def _delete(self, name: str, check: Callable[[Ref, Commit], None] = lambda _ref, _head: None, *, action: str = DELETE) -> Commit:
-        """Delete a ref unless ``check`` raises; the commit that it pointed to. Raises ``UnknownRevisionError``."""
+        """Delete a ref unless ``check`` raises, and return the commit that it pointed to. Raises ``UnknownRevisionError``."""
         return self._database.unless_swept(lambda: self._delete_live(name, check, action))
 
     def _delete_live(self, name: str, check: Callable[[Ref, Commit], None], action: str) -> Commit:
@@ -181,7 +181,7 @@ class Refs(Mapping[str, Commit]):
         origin: tuple[str, ...] = (),
         at: str | Commit | None = None,
     ) -> Ref | None:
-        """``Database.move``, settled."""
+        """Do ``Database.move``, settled."""
         move = self._in_doubt.pop(ref.name, None)
         # A request that may still be on its way is sent again unchanged: whichever arrives second finds the move done.
         if move is None or (move.ref.stored, move.commit, move.action) != (ref.stored, commit, action):
@@ -189,7 +189,7 @@ class Refs(Mapping[str, Commit]):
         return self._settle(move, self._send)
 
     def _settle(self, move: Move, send: Callable[[Move], Ref | None]) -> Ref | None:
-        """Send a move; if the reply is lost, find out whether it was done. None if the ref was moved by others.
+        """Send a move and, if the reply is lost, find out whether it was done. Returns None if others moved the ref.
 
         Raises:
             UnknownOutcomeError: it could not find out. The same call again does.
@@ -209,7 +209,10 @@ class Refs(Mapping[str, Commit]):
         return self._database.move(move.ref, move.commit, entry=move.entry, ttl=move.ttl, origin=move.origin)
 
     def _find(self, move: Move) -> Ref | None:
-        """The ref right after a move, if the move was done and the ref was not deleted since. Cost: a read for each later log entry."""
+        """Return the ref right after a move, if the move was done and the ref was not deleted since.
+
+        Cost: a read for each later log entry.
+        """
         ref = self._database.ref(self._kind, move.ref.name)
         done, log = address_of(move.entry), ref.log
         while log is not None and log not in (done, move.ref.log):
@@ -224,7 +227,7 @@ class Refs(Mapping[str, Commit]):
         return replace(after, sweeps=ref.sweeps)
 
     def _done_before(self, ref: Ref, commit: Commit | None, action: str) -> Ref | None:
-        """The ref right after this move, if an earlier call made the move without knowing it."""
+        """Return the ref right after this move, if an earlier call made the move without knowing it."""
         doubt = self._in_doubt.get(ref.name)
         if doubt is None or (doubt.commit, doubt.action) != (commit, action):
             return None

@@ -36,7 +36,7 @@ _BEGINNING: Final = 64
 
 
 def resolve(database: Database, rev: str | Commit, *, head: Commit | None = None, branch: str | None = None) -> Commit:
-    """The commit of a revision; see ``Repository.commit``."""
+    """Return the commit of a revision. See ``Repository.commit``."""
     if isinstance(rev, Commit):
         # It may have become shallow since it was read.
         return database.commits.read(rev.address) if rev.address in database.commits.shallow else rev
@@ -74,7 +74,10 @@ def _resolve(database: Database, rev: str, head: Commit | None, branch: str | No
 
 
 def default_branch(database: Database) -> str:
-    """The current branch, if one was chosen; else ``main``, or the only branch if there is no ``main``. Cost: two calls of the store."""
+    """Return the current branch if one was chosen, else ``main``, or the only branch if there is no ``main``.
+
+    Cost: two calls of the store.
+    """
     if database.current_branch is not None:
         return database.current_branch
     if database.ref("branch", "main").head is not None:
@@ -105,7 +108,7 @@ def _count(commits: int) -> str:
 
 
 def _moves(moves: int) -> str:
-    """How far a reflog goes back; entries that have expired are not in it."""
+    """Return how far a reflog goes back, without the entries that have expired."""
     return f"its reflog has only {moves} moves" if moves > 1 else "its reflog has only 1 move" if moves else "its reflog has no move"
 
 
@@ -138,7 +141,7 @@ def _by_name(database: Database, name: str) -> Commit | None:
 
 
 def _by_full_id(database: Database, base: str) -> Commit | None:
-    """The commit of a full id, or None. As in git, an id goes before a ref of that name. Cost: one read, or none."""
+    """Return the commit of a full id, or None. As in git, an id goes before a ref of that name. Cost: one read, or none."""
     return database.commits.find(Address(bytes.fromhex(base))) if len(base) == HEX_SIZE and _is_hex(base) else None
 
 
@@ -158,7 +161,7 @@ def _by_prefix(database: Database, rev: str, prefix: str) -> Commit:
 
 
 def comes_back(database: Database, deleted: Ref) -> bool:
-    """Whether ``name@{1}`` is the commit that a deleted ref pointed to.
+    """Return whether ``name@{1}`` is the commit that a deleted ref pointed to.
 
     It is not if the ref was renamed to a name with an earlier reflog, as the names have swapped their reflogs then; nor if entries of the
     reflog have expired. Cost: a few reads.
@@ -171,13 +174,13 @@ def comes_back(database: Database, deleted: Ref) -> bool:
 
 
 def _commits_by_prefix(database: Database, prefix: str) -> list[Commit]:
-    """Commits whose id has a prefix, one more than are shown at most. Cost: reads the objects with that prefix, up to a bound."""
+    """Return commits whose id has a prefix, one more than are shown at most. Cost: reads the objects with that prefix, up to a bound."""
     addresses = islice(database.objects.iter_addresses(prefix), _SAME_PREFIX)
     return list(islice((c for a in addresses if (c := database.commits.find(a)) is not None), _MOST_SHOWN + 1))
 
 
 def _at_position(database: Database, rev: str, base: str, step: Moves | At, branch: str | None) -> Commit:
-    """The commit that a ref pointed to, a number of moves ago or at a time."""
+    """Return the commit that a ref pointed to, a number of moves ago or at a time."""
     name = (branch or default_branch(database)) if base == "HEAD" else base
     ref = database.ref("branch", name)
     if ref.head is None:
@@ -197,7 +200,7 @@ def _at_position(database: Database, rev: str, base: str, step: Moves | At, bran
 
 
 def _near(database: Database, name: str) -> list[str]:
-    """Names of refs, and short ids, similar to an unknown name."""
+    """Return names of refs, and short ids, similar to an unknown name."""
     near = similar_refs(database, name)
     if len(name) >= _MIN_DIGITS:
         head = name[: len(name) - 1].lower()
@@ -207,7 +210,7 @@ def _near(database: Database, name: str) -> list[str]:
 
 
 def similar_refs(database: Database, name: str) -> list[str]:
-    """Names of branches and tags similar to an unknown one, the most similar first. Cost: reads up to some 2,000 refs."""
+    """Return names of branches and tags similar to an unknown one, the most similar first. Cost: reads up to some 2,000 refs."""
     from difflib import get_close_matches
 
     beginning = name[: min(len(name) * 3 // 4, _BEGINNING)]

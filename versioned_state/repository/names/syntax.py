@@ -67,7 +67,7 @@ class Revision:
 
 
 def split_range(text: str) -> tuple[str, str] | None:
-    """The two revisions of ``A..B``, ``HEAD`` for a side that is left out; None if the text is not a range.
+    """Return the two revisions of ``A..B``, ``HEAD`` for a side that is left out, or None if the text is not a range.
 
     Raises:
         InvalidArgumentError: it is ``A...B``, or has several ranges.
@@ -83,7 +83,7 @@ def split_range(text: str) -> tuple[str, str] | None:
 
 
 def parse_revision(text: str) -> Revision:
-    """The parts of a revision. Raises ``UnknownRevisionError`` for text that is not one."""
+    """Return the parts of a revision. Raises ``UnknownRevisionError`` for text that is not one."""
     if _DOTS in text:
         raise UnknownRevisionError(text, reason="it is a range, not a commit")
     match = _BASE.match(text)

@@ -55,7 +55,7 @@ class CommitTag:
         self._ref = Ref("tag", name, None, None, None)
 
     def part(self, commit: Commit) -> BatchPart:
-        """The tag's share of the batch that publishes a commit."""
+        """Return the tag's share of the batch that publishes a commit."""
         part = batch_of(self._ref, self._database.after_commit(self._ref, commit))
         # One that only migrates does not name the tag.
         return part if commit.tag == self.name else part.joined(BatchPart(puts=write_shared(commit.address, [self.name])))
@@ -76,7 +76,7 @@ class Tags(Refs):
     _kind = "tag"
 
     def create(self, name: str, at: str | Commit = "HEAD", *, message: str | None = None, author: str | None = None) -> Commit:
-        """Create a tag at a revision; the commit.
+        """Create a tag at a revision, and return its commit.
 
         Args:
             message: makes it an annotated tag, with author and time.
@@ -97,7 +97,7 @@ class Tags(Refs):
         return self._create(name, at, action="create" if message is None else _ANNOTATED + message, author=author)[1]
 
     def delete(self, name: str) -> Commit:
-        """Delete a tag; the commit that it pointed to. The reflog of the tag keeps that commit as long as reflogs keep anything.
+        """Delete a tag, and return the commit that it pointed to. The reflog of the tag keeps that commit as long as reflogs keep anything.
 
         Raises:
             UnknownRevisionError: there is no tag of that name.
@@ -105,7 +105,7 @@ class Tags(Refs):
         return self._delete(name)
 
     def annotation(self, name: str) -> Annotation | None:
-        """The annotation of a tag; None if it has none. Cost: two reads. Raises ``UnknownRevisionError``.
+        """Return the annotation of a tag, or None if it has none. Cost: two reads. Raises ``UnknownRevisionError``.
 
         It is the tag's newest log entry, which gc keeps whatever its age.
         """
@@ -125,7 +125,7 @@ class Tags(Refs):
         where: Mapping[str, Any] | None = None,
         like: str | Sequence[str] = (),
     ) -> Iterator[TagInfo]:
-        """Tags with their commits and annotations, as ``Branches.iter_info`` gives branches; ``changed`` is when a tag was made.
+        """Yield tags with their commits and annotations, as ``Branches.iter_info`` gives branches. ``changed`` is when a tag was made.
 
         Cost: by name as there. By the last change all tags with the prefix are read.
         """

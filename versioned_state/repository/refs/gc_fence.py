@@ -65,12 +65,12 @@ class GcRecord:
     stored: bytes | None = field(default=None, compare=False)
 
     def but(self, **changes: object) -> GcRecord:
-        """The record with these fields changed, and its bytes."""
+        """Return the record with these fields changed, and its bytes."""
         changed: GcRecord = replace(self, **changes)  # type: ignore[arg-type]
         return replace(changed, stored=_write(changed))
 
     def ended(self) -> GcRecord:
-        """The record after the end of the gc at work."""
+        """Return the record after the end of the gc at work."""
         return self.but(generation=self.generation + 1, owner=None, hold=False, published=())
 
 
@@ -83,7 +83,7 @@ def _write(record: GcRecord) -> bytes:
 
 
 def read_gc_record(stored: bytes | None) -> GcRecord:
-    """The record in these bytes. Raises ``CorruptObjectError``."""
+    """Return the record in these bytes. Raises ``CorruptObjectError``."""
     if stored is None:
         return GcRecord()
     try:
@@ -157,7 +157,7 @@ class GcFence:
         return -1 if self._damaged else self.record.sweeps
 
     def expired(self) -> int:
-        """The time up to which log entries have expired, in microseconds. Cost: a read."""
+        """Return the time up to which log entries have expired, in microseconds. Cost: a read."""
         if self.enabled:
             with suppress(CorruptObjectError):
                 return self.refresh().expired
@@ -165,7 +165,7 @@ class GcFence:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether no gc is at work, by the record as last read; only then does ``apply_each`` send batches."""
+        """Whether no gc is at work, by the record as last read. Only then does ``apply_each`` send batches."""
         return not self.enabled or (not self._damaged and self.record.owner is None)
 
     def saw(self, head: Address, sweeps: int) -> None:
@@ -183,15 +183,15 @@ class GcFence:
                 self._heads.popitem(last=False)
 
     def known_at(self, head: Address) -> int:
-        """The number of ``sweeps`` after which a ref pointed to this commit; 0 if no ref is known to have: nothing was deleted by then."""
+        """Return the number of ``sweeps`` after which a ref pointed to this commit, or 0 if none is known to have."""
         return max(self._heads.get(head, 0), 0)
 
     def knows(self, head: Address, sweeps: int) -> bool:
-        """Whether a ref pointed to this commit after ``sweeps`` batches were deleted."""
+        """Return whether a ref pointed to this commit after ``sweeps`` batches were deleted."""
         return self._heads.get(head, -1) >= sweeps >= 0
 
     def known_heads(self, limit: int, sweeps: int) -> list[Address]:
-        """Commits for which ``knows`` is true, the last seen first."""
+        """Return commits for which ``knows`` is true, the last seen first."""
         return list(islice((head for head in list(reversed(self._heads)) if self.knows(head, sweeps)), limit))
 
     def apply(
@@ -206,7 +206,7 @@ class GcFence:
         since: int = 0,
         secure: Callable[[int], None] = lambda _: None,
     ) -> int | None:
-        """``KVStore.apply`` for a batch that makes objects reachable, safe beside gc.
+        """Do ``KVStore.apply`` for a batch that makes objects reachable, safe beside gc.
 
         Cost: one round trip if no gc is at work. If a condition fails, one more tells whether it was the record or one of ``expected``.
 
@@ -264,7 +264,7 @@ class GcFence:
         raise StoreBusyError("gc is at work and keeps changing its record", hint="try again")
 
     def apply_each(self, batches: Sequence[FencedBatch]) -> list[int | StateError | None]:
-        """``apply`` for several batches, each by itself. Cost: one round trip, if the store sends them together.
+        """Do ``apply`` for several batches, each by itself. Cost: one round trip, if the store sends them together.
 
         Returns for each its result or its error. The result is None also for a batch that ``apply`` would have tried again or secured: the
         caller must repeat such a batch alone.
@@ -296,7 +296,7 @@ class GcFence:
         return outcomes
 
     def _unrecorded_moves(self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], marking: int) -> dict[str, int]:
-        """The refs that a batch moves and that may not yet have a record that they moved since the marking."""
+        """Return the refs that a batch moves and that may not yet have a record that they moved since the marking."""
         # A ref that is created may have been erased before, and what was said of it with it.
         keys = (key for key in puts if key.startswith(REFS))
         return {key: marking for key in keys if self._moved.get(key) != marking or expected.get(key) is None}

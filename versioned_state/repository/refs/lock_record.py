@@ -58,7 +58,7 @@ class LockRecord:
     stored: bytes | None = field(default=None, compare=False)
 
     def but(self, branch: str, **changes: object) -> LockRecord:
-        """The record with these fields changed, and its bytes."""
+        """Return the record with these fields changed, and its bytes."""
         changed: LockRecord = replace(self, **changes)  # type: ignore[arg-type]
         fields = [changed.token, changed.owner, changed.held, changed.ttl, changed.beat, changed.time, changed.wanted]
         body: bytes = msgpack.packb(fields)
@@ -66,7 +66,7 @@ class LockRecord:
 
 
 def parse_lock(key: str, stored: bytes | None) -> LockRecord:
-    """The record in these bytes, under a key of the store. Raises ``CorruptObjectError``."""
+    """Return the record in these bytes, under a key of the store. Raises ``CorruptObjectError``."""
     if stored is None:
         return LockRecord()
     try:
@@ -81,7 +81,7 @@ def parse_lock(key: str, stored: bytes | None) -> LockRecord:
 
 
 def read_lock(store: KVStore, branch: str) -> LockRecord:
-    """The record of a branch's lock. Raises ``CorruptObjectError``."""
+    """Return the record of a branch's lock. Raises ``CorruptObjectError``."""
     key = lock_key(branch)
     return parse_lock(key, store.get(key))
 
@@ -92,7 +92,7 @@ def put_lock(store: KVStore, branch: str, before: LockRecord, after: LockRecord)
 
 
 def is_over(database: Database, branch: str, record: LockRecord) -> bool:
-    """Whether the time of a holder is over, as far as this process can know.
+    """Return whether the time of a holder is over, as far as this process can know.
 
     It is over if the holder has died on this machine; if this process has seen the record unchanged for the time to live, by its own clock;
     or if the record is far older than that by the clocks of the two machines.

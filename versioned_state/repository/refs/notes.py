@@ -79,7 +79,7 @@ class Notes(MutableMapping[str | Commit, dict[str, Any]]):
         return sum(1 for _ in self._store.keys(NOTES))
 
     def update(self, rev: str | Commit, values: Mapping[str, Any]) -> dict[str, Any]:  # type: ignore[override]
-        """Add keys to the note of a commit, or begin one; the whole note. One atomic step: keys that others add meanwhile stay.
+        """Add keys to the note of a commit, or begin one, and return the whole note. One atomic step: keys that others add meanwhile stay.
 
         Raises:
             UnknownRevisionError: there is no such commit.
@@ -93,7 +93,7 @@ class Notes(MutableMapping[str | Commit, dict[str, Any]]):
         return changed
 
     def remove(self, rev: str | Commit, *keys: str) -> dict[str, Any]:
-        """Remove keys from the note of a commit; what is left of it. One atomic step, as ``update``. A note without keys is gone.
+        """Remove keys from the note of a commit, and return the rest of it. One atomic step, as ``update``. A note without keys is gone.
 
         Raises:
             UnknownNoteError: the commit has no note, or its note lacks one of the keys. Nothing was changed.
@@ -109,7 +109,7 @@ class Notes(MutableMapping[str | Commit, dict[str, Any]]):
         return self._change(address, without) or {}
 
     def of(self, commits: Iterable[Commit]) -> dict[str, dict[str, Any]]:
-        """The notes of those commits that have one, by id. Cost: one call of the store."""
+        """Return the notes of those commits that have one, by id. Cost: one call of the store."""
         keys = {note_key(commit.address): commit.id for commit in commits}
         return {keys[key]: read_note(key, stored) for key, stored in self._store.get_many(keys).items()}
 
@@ -131,7 +131,7 @@ class Notes(MutableMapping[str | Commit, dict[str, Any]]):
         return rev.address if isinstance(rev, Commit) else resolve(self._database, rev).address
 
     def _change(self, address: Address, change: Callable[[dict[str, Any] | None], dict[str, Any] | None]) -> dict[str, Any] | None:
-        """Replace a note by what ``change`` makes of it; None: there is none. Others may write meanwhile."""
+        """Replace a note by what ``change`` makes of it, or remove it if that is None. Others may write meanwhile."""
         key = note_key(address)
         for _ in range(_ATTEMPTS):
             stored = self._store.get(key)
@@ -149,7 +149,7 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def write_note(key: str, values: Mapping[str, Any]) -> bytes:
-    """The record of a note. Raises ``UnserializableValueError`` or ``LimitExceededError``."""
+    """Return the record of a note. Raises ``UnserializableValueError`` or ``LimitExceededError``."""
     try:
         cell = InlineEncoder().encode_inline(dict(values), "note")
     except PickleRefusedError as error:
@@ -162,7 +162,7 @@ def write_note(key: str, values: Mapping[str, Any]) -> bytes:
 
 
 def read_note(key: str, stored: bytes) -> dict[str, Any]:
-    """The note in a record. Raises ``CorruptObjectError``."""
+    """Return the note in a record. Raises ``CorruptObjectError``."""
     try:
         raw = unseal(read_record(key, stored))
         found = decode_inline(raw[1:])
@@ -174,6 +174,6 @@ def read_note(key: str, stored: bytes) -> dict[str, Any]:
 
 
 def iter_notes(store: KVStore) -> Iterator[tuple[Address, str, bytes]]:
-    """The commit, the key and the record of each note."""
+    """Yield the commit, the key and the record of each note."""
     for key, stored in store.items(NOTES):
         yield commit_in(key), key, stored

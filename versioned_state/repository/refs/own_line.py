@@ -45,7 +45,7 @@ class OwnLine:
 
 
 def find_own_line(database: Database, ref: Ref) -> OwnLine | None:
-    """The line of a branch, if no other ref but tags of its own leads to any commit of it; None if one may.
+    """Return the line of a branch, if no other ref but tags of its own leads to any commit of it, or None if one may.
 
     Cost: reads those commits, and a few records.
     """
@@ -83,7 +83,10 @@ def find_own_line(database: Database, ref: Ref) -> OwnLine | None:
 
 
 def find_sharers(database: Database, ref: Ref, head: Commit) -> list[Ref] | None:
-    """The refs that probably lead to the head of a branch, if another one than the branch may; None if none does. Cost: a few reads."""
+    """Return the refs that probably lead to the head of a branch, if another one than the branch may, or None if none does.
+
+    Cost: a few reads.
+    """
     if not database.fence.enabled:
         return []
     key = shared_key(head.address)

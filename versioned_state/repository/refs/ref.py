@@ -78,7 +78,7 @@ class Ref:
     due: int = 0
 
     def changed(self, head: Commit) -> int:
-        """When the head moved last, given the commit that it is."""
+        """Return when the head moved last, given the commit that it is."""
         return head.time if self.moved is None else self.moved
 
 
@@ -94,7 +94,7 @@ class Place(NamedTuple):
 
     @classmethod
     def at(cls, time: int) -> Place:
-        """The exact place for a time."""
+        """Return the exact place for a time."""
         return cls((time + YEAR_ONE) * 2)
 
     @property
@@ -108,7 +108,7 @@ class Place(NamedTuple):
         return self.latest - WINDOW if self.bound % 2 else self.latest
 
     def after(self, changed: int) -> Place:
-        """The place after a change at this time."""
+        """Return the place after a change at this time."""
         behind = self.latest - changed
         if self.bound and 0 <= behind <= WINDOW * (self.bound % 2):
             return self
@@ -118,7 +118,7 @@ class Place(NamedTuple):
 
 
 def may_be_name(name: str) -> bool:
-    """Whether a ref may have this name, which was read from a commit or a record that anybody may have written."""
+    """Return whether a ref may have this name, which was read from a commit or a record that anybody may have written."""
     return not has_surrogate(name) and len(name.encode()) <= 255
 
 
@@ -151,7 +151,7 @@ class BatchPart:
     deletes: tuple[str, ...] = ()
 
     def joined(self, other: BatchPart) -> BatchPart:
-        """Both parts as one."""
+        """Return both parts as one."""
         if other is NOTHING or self is NOTHING:
             return self if other is NOTHING else other
         return BatchPart(
@@ -163,7 +163,7 @@ NOTHING: Final = BatchPart()
 
 
 def has_surrogate(name: str) -> bool:
-    """Whether a string has a lone surrogate, so that it does not encode."""
+    """Return whether a string has a lone surrogate, so that it does not encode."""
     return any("\ud800" <= char <= "\udfff" for char in name)
 
 
@@ -178,7 +178,7 @@ def write_ref(
     ttl: int = 0,
     due: int = 0,
 ) -> bytes:
-    """The record of a ref: its fields, the last ones only if they are needed, and a checksum over these and the key."""
+    """Return the record of a ref: its fields, the last ones only if they are needed, and a checksum over these and the key."""
     fields = [name, head, bound, log]
     if ttl:
         fields += (moved, ttl, due)
@@ -189,7 +189,7 @@ def write_ref(
 
 
 def read_ref(store: KVStore, kind: RefKind, name: str) -> Ref:
-    """The ref of that name; without head and record if it does not exist.
+    """Return the ref of that name, without head and record if it does not exist.
 
     Raises:
         CorruptRefError: the record is damaged, or gone although the ref was created.
@@ -198,7 +198,7 @@ def read_ref(store: KVStore, kind: RefKind, name: str) -> Ref:
 
 
 def read_refs(store: KVStore, names: Iterable[tuple[RefKind, str]]) -> list[Ref]:
-    """The refs of these kinds and names, in one call of the store; as ``read_ref``."""
+    """Return the refs of these kinds and names, in one call of the store, as ``read_ref`` does."""
     wanted = list(names)
     found = store.get_many([key for each in wanted for key in (ref_key(*each), birth_key(*each))])
     refs = []
@@ -211,7 +211,7 @@ def read_refs(store: KVStore, names: Iterable[tuple[RefKind, str]]) -> list[Ref]
 
 
 def _read_again(store: KVStore, kind: RefKind, name: str) -> bytes | None:
-    """Read the record of a ref again after only its birth record was found; None if both are gone by now.
+    """Read the record of a ref again after only its birth record was found, or None if both are gone by now.
 
     Reading several keys is not a snapshot: the ref may have been created between the two reads.
     """
@@ -223,7 +223,7 @@ def _read_again(store: KVStore, kind: RefKind, name: str) -> bytes | None:
 
 
 def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
-    """The ref in a record. Raises ``CorruptRefError``."""
+    """Return the ref in a record. Raises ``CorruptRefError``."""
     try:
         named, head, bound, log, *rest = msgpack.unpackb(read_record(ref_key(kind, name), stored))
         rest += _NO_MORE[len(rest) :]
@@ -244,7 +244,7 @@ def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
 def after_move(
     ref: Ref, head: Address | None, log: Address | None, *, changed: int, is_new: bool, indexed: bool, ttl: int | None = None
 ) -> Ref:
-    """The ref after a move, with the bytes of its record.
+    """Return the ref after a move, with the bytes of its record.
 
     Args:
         changed: the time of the move.
@@ -266,7 +266,7 @@ def after_move(
 
 
 def batch_of(before: Ref, after: Ref) -> BatchPart:
-    """The batch that replaces one record of a ref by another, with its places in the indexes and the record of its birth."""
+    """Return the batch that replaces one record of a ref by another, with its places in the indexes and the record of its birth."""
     key = ref_key(before.kind, before.name)
     assert after.stored is not None
     puts = {key: after.stored}
@@ -341,33 +341,33 @@ def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, stagin
 
 
 def without_head(ref: Ref, log: Address) -> Ref:
-    """The record of a deleted ref: it has only its last log entry."""
+    """Return the record of a deleted ref: it has only its last log entry."""
     return after_move(ref, None, log, changed=0, is_new=False, indexed=False)
 
 
 def keys_of(ref: Ref) -> list[str]:
-    """All keys that a ref has in the store."""
+    """Return all keys that a ref has in the store."""
     keys = [ref_key(ref.kind, ref.name), birth_key(ref.kind, ref.name)]
     keys += [recent_key(ref.bound, ref.name)] if ref.bound else []
     return [*keys, due_key(ref.due, ref.name)] if ref.due else keys
 
 
 def renamed(source: Ref, target: Ref) -> Ref:
-    """The record of ``source`` under the name of ``target``, which has no head."""
+    """Return the record of ``source`` under the name of ``target``, which has no head."""
     s = source
     stored = write_ref(target.kind, target.name, s.head, s.log, bound=s.bound, moved=s.moved, ttl=s.ttl, due=s.due)
     return replace(source, name=target.name, stored=stored)
 
 
 def rewritten(ref: Ref, head: Address | None, log: Address | None) -> Ref:
-    """The ref with another head and log, and all else as it was."""
+    """Return the ref with another head and log, and all else as it was."""
     r = ref
     stored = write_ref(r.kind, r.name, head, log, bound=r.bound, moved=r.moved, ttl=r.ttl, due=r.due)
     return replace(ref, head=head, log=log, stored=stored)
 
 
 def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool = False) -> Iterator[Ref]:
-    """The refs of a kind, in the order of the store; with ``deleted``, deleted refs too. Cost: reads the refs that it lists.
+    """Yield the refs of a kind, with ``deleted`` deleted ones too, in the order of the store. Cost: reads the refs that it lists.
 
     Raises:
         CorruptRefError: a record is damaged; at the end, a ref that was created is gone.
@@ -387,12 +387,12 @@ def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool 
 
 
 def literal_in(pattern: str) -> str:
-    """The text that all names begin with that match a pattern of ``fnmatch``."""
+    """Return the text that all names begin with that match a pattern of ``fnmatch``."""
     return _WILD.split(pattern, maxsplit=1)[0]
 
 
 def match_refs(store: KVStore, patterns: Iterable[str], *, deleted: bool = False) -> Iterator[Ref]:
-    """The branches that match any of some patterns with ``*`` and ``?``, each once; with ``deleted``, deleted ones too.
+    """Yield the branches that match any of some patterns with ``*`` and ``?``, each once, with ``deleted`` deleted ones too.
 
     Cost: a read for a pattern that is a name, a listing of what begins like it for any other. Raises as ``iter_refs``.
     """

@@ -40,13 +40,13 @@ class LogEntry:
 
 
 def write_entry(ref: Ref, new: Address | None, *, time: int, author: str | None, action: str) -> bytes:
-    """The raw bytes of the entry for moving ``ref`` to ``new``, kind first."""
+    """Return the raw bytes of the entry for moving ``ref`` to ``new``, kind first."""
     body: bytes = msgpack.packb([ref.kind, ref.name, ref.head, new, time, author, action, ref.log], unicode_errors="surrogatepass")
     return bytes((Kind.LOG_ENTRY,)) + body
 
 
 def read_entry(address: Address, raw: bytes) -> LogEntry:
-    """The entry in these raw bytes. Raises ``CorruptObjectError``."""
+    """Return the entry in these raw bytes. Raises ``CorruptObjectError``."""
     expect(raw, address, Kind.LOG_ENTRY)
     try:
         _kind, _name, old, new, time, author, action, previous = msgpack.unpackb(memoryview(raw)[1:], unicode_errors="surrogatepass")
@@ -86,7 +86,7 @@ class Reflog:
         self._expired = expired
 
     def __iter__(self) -> Iterator[Position]:
-        """The positions of the ref, newest first. Cost: one read each."""
+        """Yield the positions of the ref, newest first. Cost: one read each."""
         for part in self._parts():
             if isinstance(part, Position):
                 yield part
@@ -98,11 +98,14 @@ class Reflog:
                 yield Position(commit, commit.time, "commit")
 
     def __len__(self) -> int:
-        """How many positions there are. Cost: as ``at``."""
+        """Return how many positions there are. Cost: as ``at``."""
         return sum(1 if isinstance(part, Position) else self._length(*part) for part in self._parts())
 
     def at(self, number: int) -> Position | None:
-        """The position that many moves ago; None if the ref has not moved that often. Cost: O(log n) reads for each log entry passed."""
+        """Return the position that many moves ago, or None if the ref has not moved that often.
+
+        Cost: O(log n) reads for each log entry passed.
+        """
         for part in self._parts():
             if isinstance(part, Position):
                 if number == 0:
@@ -118,7 +121,7 @@ class Reflog:
         return None
 
     def _parts(self) -> Iterator[Position | tuple[Commit, Address | None]]:
-        """The log entries, and between them the runs of ordinary commits: the newest commit, and the end, which is not part of the run.
+        """Yield the log entries, and between them the runs of ordinary commits: the newest commit, and the end, which is beyond the run.
 
         A run that leads to no log entry ends with the root commit, or where history does.
         """
@@ -149,7 +152,7 @@ class Reflog:
         return newest.height - self._foot(newest, end)[0] + 1
 
     def _foot(self, newest: Commit, end: Address | None) -> tuple[int, bool]:
-        """The height of the oldest commit of a run, and whether the run leads to its end. Cost: O(log n) reads."""
+        """Return the height of the oldest commit of a run, and whether the run leads to its end. Cost: O(log n) reads."""
         if end is not None:
             with suppress(MissingObjectError):  # collected, so history ends above it
                 commit = self._read_commit(end)

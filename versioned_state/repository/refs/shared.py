@@ -18,14 +18,14 @@ from versioned_state.storage import KVStore
 
 
 def write_shared(commit: Address, names: Iterable[str]) -> dict[str, bytes]:
-    """The record of a commit, by its key."""
+    """Return the record of a commit, by its key."""
     key = shared_key(commit)
     body: bytes = msgpack.packb(list(dict.fromkeys(names)))
     return {key: write_record(key, body)}
 
 
 def read_shared(key: str, stored: bytes) -> list[str]:
-    """The names of branches and tags in a record; none if it is damaged: the existence of the record is enough."""
+    """Return the names of branches and tags in a record, or none if it is damaged: the existence of the record is enough."""
     try:
         names = msgpack.unpackb(read_record(key, stored))
     except (ValueError, msgpack.UnpackException):

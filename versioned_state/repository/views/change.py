@@ -45,7 +45,7 @@ class Change:
 
     @property
     def old(self) -> Any:
-        """The value before, read on access; None if there was none. An object is shown as ``ObjectInfo``: nothing is unpickled."""
+        """The value before, read on access, or None if there was none. An object is shown as ``ObjectInfo``: nothing is unpickled."""
         if self._cells.keys is not None:
             return self._cells.keys[0]
         return None if self._cells.old is None else self._decoder.decode(self._cells.old)
@@ -63,7 +63,7 @@ class Change:
         return self._cells
 
     def lines(self) -> list[tuple[str, str]]:
-        """The lines of a text, or the elements of an array, that differ; nothing for every other change.
+        """Return the lines of a text, or the elements of an array, that differ, or nothing for any other change.
 
         Each is a ``"-"`` or ``"+"`` and the line; an ``"@"`` says where a stretch of them begins, or how many elements differ. Cost: of a
         text or array above a megabyte, what differs, and of a text no more than is shown; the rest of it is only measured.
@@ -74,7 +74,7 @@ class Change:
         return text_lines(self._nodes, self._decoder, old, new) or array_lines(self._nodes, self._decoder, old, new)
 
     def to_json(self) -> dict[str, Any]:
-        """Path, kind, and both sides in JSON types."""
+        """Return path, kind, and both sides in JSON types."""
         entry: dict[str, Any] = {"path": str(self.path), "kind": self.kind}
         if self.reordered:
             entry["reordered"] = True
@@ -87,7 +87,7 @@ class Change:
         return entry
 
     def __str__(self) -> str:
-        """The change on one line, or on one for each line that differs. Cost: the characters shown, however large the values are."""
+        """Return the change on one line, or on one for each line that differs. Cost: the characters shown, however large the values are."""
         start = f"{SIGNS[self.kind]} {self.path}"
         if self._cells.keys is not None and self.given:
             old, new = map(one_line, self._cells.keys)
@@ -100,7 +100,7 @@ class Change:
         return f"{start} = {' -> '.join(self.previews())}"
 
     def previews(self, *, width: int = WIDTH) -> list[str]:
-        """The old value and the new one, whichever there are, each on one line. Cost: the ``width`` characters that are shown."""
+        """Return the old value and the new one, whichever there are, each on one line. Cost: the ``width`` characters that are shown."""
         preview = Preview(self._nodes, self._decoder)
         return [preview.one_line(cell, width=width) for cell in (self._cells.old, self._cells.new) if cell is not None]
 
@@ -131,12 +131,12 @@ class ChangeRun:
         return f"{SIGNS[self.kind]} {self.first} … {StatePath(self.last.steps[-1:])}: {self.count:,} entries"
 
     def to_json(self) -> dict[str, Any]:
-        """The run in JSON types."""
+        """Return the run in JSON types."""
         return {"kind": self.kind, "first": str(self.first), "last": str(self.last), "count": self.count}
 
 
 def fold(changes: Sequence[Change], *, least: int = _FOLDED) -> Iterator[Change | ChangeRun]:
-    """The changes, with ``least`` or more in a row of one kind and one container folded. Cost: no value is read."""
+    """Yield the changes, with ``least`` or more in a row of one kind and one container folded. Cost: no value is read."""
     start = 0
     ends = [index for index, (a, b) in enumerate(pairwise(changes), 1) if not _continues(a, b)]
     for end in [*ends, len(changes)]:
@@ -149,7 +149,7 @@ def fold(changes: Sequence[Change], *, least: int = _FOLDED) -> Iterator[Change 
 
 
 def _continues(a: Change, b: Change) -> bool:
-    """Whether ``b`` is the next of a run that has ``a``: the next element of the list, or another entry of the dict."""
+    """Return whether ``b`` is the next of a run that has ``a``: the next element of the list, or another entry of the dict."""
     if a.kind != b.kind or a.cells.keys is not None or b.cells.keys is not None:
         return False
     if len(a.path) != len(b.path) or a.path.steps[:-1] != b.path.steps[:-1]:

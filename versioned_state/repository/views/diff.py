@@ -108,7 +108,7 @@ class Diff(Sequence[Change]):
         return self._has_more
 
     def _first(self, found: Iterable[CellChange | Change]) -> list[Change]:
-        """As many changes as the limit allows, and whether there are more."""
+        """Return as many changes as the limit allows, and whether there are more."""
         limit = self.limit
         taken = list(found if limit is None else islice(found, limit + 1))
         self._has_more = limit is not None and len(taken) > limit
@@ -120,7 +120,7 @@ class Diff(Sequence[Change]):
         str(self)
 
     def _changes_of_key(self, path: StatePath) -> Iterable[Change]:
-        """The changes of the key that a path begins with; all changes if it begins with none, as a namespace does."""
+        """Return the changes of the key that a path begins with, or all changes if it begins with none, as a namespace does."""
         if "changes" in self.__dict__ and not self._has_more:
             return self.changes
         try:
@@ -134,7 +134,7 @@ class Diff(Sequence[Change]):
         return (Change(change, self._nodes, self._decoder) for change in found)
 
     def under(self, path: str | StatePath) -> Diff:
-        """The changes at a path or below it, and those of a whole value that has something there on either side.
+        """Return the changes at a path or below it, and those of a whole value that has something there on either side.
 
         Cost: what differs under the key that the path begins with.
         """
@@ -150,14 +150,14 @@ class Diff(Sequence[Change]):
         return narrowed
 
     def _covers(self, change: Change, steps: tuple[Step, ...]) -> bool:
-        """Whether a change of a whole value changes the part of it to which these steps lead."""
+        """Return whether a change of a whole value changes the part of it to which these steps lead."""
         depth = len(change.path)
         if change.cells.keys is not None or depth >= len(steps) or change.path.steps != steps[:depth]:
             return False
         return any(find_cell(self._nodes, cell, steps[depth:]) is not None for cell in (change.cells.old, change.cells.new))
 
     def folded(self) -> list[Change | ChangeRun]:
-        """The changes for display: ten or more in a row of one kind, in one list or dict, are one ``ChangeRun``. No value is read."""
+        """Return the changes for display: ten or more in a row of one kind, in one container, are one ``ChangeRun``. No value is read."""
         return list(fold(self.changes))
 
     @overload
@@ -174,15 +174,17 @@ class Diff(Sequence[Change]):
         return bool(self.changes or self._has_more or self.unstorable)
 
     def stat(self) -> DiffStat:
-        """How many changes there are, by kind and key. No value is read."""
+        """Return how many changes there are, by kind and key. No value is read."""
         return DiffStat.of(self.changes)
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The changes in JSON types."""
+        """Return the changes in JSON types."""
         return [change.to_json() for change in self]
 
     def to_patch(self) -> list[dict[str, Any]]:
-        """The changes in JSON types, to be applied elsewhere: ``state.apply(json.loads(json.dumps(diff.to_patch())))``. Nothing is lost.
+        """Return the changes in JSON types, to be applied elsewhere: ``state.apply(json.loads(json.dumps(diff.to_patch())))``.
+
+        Nothing is lost.
 
         Raises:
             PickleRefusedError: an object is among the changes; a patch carries data.
@@ -211,7 +213,7 @@ class Diff(Sequence[Change]):
 
 
 def _top(path: StatePath) -> StatePath:
-    """The key of the state that a path begins with, with its namespaces."""
+    """Return the key of the state that a path begins with, with its namespaces."""
     for depth, step in enumerate(path.steps, 1):
         if not isinstance(step, Namespace):
             return StatePath(path.steps[:depth])

@@ -24,7 +24,7 @@ _COLOURS: Final = {"+": "#1a7f37", "-": "#cf222e", "~": "#9a6700"}
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts, of at most ``ROWS`` rows; it says if there are more. Reads one row beyond those it shows."""
+    """Return a table of texts, of at most ``ROWS`` rows, with a note if there are more. Reads one row beyond those it shows."""
     source = iter(rows)
     shown = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in islice(source, ROWS))
     if next(source, None) is not None:
@@ -45,7 +45,7 @@ def _short(text: str) -> str:
 
 
 def commits_table(commits: Iterable[Commit], *, caption: str = "commits") -> str:
-    """A row for each commit."""
+    """Return a row for each commit."""
     return table(caption, ("commit", "time (UTC)", "author", "message", "meta"), map(_commit_row, commits))
 
 
@@ -55,7 +55,7 @@ def _commit_row(commit: Commit) -> tuple[str, ...]:
 
 
 def diff_table(diff: Diff) -> str:
-    """A row for each change; runs of changes are folded into one."""
+    """Return a row for each change, with runs of changes folded into one."""
     stat = diff.stat()
     more = ", and more" if diff.more else ""
     return table(f"{stat.added} added, {stat.removed} removed, {stat.changed} changed{more}", ("", "change"), _diff_rows(diff))
@@ -68,7 +68,7 @@ def _diff_rows(diff: Diff) -> Iterator[tuple[str, str]]:
 
 
 def blame_table(parts: Iterable[Blame]) -> str:
-    """A row for each part of a value."""
+    """Return a row for each part of a value."""
     rows = ((part.commit.short, part.commit.author or "", _place(part), one_line(part.value)) for part in parts)
     return table("blame", ("commit", "author", "path", "value"), rows)
 

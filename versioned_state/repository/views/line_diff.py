@@ -44,7 +44,7 @@ _CHUNKS: Final = 1 << 21
 
 
 def text_lines(nodes: Nodes, decoder: Decoder, old: bytes, new: bytes) -> list[Line]:
-    """The lines that differ between two texts; none unless both are texts, and one has several lines.
+    """Return the lines that differ between two texts, or none unless both are texts, and one has several lines.
 
     Cost: the texts up to ``WHOLE`` bytes, else the addresses of their chunks and ``_READ`` bytes.
     """
@@ -111,13 +111,13 @@ class _Chunks:
         return b"".join(raws[address][1:] for address in addresses)
 
     def read_bytes(self, start: int, end: int) -> bytes:
-        """The bytes [start, end), whatever chunks they lie in."""
+        """Return the bytes [start, end), whatever chunks they lie in."""
         first, last = bisect_right(self.starts, start) - 1, bisect_left(self.starts, end)
         return self.read(first, last)[start - self.starts[first] : end - self.starts[first]]
 
 
 def _chunks_of(nodes: Nodes, tree: Tree) -> Iterator[_Chunk]:
-    """The chunks of a blob by address and size. Cost: the nodes above them. Raises ``LimitExceededError`` beyond ``_CHUNKS``."""
+    """Yield the chunks of a blob by address and size. Cost: the nodes above them. Raises ``LimitExceededError`` beyond ``_CHUNKS``."""
     node = nodes.get(Shape.BLOB, tree.top)
     if not node.level:
         if isinstance(tree.top, bytes):
@@ -168,7 +168,7 @@ def _replaced_chunks(a: list[_Chunk], b: list[_Chunk]) -> Iterator[Replaced]:
 
 
 def _rest_of_lines(a: _Chunks, gap: Replaced) -> tuple[bytes, bytes]:
-    """The beginning of the line before a gap, and the end of the line after it, as both texts have them: long lines are cut within."""
+    """Return the beginning of the line before a gap, and the end of the line after it, which both texts have: long lines are cut within."""
     before = a.read(gap.old_start - 1, gap.old_start).rpartition(b"\n")[2] if gap.old_start else b""
     after = b""
     if gap.old_end < len(a.chunks) and not a.read(max(gap.old_end - 1, 0), gap.old_end).endswith(b"\n"):
@@ -181,12 +181,12 @@ def _rest_of_lines(a: _Chunks, gap: Replaced) -> tuple[bytes, bytes]:
 
 
 def is_array_cell(cell: bytes) -> bool:
-    """Whether a cell is a numpy array."""
+    """Return whether a cell is a numpy array."""
     return code_of(cell) in (Code.NUMPY_ARRAY, Code.ARRAY_BLOB)
 
 
 def array_lines(nodes: Nodes, decoder: Decoder, old: bytes, new: bytes) -> list[Line]:
-    """How two arrays differ: in type and shape, or in how many elements, and the first of these.
+    """Return how two arrays differ: in type and shape, or in how many elements, and the first of these.
 
     None unless both are arrays that are too long to be shown whole. Cost: the chunks that differ, some at a time.
     """
@@ -229,7 +229,7 @@ def _array_chunks(nodes: Nodes, cell: bytes) -> _Chunks:
 
 
 def _differing_ranges(a: _Chunks, b: _Chunks, size: int) -> Iterator[tuple[int, int]]:
-    """Ranges of elements of ``size`` bytes that hold all that differ: those of the chunks that do, a few chunks at a time."""
+    """Yield ranges of elements of ``size`` bytes that hold all that differ: those of the chunks that do, a few chunks at a time."""
     count = min(len(a.chunks), len(b.chunks))
     differing = [index for index in range(count) if a.chunks[index] != b.chunks[index]] if a.starts == b.starts else [0]
     done = 0
@@ -242,7 +242,7 @@ def _differing_ranges(a: _Chunks, b: _Chunks, size: int) -> Iterator[tuple[int, 
 
 
 def _differing_elements(olds: Any, news: Any) -> Any:
-    """The indexes at which two arrays of one type differ, by their bytes, so that a NaN equals itself."""
+    """Return the indexes at which two arrays of one type differ, by their bytes, so that a NaN equals itself."""
     numpy = sys.modules["numpy"]
     a, b = (side.view(numpy.uint8).reshape(len(side), -1) for side in (olds, news))
     return numpy.nonzero((a != b).any(axis=1))[0]

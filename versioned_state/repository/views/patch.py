@@ -41,7 +41,7 @@ class PatchEntry:
 
 
 def write_patch(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """The entries of a patch, in JSON types. Raises ``PickleRefusedError`` for an object: a patch carries data."""
+    """Return the entries of a patch, in JSON types. Raises ``PickleRefusedError`` for an object: a patch carries data."""
     encoder = InlineEncoder()
     entries = []
     for change in changes:
@@ -76,7 +76,7 @@ def _write(encoder: InlineEncoder, value: Any, path: str) -> Any:
 
 
 def read_patch(entries: Any) -> list[PatchEntry]:
-    """The changes of a patch, with instances of classes that are loaded. Raises ``InvalidArgumentError``, which names the entry."""
+    """Return the changes of a patch, with instances of classes that are loaded. Raises ``InvalidArgumentError``, which names the entry."""
     instance_of("a patch", entries, list, hint="Diff.to_patch() gives one")
     return [_read_entry(entry, number) for number, entry in enumerate(entries)]
 

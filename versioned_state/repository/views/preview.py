@@ -34,7 +34,7 @@ class Preview:
         self._decoder = decoder
 
     def one_line(self, cell: bytes, *, width: int = WIDTH) -> str:
-        """About ``width`` characters of a value, and the size of the rest. Cost: the nodes that hold these characters."""
+        """Return about ``width`` characters of a value, and the size of the rest. Cost: the nodes that hold these characters."""
         code = code_of(cell)
         if code in _BLOBS:
             return self._large_blob(cell, width) or one_line(self._decoder.decode(cell), width=width)
@@ -44,7 +44,7 @@ class Preview:
         return text if len(text) <= width else text[:width] + "…"
 
     def _show(self, cell: bytes, budget: int) -> str:
-        """``one_line`` for a value within a container, as ``short_repr`` shows values."""
+        """Return what ``one_line`` does for a value within a container, as ``short_repr`` shows values."""
         code = code_of(cell)
         if code in _BLOBS:
             return self._large_blob(cell, budget) or short_repr(self._decoder.decode(cell), budget)
@@ -102,7 +102,7 @@ class Preview:
             yield f"{short_repr(self._decoder.decode_key(key), budget)}: {shown}"
 
     def _large_blob(self, cell: bytes, width: int) -> str:
-        """A text, bytes or an array of more than ``WHOLE`` bytes; empty for a smaller one."""
+        """Return a text, bytes or an array of more than ``WHOLE`` bytes, or "" for a smaller one."""
         tree = tree_of(cell)
         assert tree is not None
         if tree.count <= WHOLE:
@@ -127,14 +127,14 @@ class Preview:
 
 
 def array_type(decoder: Decoder, cell: bytes) -> tuple[Any, list[int]]:
-    """The type of an array, in the form in which it is stored, and its shape."""
+    """Return the type of an array, in the form in which it is stored, and its shape."""
     parts = split_cells(payload_of(cell))
     descr, shape = parts[2:4] if code_of(cell) == Code.ARRAY_BLOB else parts[:2]
     return decoder.decode(descr), decoder.decode(shape)
 
 
 def describe(descr: Any, shape: Iterable[int]) -> str:
-    """The type and shape of an array as text: ``<f8, shape (3, 4)``."""
+    """Return the type and shape of an array as text: ``<f8, shape (3, 4)``."""
     return f"{descr if type(descr) is str else f'{len(descr)} fields'}, shape {tuple(shape)}"
 
 
@@ -143,5 +143,5 @@ def _is_field(order_key: bytes) -> bool:
 
 
 def _is_large(cell: bytes) -> bool:
-    """Whether a cell is the top of more than itself."""
+    """Return whether a cell is the top of more than itself."""
     return code_of(cell) == Code.PACKED or bool(references_of_cell(cell))

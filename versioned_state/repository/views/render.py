@@ -23,7 +23,7 @@ _LONG_INT: Final = 4096
 
 
 def escape(text: str) -> str:
-    """A text with every control character written out, so that no value can drive the terminal that shows it."""
+    """Return a text with every control character written out, so that no value can drive the terminal that shows it."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == " " else _written_out(char) for char in text)
@@ -34,7 +34,7 @@ def _written_out(char: str) -> str:
 
 
 def one_line(value: Any, *, width: int = WIDTH, quote: bool = True) -> str:
-    """A value's repr on one line, cut to about ``width`` characters, and the size of the rest. Cost: the characters shown."""
+    """Return a value's repr on one line, cut to about ``width`` characters, and the size of the rest. Cost: the characters shown."""
     if type(value) is str:
         cut = value[: width + 1]
         text = escape(repr(cut)) if quote else escape(cut)
@@ -46,7 +46,7 @@ def one_line(value: Any, *, width: int = WIDTH, quote: bool = True) -> str:
 
 
 def short_repr(value: Any, budget: int) -> str:
-    """Like ``repr``, but it stops after about ``budget`` characters: no million elements are written out to show the first ten."""
+    """Return a value's ``repr``, but stop after about ``budget`` characters: no million elements are written out to show ten."""
     cls = type(value)
     if cls is dict:
         return joined("{", "}", (f"{short_repr(k, budget)}: {short_repr(v, budget)}" for k, v in value.items()), len(value), budget)
@@ -79,7 +79,7 @@ def _is_empty(value: Any) -> bool:
 
 
 def typed_repr(name: str, fields: Any, notes: Notes, budget: int) -> str:
-    """A typed value as its class would show it: ``Message(content='hi', role='user')``, ``Status.OPEN``, ``Rows([1, 2], source='db')``."""
+    """Return a typed value as its class would show it: ``Message(content='hi')``, ``Status.OPEN``, ``Rows([1, 2], source='db')``."""
     name = short_name(name)
     more = attributes_in(notes)
     if are_fields(fields):
@@ -94,25 +94,25 @@ def typed_repr(name: str, fields: Any, notes: Notes, budget: int) -> str:
 
 
 def are_fields(data: Any) -> bool:
-    """Whether the data of a typed value are fields by name, or look the same."""
+    """Return whether the data of a typed value are fields by name, or look the same."""
     return type(data) is dict and all(type(key) is str and key.isidentifier() for key in data)
 
 
 def attributes_repr(attributes: dict[str, Any], budget: int) -> str:
-    """Attributes in the form that follows the elements of a container, each after a comma."""
+    """Return attributes in the form that follows the elements of a container, each after a comma."""
     if not attributes:
         return ""
     return joined(", ", "", (f"{key}={short_repr(part, budget)}" for key, part in attributes.items()), len(attributes), budget)
 
 
 def attributes_in(notes: Notes) -> dict[str, Any]:
-    """The attributes of an instance whose data is the value of a built-in type."""
+    """Return the attributes of an instance whose data is the value of a built-in type."""
     fields = None if notes is None else notes.get("fields")
     return fields if type(fields) is dict else {}
 
 
 def short_name(name: str) -> str:
-    """The name of a type without its module."""
+    """Return the name of a type without its module."""
     return name.rpartition(":")[2]
 
 
@@ -121,7 +121,7 @@ def _int(value: int) -> str:
 
 
 def _described(value: Any, budget: int, error: Exception) -> str:
-    """A value whose own repr raises: its data if its type is registered, else its type."""
+    """Return a value whose own repr raises: its data if its type is registered, else its type."""
     with suppress(Exception):
         record = take_apart(value)
         if record is not None:
@@ -130,7 +130,7 @@ def _described(value: Any, budget: int, error: Exception) -> str:
 
 
 def joined(start: str, end: str, parts: Iterable[str], count: int, budget: int) -> str:
-    """Parts between brackets, as many as the budget takes, and their count if there are more."""
+    """Return parts between brackets, as many as the budget takes, and their count if there are more."""
     shown: list[str] = []
     size = 0
     for part in parts:
@@ -142,7 +142,7 @@ def joined(start: str, end: str, parts: Iterable[str], count: int, budget: int) 
 
 
 def json_value(value: Any) -> Any:
-    """A value in JSON types. A type that JSON lacks becomes ``{"$<type>": …}``, so that no value passes for another."""
+    """Return a value in JSON types. A type that JSON lacks becomes ``{"$<type>": …}``, so that no value passes for another."""
     cls = type(value)
     if cls is int and value.bit_length() > _LONG_INT:
         return {"$int": hex(value)}

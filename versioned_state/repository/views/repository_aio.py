@@ -43,7 +43,7 @@ class RepositoryAio(Aio["Repository"]):
     verify = awaitable(lambda: Repository.verify)
 
     async def run(self, function: Callable[[], R]) -> R:
-        """The result of a function that calls the repository: ``await repository.aio.run(lambda: list(repository.log(limit=20)))``."""
+        """Return the result of a function on the repository: ``await repository.aio.run(lambda: list(repository.log(limit=20)))``."""
         return await off_loop(function)
 
     async def commit_together(
@@ -56,7 +56,7 @@ class RepositoryAio(Aio["Repository"]):
         on_moved: OnMovedOption = "merge",
         policies: Mapping[str, Policy] | None = None,
     ) -> list[Commit]:
-        """See ``Repository.commit_together``. The commits have the values as they are when it is called, or when its turn comes."""
+        """Do ``Repository.commit_together``. The commits have the values as they are when it is called, or when its turn comes."""
         wanted = list(states)
         call = partial(self.of.commit_together, wanted, message, author=author, meta=meta, on_moved=on_moved, policies=policies)
         if not wanted or not all_of_one_class(wanted):

@@ -16,10 +16,10 @@ class PartialSequence(Sequence[Any]):
 
     @abstractmethod
     def _read(self, picked: range) -> list[Any]:
-        """The elements at the indices of a rising range, to be given to a caller."""
+        """Return the elements at the indices of a rising range, to be given to a caller."""
 
     def _compare(self, start: int, end: int) -> list[Any]:
-        """The elements [start, end), to be compared."""
+        """Return the elements [start, end), to be compared."""
         return self._read(range(start, end))
 
     @overload
@@ -43,14 +43,17 @@ class PartialSequence(Sequence[Any]):
             end = start
 
     def _batches(self, start: int = 0, end: int | None = None) -> Iterator[tuple[int, list[Any]]]:
-        """The elements [start, end) in batches to be compared, each with its first index."""
+        """Yield the elements [start, end) in batches to be compared, each with its first index."""
         end = len(self) if end is None else end
         while start < end and (batch := self._compare(start, min(start + BATCH, end))):
             yield start, batch
             start += len(batch)
 
     def index(self, value: Any, start: int = 0, stop: int | None = None) -> int:
-        """The first index at which an element equals ``value``. Raises ``ValueError`` if there is none. Cost: the elements before it."""
+        """Return the first index at which an element equals ``value``.
+
+        Raises ``ValueError`` if there is none. Cost: the elements before it.
+        """
         first, end, _ = slice(start, stop).indices(len(self))
         for begin, batch in self._batches(first, end):
             if value in batch:
@@ -58,14 +61,14 @@ class PartialSequence(Sequence[Any]):
         raise ValueError("no element of the sequence equals the value")
 
     def count(self, value: Any) -> int:
-        """The number of elements that equal ``value``. Cost: all elements."""
+        """Return the number of elements that equal ``value``. Cost: all elements."""
         return sum(batch.count(value) for _, batch in self._batches())
 
     def __contains__(self, value: object) -> bool:
         return any(value in batch for _, batch in self._batches())
 
     def __eq__(self, other: object) -> bool:
-        """Whether the other one is a list, or a sequence like this one, of equal elements. Cost: those before a difference."""
+        """Return whether the other one is a list, or a sequence like this one, of equal elements. Cost: those before a difference."""
         if not isinstance(other, list | PartialSequence):
             return NotImplemented
         if len(self) != len(other):
@@ -76,7 +79,7 @@ class PartialSequence(Sequence[Any]):
     __hash__ = None  # type: ignore[assignment]
 
     def copy(self) -> list[Any]:
-        """All elements as a plain list."""
+        """Return all elements as a plain list."""
         return self[:]
 
     def __add__(self, other: Iterable[Any]) -> list[Any]:
@@ -94,7 +97,7 @@ class PartialSequence(Sequence[Any]):
 
 
 def pick(index: Any, length: int, read: Callable[[range], list[Any]]) -> Any:
-    """``sequence[index]``, by a reader of rising ranges. Raises as ``list``."""
+    """Return ``sequence[index]``, by a reader of rising ranges. Raises as ``list``."""
     if isinstance(index, slice):
         picked = range(length)[index]
         return read(picked) if picked.step > 0 else read(picked[::-1])[::-1]
@@ -103,7 +106,7 @@ def pick(index: Any, length: int, read: Callable[[range], list[Any]]) -> Any:
 
 
 def position(index: Any, length: int, error: str) -> int:
-    """An index as a list takes it. Raises ``IndexError`` with this text, and ``TypeError``."""
+    """Return an index as a list takes it. Raises ``IndexError`` with this text, and ``TypeError``."""
     try:
         at = operator.index(index)
     except TypeError:

@@ -70,7 +70,10 @@ class Snapshot(Mapping[str, Any]):
         return self._commit
 
     def __getitem__(self, key: str) -> Any:
-        """A new copy of the value of a key. Raises ``KeyError``, and ``PickleRefusedError`` for an object that may not be unpickled."""
+        """Return a new copy of the value of a key.
+
+        Raises ``KeyError``, and ``PickleRefusedError`` for an object that may not be unpickled.
+        """
         with self._lock:
             cell = self._cell(key)
             if cell is None:
@@ -78,7 +81,7 @@ class Snapshot(Mapping[str, Any]):
             return self._decoder.decode(cell)
 
     def __contains__(self, key: object) -> bool:
-        """Whether there is a key. Cost: one path; no value is read."""
+        """Return whether there is a key. Cost: one path; no value is read."""
         with self._lock:
             try:
                 return type(key) is str and self._cell(key) is not None
@@ -89,21 +92,21 @@ class Snapshot(Mapping[str, Any]):
         return find(self._nodes, self.tree, self._prefix + user_key(key))
 
     def __iter__(self) -> Iterator[str]:
-        """The keys, in order. No value is read."""
+        """Yield the keys, in order. No value is read."""
         return self.iter_keys()
 
     def __reversed__(self) -> Iterator[str]:
-        """The keys, from the last one back. No value is read."""
+        """Yield the keys, from the last one back. No value is read."""
         return self.iter_keys(reverse=True)
 
     def _ipython_key_completions_(self) -> list[str]:
-        """The keys that a notebook offers behind ``snapshot["``, at most a thousand."""
+        """Return the keys that a notebook offers behind ``snapshot["``, at most a thousand."""
         return list(self.iter_keys(limit=1000))
 
     def iter_keys(
         self, prefix: str = "", *, start: str | None = None, end: str | None = None, reverse: bool = False, limit: int | None = None
     ) -> Iterator[str]:
-        """The keys that begin with ``prefix`` and lie in [start, end), in order. Cost: two paths, then the leaves with these keys.
+        """Yield the keys that begin with ``prefix`` and lie in [start, end), in order. Cost: two paths, then the leaves with these keys.
 
         Args:
             start, end: whole keys, which need not be there; the range has the first and not the last.
@@ -129,20 +132,20 @@ class Snapshot(Mapping[str, Any]):
             yield decoded_text(item[0][skip:])
 
     def __len__(self) -> int:
-        """How many keys there are, without those of namespaces. Cost: two paths."""
+        """Return how many keys there are, without those of namespaces. Cost: two paths."""
         with self._lock:
             low = rank(self._nodes, self.tree, self._prefix + USER)
             high = rank(self._nodes, self.tree, self._prefix + bytes((USER[0] + 1,)))
             return high - low
 
     def namespace(self, name: str) -> Self:
-        """The view of a namespace of the same commit."""
+        """Return the view of a namespace of the same commit."""
         part = copy(self)  # with the same nodes, and the lock that guards them
         part._prefix = self._prefix + namespace_prefix(name)
         return part
 
     def namespaces(self) -> list[str]:
-        """The names of the namespaces directly below this one, in order; empty ones do not exist."""
+        """Return the names of the namespaces directly below this one, in order. Empty ones do not exist."""
         names: list[str] = []
         start = self._prefix + b"n"
         with self._lock:
@@ -156,7 +159,7 @@ class Snapshot(Mapping[str, Any]):
                 start = self._prefix + b"n" + name + b"\x01"
 
     def at(self, path: str | StatePath) -> Any:
-        """The value at a path, such as ``messages[17].content``. Cost: one path down each tree on the way, and the value.
+        """Return the value at a path, such as ``messages[17].content``. Cost: one path down each tree on the way, and the value.
 
         Raises:
             InvalidPathError: the path does not parse.
@@ -166,7 +169,7 @@ class Snapshot(Mapping[str, Any]):
             return self._decoder.decode(self.cell_at(path))
 
     def cell_at(self, path: str | StatePath) -> bytes:
-        """The stored form of the value at a path. Raises the same."""
+        """Return the stored form of the value at a path. Raises the same."""
         path = as_path(path)
         with self._lock:
             root_key, rest = root_key_of(path)
@@ -192,14 +195,17 @@ class Snapshot(Mapping[str, Any]):
         return f"did you mean {', '.join(near)}?" if near else ""
 
     def _length(self, cell: bytes) -> str:
-        """How long the list in a cell is; empty for any other value."""
+        """Return in words how long the list in a cell is, or "" for any other value."""
         opened = container_of(self._nodes, cell)
         if opened is None or opened.tree.shape is not Shape.SEQUENCE:
             return ""
         return f"the list has {opened.tree.count:,} element{'' if opened.tree.count == 1 else 's'}"
 
     def keys_at(self, path: str | StatePath) -> list[Any] | int | None:
-        """The keys of the dict at a path, in their order, or the length of the list there; None for any other value. Reads no value."""
+        """Return the keys of the dict at a path, in their order, the length of the list there, or None for any other value.
+
+        Reads no value.
+        """
         with self._lock:
             opened = container_of(self._nodes, self.cell_at(path))
             if opened is None:
@@ -214,7 +220,7 @@ class Snapshot(Mapping[str, Any]):
         return SnapshotAio(self)
 
     def _keep(self, path: str | StatePath) -> Any:
-        """The value at a path, as ``at`` gives it. What was read stays in memory, for later reads."""
+        """Return the value at a path, as ``at`` gives it. What was read stays in memory, for later reads."""
         with self._lock:
             self._nodes.keep_objects()
             return self.at(path)
@@ -224,7 +230,7 @@ class Snapshot(Mapping[str, Any]):
         return Nodes(self._reader, cache=self._cache)
 
     def series(self, key: bytes, *, describe: bool = False) -> Series:
-        """The engine's series under an engine key, of the whole commit; for the layers above.
+        """Return the engine's series under an engine key, of the whole commit, for the layers above.
 
         Args:
             describe: show objects as ``ObjectInfo``, as a snapshot of that kind does anyway.
@@ -234,7 +240,7 @@ class Snapshot(Mapping[str, Any]):
         return Series(nodes, find(nodes, self.tree, key), decoder)
 
     def sequence(self, key: str) -> SnapshotSequence:
-        """The list under a key, to read without loading it: a call costs O(log n) and the elements that it reads.
+        """Return the list under a key, to read without loading it: a call costs O(log n) and the elements that it reads.
 
         A key that is not there is an empty list, as with ``state.sequence``. Raises ``TypeError`` if the key holds something else.
         """
@@ -256,11 +262,14 @@ class Snapshot(Mapping[str, Any]):
             return self._decoder.decode_many(cells_at(self._nodes, tree, picked))
 
     def copy(self) -> dict[str, Any]:
-        """All keys and values as a dict of your own."""
+        """Return all keys and values as a dict of your own."""
         return dict(self.items())
 
     def preview(self, key: str, *, width: int = WIDTH) -> str:
-        """The beginning of a value on one line of about ``width`` characters. Cost: one path, and what is shown. Unpickles nothing."""
+        """Return the beginning of a value on one line of about ``width`` characters.
+
+        Cost: one path, and what is shown. Unpickles nothing.
+        """
         with self._lock:
             cell = self._cell(key)
             if cell is None:
@@ -270,7 +279,9 @@ class Snapshot(Mapping[str, Any]):
             return Preview(self._nodes, Decoder(self._nodes)).one_line(cell, width=width)
 
     def diff(self, other: Snapshot) -> Diff:
-        """The changes from this snapshot to another one of the same store, by path, over all keys and namespaces. Cost: what differs.
+        """Return the changes from this snapshot to another one of the same store, by path, over all keys and namespaces.
+
+        Cost: what differs.
 
         Raises:
             InvalidArgumentError: ``other`` is not a snapshot, or both are of different stores.
@@ -312,12 +323,12 @@ class Snapshot(Mapping[str, Any]):
 
 
 def _store_of(reader: Reader) -> Reader:
-    """The store beneath the objects that only one snapshot has, such as those of a migrated one."""
+    """Return the store beneath the objects that only one snapshot has, such as those of a migrated one."""
     return reader.store if isinstance(reader, Staging) else reader
 
 
 def _both(a: Reader, b: Reader) -> Reader:
-    """A reader of what two readers over one store have."""
+    """Return a reader of what two readers over one store have."""
     if a is b:
         return a
     return Overlaid(a, b) if isinstance(a, Staging) else _both(b, a) if isinstance(b, Staging) else a

@@ -29,13 +29,13 @@ class ReplacedError(Exception):
 
 
 def file_of(folder: Path, source: str) -> Path:
-    """The file with the data that was derived from a source."""
+    """Return the file with the data that was derived from a source."""
     return folder / f"{derived_id(source).hex()}.sqlite3"
 
 
 @contextmanager
 def open_derived(file: Path, *, timeout: float = _PATIENCE_S) -> Iterator[sqlite3.Connection]:
-    """A connection to a file. Creates the file and its folder if they are missing; rolls back uncommitted changes at the end.
+    """Connect to a file within the block. Creates the file and its folder if they are missing; rolls back uncommitted changes at the end.
 
     Deleted data is overwritten. Raises ``sqlite3.Error`` and ``OSError``.
     """

@@ -24,8 +24,7 @@ from versioned_state.errors import (
     StoreNotFoundError,
 )
 from versioned_state.storage.backend import Backend, raise_closed
-from versioned_state.storage.base import OBJECT_PREFIX
-from versioned_state.storage.byte_keys import address_range, page_range, raw_key, text_range
+from versioned_state.storage.byte_keys import listed, page_range, raw_key
 from versioned_state.storage.local import derived, mounts, size_limits, sqlite_file
 from versioned_state.storage.local.log_guard import LogGuard
 from versioned_state.storage.local.pool import Pool
@@ -147,7 +146,7 @@ class Disk(Backend):
 
     @property
     def derived(self) -> Path | None:
-        """The folder for files with data derived from the content; see ``derived``. None if the store is open for reading only."""
+        """The folder for files with data derived from the content, or None if the store is open for reading only. See ``derived``."""
         return None if self._read_only else self.path / derived.FOLDER
 
     def drop_derived(self, sources: Collection[str] | None = None) -> None:
@@ -156,11 +155,11 @@ class Disk(Backend):
             derived.erase_derived(file)
 
     def size(self) -> int:
-        """Bytes in use: the pages that are not free, including those in the log."""
+        """Return bytes in use: the pages that are not free, including those in the log."""
         return self._read(size_limits.used_bytes)
 
     def compact(self, *, secure: bool = False) -> int:
-        """Rewrite the file without the gaps that deletions left; returns by how many bytes ``size()`` fell.
+        """Rewrite the file without the gaps that deletions left, and return by how many bytes ``size()`` fell.
 
         A page stays in use while one object is left on it, so a gc frees all its space only after this call. It takes as long as copying
         the store, and meanwhile needs space for a copy in the log and in the system's folder for temporary files. Writers wait for it;
@@ -184,7 +183,7 @@ class Disk(Backend):
 
     @contextmanager
     def overwriting(self) -> Iterator[None]:
-        """A block in which every deletion of this store overwrites the deleted bytes in the file. ``truncate_log`` empties the log.
+        """Overwrite the deleted bytes in the file at every deletion of this store within the block. ``truncate_log`` empties the log.
 
         Bytes that SQLite copied to another page earlier, or deleted outside of such a block, stay until ``compact(secure=True)``.
         """
@@ -260,12 +259,7 @@ class Disk(Backend):
     def _keys(self, prefix: str) -> Iterator[str]:
         # Each page is a query of its own that starts after the last key: no read is open between two steps, and a write in between
         # neither repeats a key nor hides one.
-        for raw in self._pages("entries", *text_range(prefix)):
-            yield self._text(raw)
-        addresses = address_range(prefix)
-        if addresses is not None:
-            for raw in self._pages("objects", *addresses):
-                yield OBJECT_PREFIX + raw.hex()
+        return listed(prefix, self._pages, self._text)
 
     def _pages(self, table: str, start: bytes, end: bytes | None) -> Iterator[bytes]:
         bound = "" if end is None else "AND key < :end"
@@ -422,7 +416,7 @@ class Disk(Backend):
 
 
 def _identity(name: str) -> tuple[int, int] | None:
-    """The device and inode of the file with this name; None if there is none."""
+    """Return the device and inode of the file with this name, or None if there is none."""
     try:
         found = os.stat(name)  # noqa: PTH116 - a Path takes three times as long, and each write asks
     except FileNotFoundError:
@@ -437,7 +431,7 @@ def _overwriting(connection: Connection, write: Callable[[Connection], T]) -> T:
 
 
 def _before(connection: Connection, keys: list[bytes]) -> tuple[int | None, list[bytes | None]]:
-    """The size limit, and the values of the entries ``keys``; None for each that does not exist."""
+    """Return the size limit, and the values of the entries ``keys``, or None for each that does not exist."""
     if len(keys) < len(_BEFORE):
         stored, *found = connection.execute(_BEFORE[len(keys)], keys).fetchone()
         return size_limits.parse(stored), found

@@ -202,7 +202,7 @@ def _name(key: str) -> Name:
 
 
 def _text_range(prefix: str) -> tuple[str, Name]:
-    """The range of the keys that start with ``prefix``: its first key, and the first key after it, which may be bytes."""
+    """Return the range of the keys that start with ``prefix``: its first key, and the first key after it, which may be bytes."""
     for length in range(len(prefix), 0, -1):
         last = ord(prefix[length - 1])
         if last < 0x10FFFF:

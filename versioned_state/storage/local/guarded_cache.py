@@ -102,7 +102,7 @@ class GuardedCache(diskcache.Cache):  # type: ignore[misc] # diskcache has no ty
 
     @contextmanager
     def lent(self, connection: Connection, file: Path) -> Iterator[None]:
-        """Within the block, calls of this thread use ``connection`` and raise translated errors."""
+        """Lend ``connection`` to the calls of this thread within the block, which raise translated errors."""
         before = getattr(self._lent, "connection", None)
         self._lent.connection = _Lent(connection, file)
         try:
@@ -112,7 +112,7 @@ class GuardedCache(diskcache.Cache):  # type: ignore[misc] # diskcache has no ty
 
     @contextmanager
     def transact_alone(self) -> Iterator[None]:
-        """A transaction of its own. The caller holds a lock that excludes the other writers of this process."""
+        """Run the block in a transaction of its own. The caller holds a lock that excludes the other writers of this process."""
         # diskcache would join a transaction that the same thread began: another task's, or after a fork one of the parent's.
         self._txn_id = None
         with self.transact():
@@ -154,7 +154,7 @@ LAYOUT: Final = Layout("cache.db", 0x76736463, 1, GuardedCache)  # "vsdc"
 
 
 def make() -> GuardedCache:
-    """A cache for connections to files of ``LAYOUT``. Its constructor uses none of them."""
+    """Return a cache for connections to files of ``LAYOUT``. Its constructor uses none of them."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
         return GuardedCache(empty)
 

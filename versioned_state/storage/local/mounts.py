@@ -42,7 +42,7 @@ def check_local(directory: Path) -> None:
 
 
 def shared_file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
-    """The type of the network file system of ``path``, or of its nearest existing parent; None if it is local."""
+    """Return the type of the network file system of ``path``, or of its nearest existing parent, or None if it is local."""
     if not sys.platform.startswith("linux"):
         return None
     try:
@@ -57,7 +57,7 @@ def shared_file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
 
 
 def types_by_device(mountinfo: str) -> dict[Device, str]:
-    """The types of all mounts in the text of ``/proc/self/mountinfo`` (see proc(5)). Other lines are skipped."""
+    """Return the types of all mounts in the text of ``/proc/self/mountinfo`` (see proc(5)). Other lines are skipped."""
     found: dict[Device, str] = {}
     for line in mountinfo.splitlines():
         # 36 35 0:98 /root /mount/point rw,noatime shared:1 - nfs4 server:/export rw: a space within a name is written \040.

@@ -44,11 +44,11 @@ class Pool:
         _pools.add(self)
 
     def take(self) -> Connection:
-        """A connection for the calling function alone, until it calls ``give`` or ``discard``, or ends."""
+        """Return a connection for the calling function alone, until it calls ``give`` or ``discard``, or ends."""
         return self._take(sys._getframe(1))
 
     def take_writer(self) -> Connection:
-        """``take`` for the one call that writes: it holds ``writing``."""
+        """Return a connection as ``take`` does, for the one call that writes: it holds ``writing``."""
         if self._writer is not None:
             self._reclaim()  # the write before this one was interrupted, and its transaction may be open
         connection = self._writer = self._take(sys._getframe(1))

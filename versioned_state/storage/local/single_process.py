@@ -34,7 +34,7 @@ class SingleProcessStore(Backend):
 
     @abstractmethod
     def read_value(self, key: str) -> bytes | None:
-        """The value of ``key``, or None."""
+        """Return the value of ``key``, or None."""
 
     @abstractmethod
     def write_value(self, key: str, value: bytes) -> None:
@@ -46,10 +46,10 @@ class SingleProcessStore(Backend):
 
     @abstractmethod
     def list_keys(self, prefix: str) -> Iterable[str]:
-        """The keys that start with ``prefix``. Read to the end before anything else is asked."""
+        """Return the keys that start with ``prefix``. Read to the end before anything else is asked."""
 
     def release(self) -> None:
-        """Close files and connections; called once, by ``close()``."""
+        """Close files and connections. Called once, by ``close()``."""
 
     def _get(self, key: str) -> bytes | None:
         with self._lock:

@@ -12,23 +12,23 @@ _PUT = "INSERT OR REPLACE INTO settings(name, value) VALUES('size_limit', ?)"
 
 
 def read(connection: Connection) -> int | None:
-    """The limit in bytes; None if there is none."""
+    """Return the limit in bytes, or None if there is none."""
     row = connection.execute(SELECT).fetchone()
     return None if row is None else parse(row[0])
 
 
 def parse(stored: object) -> int | None:
-    """The limit that the result of ``SELECT`` states; None if it states none."""
+    """Return the limit that the result of ``SELECT`` states, or None if it states none."""
     return stored if isinstance(stored, int) and stored > 0 else None
 
 
 def write(connection: Connection, limit: int) -> None:
-    """Set the limit; 0 removes it."""
+    """Set the limit, or remove it with 0."""
     connection.execute(_PUT, (limit,))
 
 
 def used_bytes(connection: Connection) -> int:
-    """The bytes of the pages in use."""
+    """Return the bytes of the pages in use."""
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     (free,) = connection.execute("PRAGMA freelist_count").fetchone()
     (page_bytes,) = connection.execute("PRAGMA page_size").fetchone()
@@ -37,7 +37,7 @@ def used_bytes(connection: Connection) -> int:
 
 
 def allowed_bytes(limit: int, *, objects: bool, deletes: bool) -> int:
-    """How many bytes may be in use after a batch. Only batches without objects may use the reserve.
+    """Return how many bytes may be in use after a batch. Only batches without objects may use the reserve.
 
     Half of the reserve is for refs, so that branches can be moved in a full store. The other half is for batches that delete: SQLite may
     need a few pages before it frees many.

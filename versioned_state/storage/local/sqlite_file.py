@@ -88,7 +88,7 @@ Stamp = tuple[int, int, int]
 
 
 def checked_path(path: str | os.PathLike[str]) -> Path:
-    """The path of a store. Raises ``InvalidArgumentError`` unless it is a string, not empty and without NUL."""
+    """Return the path of a store. Raises ``InvalidArgumentError`` unless it is a string, not empty and without NUL."""
     text: str | bytes = os.fspath(path)
     if not isinstance(text, str) or not text or "\0" in text:
         raise InvalidArgumentError(f"not a path for a store: {path!r}")
@@ -96,7 +96,7 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
 
 
 def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
-    """The store's file in ``directory``; if there is none and ``create`` is true, it is made with its tables.
+    """Return the store's file in ``directory``, and make it with its tables if there is none and ``create`` is true.
 
     Raises ``StoreNotFoundError`` if there is no store and ``create`` is false, ``NotAStoreError`` if the directory holds something
     else. Two processes may make the same store at once: one file wins.
@@ -126,7 +126,7 @@ def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
 
 
 def checked_timeout(timeout: object) -> float:
-    """Seconds to wait for other writers, at most as many as SQLite takes. Raises ``InvalidArgumentError``."""
+    """Return the seconds to wait for other writers, at most as many as SQLite takes. Raises ``InvalidArgumentError``."""
     return min(seconds("timeout", timeout, endless=True), LONGEST_TIMEOUT_S)
 
 
@@ -189,7 +189,7 @@ def connect_read_only(file: Path, *, timeout: float) -> Connection:
 
 
 def stamp(file: Path) -> Stamp | None:
-    """A stamp that differs for each state of the file; None if there is a WAL that is not empty."""
+    """Return a stamp that differs for each state of the file, or None if there is a WAL that is not empty."""
     with suppress(FileNotFoundError):
         if file.with_name(f"{file.name}-wal").stat().st_size:
             return None
@@ -199,7 +199,7 @@ def stamp(file: Path) -> Stamp | None:
 
 
 def is_private(directory: Path, file: Path) -> bool:
-    """Whether only this user can write to the store, so that its pickles may be loaded.
+    """Return whether only this user can write to the store, so that its pickles may be loaded.
 
     As for git's ``safe.directory``, this user must own the directory and the file. As for the keys of ssh, neither may be writable by the
     group or by others. No directory above may be writable by everyone unless it is sticky, as /tmp is: otherwise others could replace this
@@ -263,7 +263,7 @@ _UNKNOWN: tuple[type[StateError], str, str, str] = (StorageError, "failed", "not
 
 
 def translate(error: sqlite3.Error | OverflowError | UnicodeDecodeError, file: Path) -> StateError:
-    """The library's error for an error of the driver."""
+    """Return the library's error for an error of the driver."""
     code = _code(error)
     # Values beyond 1 GB, and in Python's own check beyond 2 GB.
     if code == sqlite3.SQLITE_TOOBIG or isinstance(error, (sqlite3.DataError, OverflowError)):
@@ -420,7 +420,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def _check_not_empty(file: Path) -> None:
-    """``CorruptStoreError`` for an empty file: a new store gets its name when it is whole, so its file is never empty."""
+    """Raise ``CorruptStoreError`` for an empty file: a new store gets its name when it is whole, so its file is never empty."""
     if not file.stat().st_size:
         raise CorruptStoreError(
             f"{file} is empty: it was truncated, or another program made it",
@@ -488,7 +488,7 @@ def _os_errors(path: Path) -> Iterator[None]:
 
 @contextmanager
 def overwriting(connection: Connection) -> Iterator[None]:
-    """A block in which deletions on a connection overwrite the deleted bytes."""
+    """Overwrite the deleted bytes at deletions on a connection within the block."""
     (usual,) = connection.execute("PRAGMA secure_delete").fetchone()
     connection.execute("PRAGMA secure_delete = ON").fetchall()
     try:

@@ -24,7 +24,7 @@ class ByteArray:
         self.elements = list(elements)
 
     def binary(self) -> bytes:
-        """The array as the server receives it: each element after its length, -1 for null."""
+        """Return the array as the server receives it: each element after its length, -1 for null."""
         elements = self.elements
         if not elements:
             return _EMPTY.pack(0, 0, _BYTEA)

@@ -88,7 +88,7 @@ class Link(psycopg.Connection[TupleRow]):
         return super().wait(_bounded(gen, self.patience), *args, **options)
 
     def is_usable(self) -> bool:
-        """Whether nothing arrived while the connection was idle: a server that sends something then has closed it."""
+        """Return whether nothing arrived while the connection was idle: a server that sends something then has closed it."""
         if time.monotonic() - self.given_back > _MAX_IDLE_S:
             return False
         idle = select.poll()
@@ -97,7 +97,10 @@ class Link(psycopg.Connection[TupleRow]):
 
 
 def _bounded(gen: Generator[Any, Any, T], patience: float) -> Generator[Any, Any, T]:
-    """Run ``gen``, an exchange with the server; ``Silence`` after ``patience`` seconds. psycopg resumes it every 0.1 s, ready or not."""
+    """Run ``gen``, an exchange with the server, and raise ``Silence`` after ``patience`` seconds.
+
+    psycopg resumes it every 0.1 s, ready or not.
+    """
     heard = time.monotonic()
     try:
         waits_for = next(gen)
@@ -199,7 +202,7 @@ class Connections:
         raise AssertionError  # count() has no end
 
     def _judge(self, error: psycopg.Error, link: Link | None, *, repeatable: bool, patient: bool) -> tuple[StateError, bool]:
-        """The exception for ``error``, and whether another attempt may succeed."""
+        """Return the exception for ``error``, and whether another attempt may succeed."""
         code = _code(error)
         lost = link is None or link.closed or isinstance(error, Silence) or code in _CLOSED_BY_SERVER or code.startswith("08")
         if lost and link is not None and link.deciding and not repeatable:
@@ -272,7 +275,7 @@ class Connections:
 
 
 def _parse(url: str) -> dict[str, Any]:
-    """The driver's options in a URL. ``InvalidArgumentError`` for a URL whose password may be read as another part, and shown."""
+    """Return the driver's options in a URL. ``InvalidArgumentError`` for a URL whose password may be read as another part, and shown."""
     place = url.partition("//")[2].partition("?")[0]
     authority, _, path = place.partition("/")
     try:
@@ -290,7 +293,7 @@ def _parse(url: str) -> dict[str, Any]:
 
 
 def _translate(code: str, what: str, remains: str, *, lost: bool) -> StateError:
-    """The library's error for an SQLSTATE."""
+    """Return the library's error for an SQLSTATE."""
     if code in {"53300", "40001", "40P01", "55P03", "57014"}:
         # Too many connections, a conflict of two writers, a lock that was not free in time, a cancelled statement.
         return StoreBusyError(what, remains=remains)
@@ -316,7 +319,7 @@ def _translate(code: str, what: str, remains: str, *, lost: bool) -> StateError:
 
 
 def _code(error: psycopg.Error) -> str:
-    """The SQLSTATE of an error, or the empty string if there is none."""
+    """Return the SQLSTATE of an error, or the empty string if there is none."""
     if error.sqlstate:
         return error.sqlstate
     text = str(error)
@@ -324,10 +327,10 @@ def _code(error: psycopg.Error) -> str:
 
 
 def _text(error: psycopg.Error) -> str:
-    """The first line of the driver's message. It never contains a password; the lines after it may contain values."""
+    """Return the first line of the driver's message. It never contains a password; the lines after it may contain values."""
     return error.diag.message_primary or str(error).strip().partition("\n")[0] or type(error).__name__
 
 
 def _name(user: str = "", host: str = "", port: str = "", dbname: str = "") -> str:
-    """The URL, without a password."""
+    """Return the URL, without a password."""
     return f"postgresql://{user}{'@' if user else ''}{host}{':' if port else ''}{port}{'/' if dbname else ''}{dbname}"

@@ -131,19 +131,19 @@ WHERE n.nspname = %s AND p.proname = 'apply_batch'
 
 
 def checked_name(schema: str) -> str:
-    """Return ``schema``; ``InvalidArgumentError`` unless it is a plain identifier."""
+    """Return ``schema``. Raises ``InvalidArgumentError`` unless it is a plain identifier."""
     if not _NAME.fullmatch(schema) or schema == "information_schema":
         raise InvalidArgumentError(f"bad name for a schema: {schema!r}", hint="letters, digits and _, up to 63, not starting with pg_")
     return schema
 
 
 def statement(text: str, schema: str) -> bytes:
-    """``text`` with the name ``schema``, already checked, in place of ``{schema}``."""
+    """Return ``text`` with the name ``schema``, already checked, in place of ``{schema}``."""
     return text.replace("{schema}", f'"{schema}"').encode()
 
 
 def lock_number(schema: str, key: bytes) -> int:
-    """The number of the advisory lock for a key of this store. Two keys with one number would only wait for each other.
+    """Return the number of the advisory lock for a key of this store. Two keys with one number would only wait for each other.
 
     All programs in a database share one set of advisory locks, so the number is a hash of 64 bits.
     """
@@ -152,7 +152,7 @@ def lock_number(schema: str, key: bytes) -> int:
 
 
 def gate_number(schema: str) -> int:
-    """The number of the gate, the lock that every batch holds: alone if the batch deletes objects, shared otherwise."""
+    """Return the number of the gate, the lock that every batch holds: alone if the batch deletes objects, shared otherwise."""
     return lock_number(schema, _GATE)
 
 
@@ -179,7 +179,7 @@ def prepare(connections: Connections, schema: str, *, create: bool) -> bool:
 
 
 def _is_sound(link: Link, schema: str, name: str) -> bool:
-    """True if the store is as this release makes it, False if there is nothing; raises an error for anything else."""
+    """Return True if the store is as this release makes it, False if there is nothing. Raises an error for anything else."""
     tables = {row[0]: row for row in link.execute(_TABLES, (schema,))}
     if not tables:
         return False

@@ -17,7 +17,7 @@ from versioned_state.arguments import count, seconds
 from versioned_state.errors import CorruptStoreError, InvalidArgumentError, LimitExceededError, MissingDependencyError
 from versioned_state.storage.backend import Backend
 from versioned_state.storage.base import OBJECT_PREFIX, derived_id
-from versioned_state.storage.byte_keys import address_range, page_range, raw_key, text_range
+from versioned_state.storage.byte_keys import listed, page_range, raw_key
 from versioned_state.storage.postgres.byte_array import MAX_VALUE, ByteArray
 from versioned_state.storage.postgres.schema import checked_name, gate_number, lock_number, prepare, statement
 
@@ -82,7 +82,7 @@ class _Step:
     gone_entries: Sequence[bytes] = ()
 
     def is_small(self) -> bool:
-        """Whether the step fits into one statement."""
+        """Return whether the step fits into one statement."""
         size = sum(len(key) + len(value or b"") for rows in (self.objects, self.odd, self.expected, self.puts) for key, value in rows)
         count = sum(map(len, (self.objects, self.odd, self.expected, self.puts, self.gone_objects, self.gone_entries)))
         return size <= _STEP_BYTES and count <= _STEP_KEYS
@@ -212,12 +212,7 @@ class Postgres(Backend):
     def _keys(self, prefix: str) -> Iterator[str]:
         # Page by page, each a query of its own that starts after the last key. It is as fast as a cursor, and between two
         # pages no transaction is open, which would hold back VACUUM and occupy a connection.
-        for raw in self._pages("entries", *text_range(prefix)):
-            yield self._text(raw)
-        addresses = address_range(prefix)
-        if addresses is not None:
-            for raw in self._pages("objects", *addresses):
-                yield OBJECT_PREFIX + raw.hex()
+        return listed(prefix, self._pages, self._text)
 
     def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
         return [self._text(raw) for (raw,) in self._entries("key", prefix, after, limit, reverse=reverse)]
@@ -292,7 +287,10 @@ class Postgres(Backend):
         return self._connections.write(lambda link: self._in_steps(link, steps, alone=alone), repeatable=repeatable)
 
     def _locks(self, mutable: Collection[bytes], changed: Collection[bytes]) -> list[tuple[int, bool]]:
-        """The lock of each key, in order. The lock of a key that is only expected is shared, so that many batches may expect it at once."""
+        """Return the lock of each key, in order.
+
+        The lock of a key that is only expected is shared, so that many batches may expect it at once.
+        """
         numbers = {key: lock_number(self.schema, key) for key in mutable}
         own = {numbers[key] for key in changed}
         return [(number, number not in own) for number in sorted(set(numbers.values()))]
@@ -321,7 +319,7 @@ class Postgres(Backend):
 
 
 def _names(keys: Iterable[str]) -> tuple[dict[bytes, str], dict[bytes, str]]:
-    """The keys by their names in the tables of objects and of entries."""
+    """Return the keys by their names in the tables of objects and of entries."""
     objects: dict[bytes, str] = {}
     entries: dict[bytes, str] = {}
     for key in keys:

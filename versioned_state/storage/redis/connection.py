@@ -87,7 +87,7 @@ class Link:
         _disconnect(self._pools)
 
     def run(self, commands: Sequence[Command], *, repeatable: bool = True, done: int | None = None, patient: bool = True) -> list[Any]:
-        """Send ``commands`` in one batch and return their replies in order; the first reply that is an error is raised.
+        """Send ``commands`` in one batch and return their replies in order, or raise the first reply that is an error.
 
         A batch that had no effect is sent again, with pauses, until ``timeout`` is over. So is a ``repeatable`` batch, which may take
         effect more than once. If the reply to any other batch is lost, ``UnknownOutcomeError`` is raised; all its commands but the
@@ -253,7 +253,7 @@ class Link:
         return pool
 
     def _refused(self, error: Any, pool: ConnectionPool) -> Exception:
-        """The exception for an error reply. A command that is answered with an error had no effect."""
+        """Return the exception for an error reply. A command that is answered with an error had no effect."""
         word = code(error)
         if word == "NOSCRIPT" or isinstance(error, self._redis.NoScriptError):
             return _ScriptUnknownError()
@@ -271,7 +271,7 @@ class Link:
 
 
 def _packer() -> Callable[[Command], bytes] | None:
-    """The packer of hiredis, without what redis-py does before it for commands that users write. None if hiredis is not installed."""
+    """Return the packer of hiredis, or None if it is not installed. redis-py's own first does what only commands of users need."""
     try:
         from hiredis import pack_command
     except ImportError:
@@ -295,7 +295,7 @@ def _disconnect(pools: Sequence[ConnectionPool]) -> None:
 
 
 def _connection_options(url: str, more: Mapping[str, Any], timeout: float) -> dict[str, Any]:
-    """The arguments for redis-py's pool, from the URL and the options."""
+    """Return the arguments for redis-py's pool, from the URL and the options."""
     from redis.backoff import NoBackoff
     from redis.connection import parse_url
     from redis.retry import Retry
@@ -331,7 +331,7 @@ def _connection_options(url: str, more: Mapping[str, Any], timeout: float) -> di
 
 
 def _place(options: Mapping[str, Any]) -> str:
-    """The URL of the server and its database, without user, password and options."""
+    """Return the URL of the server and its database, without user, password and options."""
     from redis.connection import SSLConnection
 
     db = options.get("db", 0)

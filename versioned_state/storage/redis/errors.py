@@ -88,7 +88,7 @@ _REFUSALS: Final[dict[str, tuple[type[StorageError], str, str, str]]] = {
 
 
 def code(error: Exception) -> str:
-    """The word with which Redis names an error, such as ``OOM``; "" if it has none."""
+    """Return the word with which Redis names an error, such as ``OOM``, or "" if it has none."""
     for kind in type(error).__mro__:
         if kind.__name__ in _CLASSES:
             return _CLASSES[kind.__name__]
@@ -97,7 +97,7 @@ def code(error: Exception) -> str:
 
 
 def refusal(error: Exception, place: str) -> StateError:
-    """The exception for an error reply of the server at ``place``, or for options that redis-py refuses."""
+    """Return the exception for an error reply of the server at ``place``, or for options that redis-py refuses."""
     from redis.exceptions import RedisError
 
     if not isinstance(error, RedisError):
@@ -108,7 +108,7 @@ def refusal(error: Exception, place: str) -> StateError:
 
 
 def no_connection(error: Exception, place: str) -> StorageError:
-    """The exception for a lost connection, if the batch had no effect."""
+    """Return the exception for a lost connection, if the batch had no effect."""
     from redis.exceptions import InvalidResponse, MaxConnectionsError, TimeoutError as RedisTimeoutError
 
     if isinstance(error, MaxConnectionsError):
@@ -120,5 +120,5 @@ def no_connection(error: Exception, place: str) -> StorageError:
 
 
 def unknown_outcome(error: Exception, place: str) -> StorageError:
-    """The exception for a connection that was lost during a write."""
+    """Return the exception for a connection that was lost during a write."""
     return UnknownOutcomeError(f"the connection to {place} was lost during a write, which was done as a whole or not at all: {error}")

@@ -153,7 +153,7 @@ class Redis(Backend):
 
     @property
     def persistence(self) -> Persistence:
-        """What the server restores after a crash; asks the server.
+        """What the server restores after a crash. Asks the server.
 
         - ``"aof"``: every acknowledged write, or all but those of the last second or two, depending on its ``appendfsync``;
         - ``"snapshots"``: the last snapshot;
@@ -260,14 +260,14 @@ class Redis(Backend):
                 )
 
     def apply_each(self, batches: Sequence[Batch]) -> list[bool | StateError]:
-        """``KVStore.apply_each``. Cost: one round trip, and those of each batch that is large."""
+        """Do ``KVStore.apply_each``. Cost: one round trip, and those of each batch that is large."""
         commands: dict[int, Command] = {}
         left = _BATCH_BYTES
         for number, (expected, puts, deletes, objects) in enumerate(batches):
             size = sum(map(len, objects.values())) + sum(map(len, puts.values()))
             if size <= _SCRIPT_BYTES and len(objects) <= _SCRIPT_OBJECTS and size <= left and not self._closed:
                 with suppress(StateError):  # which ``apply`` raises
-                    check_batch(expected, puts, deletes, objects)
+                    check_batch(expected, puts, deletes, objects, self.max_expected)
                     commands[number] = self._script(objects, (), expected, puts, deletes)
                     left -= size
         replies: dict[int, int | StateError] = {}
@@ -312,7 +312,7 @@ class Redis(Backend):
         puts: Mapping[str, bytes],
         deletes: Collection[str],
     ) -> Command:
-        """The command that runs ``_APPLY``."""
+        """Return the command that runs ``_APPLY``."""
         names = {self._entries: 1, self._names: 2, self._layout: 3}
         words: list[bytes | int] = [LAYOUT, len(objects), len(required), len(expected), len(deletes), len(puts)]
 
@@ -343,7 +343,7 @@ class Redis(Backend):
         return f"{{{self.prefix}}}:{name}".encode()
 
     def _slot(self, key: str) -> tuple[bytes, bytes]:
-        """The hash that holds ``key``, and its field there. An object whose key is not an address is among the entries."""
+        """Return the hash that holds ``key``, and its field there. An object whose key is not an address is among the entries."""
         raw = raw_key(key)
         return (self._bucket_of[raw[0]], raw) if raw else (self._entries, key.encode())
 

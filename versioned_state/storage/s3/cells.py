@@ -56,7 +56,7 @@ class Cells:
     # Reading
 
     def read(self, key: str) -> Seen | None:
-        """The current cell of a key; None if there is none."""
+        """Return the current cell of a key, or None if there is none."""
         seen = self.read_name(name_of(key))
         if seen is not None and seen.cell.key != key:
             raise CorruptStoreError(f"{self._client.place}: the cell of {key!r} holds the key {seen.cell.key!r}")
@@ -65,7 +65,7 @@ class Cells:
         return seen
 
     def read_name(self, name: str) -> Seen | None:
-        """The cell stored under a name, whatever its key."""
+        """Return the cell stored under a name, whatever its key."""
         found = self._client.get(name)
         if found is None:
             return None
@@ -76,11 +76,11 @@ class Cells:
             raise CorruptStoreError(what, hint="restore it from a backup or another copy") from error
 
     def value(self, key: str) -> bytes | None:
-        """The current value of a key, or None."""
+        """Return the current value of a key, or None."""
         return self.value_in(self.read(key))
 
     def value_in(self, seen: Seen | None) -> bytes | None:
-        """The value in a cell that was read: the pending value if its batch was committed, else the cell's own. Never writes."""
+        """Return the value in a cell that was read: the pending value if its batch was committed, else the cell's own. Never writes."""
         while seen is not None:
             pending = seen.cell.pending
             if pending is None:
@@ -100,7 +100,7 @@ class Cells:
     def base_for(
         self, key: str, expected: Mapping[str, bytes | None], wanted: bytes | None, *, read: bool
     ) -> tuple[Seen | None, bytes | None]:
-        """The cell that a write of ``wanted`` would replace, and its value.
+        """Return the cell that a write of ``wanted`` would replace, and its value.
 
         Without ``read`` it may be the cell last seen, or None for a key that was never seen, if that allows the write; the conditional
         write fails if it is stale. The answers "nothing to do" and "the expectation does not hold" always come from a read.
@@ -114,7 +114,7 @@ class Cells:
         return self.decided(self.read(key))
 
     def decided(self, seen: Seen | None) -> tuple[Seen | None, bytes | None]:
-        """A cell that is about to be replaced, and its value, once the batch pending in it is decided.
+        """Return a cell that is about to be replaced, and its value, once the batch pending in it is decided.
 
         Waits for a batch that is under way. A batch that takes too long, because its writer died or is stuck, is aborted.
         """
@@ -147,7 +147,7 @@ class Cells:
         return seen, None if seen is None else seen.cell.value
 
     def swap(self, base: Seen | None, cell: Cell) -> Seen | None:
-        """Replace a cell if it is still ``base`` (None: no cell); returns the new cell, or None if it was not ``base``.
+        """Replace a cell if it is still ``base`` (None: no cell), and return the new cell, or None if it was not ``base``.
 
         A refused write may have been done by an earlier sending whose answer was lost, and another write may have followed it. The
         history of writes in the cell tells.
@@ -184,7 +184,7 @@ class Cells:
     # Decisions
 
     def decide(self, batch: bytes, wanted: bytes) -> bytes:
-        """Decide a batch once and for all; returns the decision, which another writer may have made first.
+        """Decide a batch once and for all, and return the decision, which another writer may have made first.
 
         Only the batch's own writer commits it. So if that writer finds ``COMMITTED`` after a lost answer, the decision is its own.
         """
@@ -211,7 +211,7 @@ class Cells:
         self._client.remove(_decision_name(batch))
 
     def _decision(self, batch: bytes) -> bytes | None:
-        """The decision of a batch; None while the batch is open, and after it was finished."""
+        """Return the decision of a batch, or None while the batch is open, and after it was finished."""
         name = _decision_name(batch)
         found = self._client.get(name)
         if found is not None and found.body not in (COMMITTED, ABORTED):
@@ -221,7 +221,7 @@ class Cells:
     # Helpers
 
     def attempts(self) -> Iterator[int]:
-        """Yields 0, 1, 2 … until the timeout, then raises ``StoreBusyError``. Pauses before each attempt after the second.
+        """Yield 0, 1, 2 … until the timeout, then raise ``StoreBusyError``. Pauses before each attempt after the second.
 
         There are two at least: the first may have failed because nothing was known of the cell, however long it took.
         """
@@ -248,7 +248,7 @@ class Cells:
 
 
 def _proves_not_done(found: Seen | None, base: Seen | None) -> bool:
-    """Whether ``found`` proves that a write over ``base`` was not done, given that ``found`` does not remember it."""
+    """Return whether ``found`` proves that a write over ``base`` was not done, given that ``found`` does not remember it."""
     return found is not None and (found.cell.remembers_all or (base is not None and found.cell.remembers(base.cell.write)))
 
 

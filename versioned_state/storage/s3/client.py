@@ -151,7 +151,7 @@ class Client:
             raise InvalidArgumentError(f"{self.place}: the driver rejects its options: {reason}") from (error if told else None)
 
     def get(self, name: str) -> Found | None:
-        """One object, or None if there is none."""
+        """Return one object, or None if there is none."""
 
         def read() -> Found:
             answer = self._driver.get(self._store, self._prefix + name)
@@ -161,7 +161,7 @@ class Client:
         return found
 
     def put(self, name: str, body: bytes, *, etag: str | None) -> Put:
-        """Replace the object that has this ETag; with None, create it. The write is refused if another object is stored.
+        """Replace the object that has this ETag, or with None create it. The write is refused if another object is stored.
 
         An update whose object is missing counts as refused too.
         """
@@ -174,11 +174,11 @@ class Client:
         return Put(*self._send(write, refusals=(Outcome.REFUSED, Outcome.MISSING), writes=True))
 
     def remove(self, name: str) -> None:
-        """Remove an object without a condition; only for objects that are never replaced."""
+        """Remove an object without a condition. Only for objects that are never replaced."""
         self._send(lambda: self._driver.delete(self._store, self._prefix + name), refusals=(Outcome.MISSING,))
 
     def page(self, folder: str, after: str) -> list[Listed]:
-        """The next objects of a folder in the order of their names: ``PAGE`` of them, or fewer on the last page."""
+        """Return the next objects of a folder in the order of their names: ``PAGE`` of them, or fewer on the last page."""
         start = self._prefix + after if after else None
 
         def read() -> list[Listed]:
@@ -235,7 +235,7 @@ class Client:
 
 
 def _check_fork() -> None:
-    """``StorageError`` in a forked child of a process that used the driver, whose threads are gone: a request would hang."""
+    """Raise ``StorageError`` in a forked child of a process that used the driver, whose threads are gone: a request would hang."""
     global _driver_pid  # noqa: PLW0603 - the driver's threads belong to the process too
     if _driver_pid is None:
         _driver_pid = os.getpid()
@@ -249,7 +249,7 @@ def pause(attempt: int) -> None:
 
 
 def check_options(options: dict[str, Any]) -> None:
-    """``InvalidArgumentError`` for options that make the driver panic, or that a message must not show."""
+    """Raise ``InvalidArgumentError`` for options that make the driver panic, or that a message must not show."""
     for name, value in options.items():
         if isinstance(value, str) and not value.isprintable():
             raise InvalidArgumentError(f"option {name} contains a control character, perhaps the end of the line that it was read from")
@@ -261,7 +261,7 @@ def check_options(options: dict[str, Any]) -> None:
 
 
 def _outcome(error: Exception) -> tuple[Outcome, str]:
-    """The outcome behind an error of the driver, and the server's name for it. An unknown error counts as lost, the worst case.
+    """Return the outcome behind an error of the driver, and the server's name for it. An unknown error counts as lost, the worst case.
 
     The driver's types tell neither a conflict (409) from a refusal (412) nor a missing bucket from a missing key. Its message, which
     quotes the server, does.

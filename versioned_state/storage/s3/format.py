@@ -35,7 +35,7 @@ _HEAD: Final = 500
 
 
 def name_of(key: str) -> str:
-    """The name of a key's cell, relative to the store's prefix: in ``o/`` for an object, in ``e/`` for a mutable key."""
+    """Return the name of a key's cell, relative to the store's prefix: in ``o/`` for an object, in ``e/`` for a mutable key."""
     folder, text = _split(key)
     name = "".join(map(_escape, text))
     if len(name) > _LONGEST:
@@ -44,7 +44,7 @@ def name_of(key: str) -> str:
 
 
 def names_below(prefix: str) -> list[str]:
-    """The beginnings of the names of all keys with that prefix. If the prefix is very long, names of other keys may share them."""
+    """Return the beginnings of the names of all keys with that prefix. If the prefix is very long, names of other keys may share them."""
     folder, text = _split(prefix)
     name = "".join(map(_escape, text))
     # A key with a long prefix may have a full or a shortened name; both begin with the same head.
@@ -55,7 +55,7 @@ def names_below(prefix: str) -> list[str]:
 
 
 def key_in(name: str) -> str | None:
-    """The key of a name; None if only the cell itself can tell. Raises ``ValueError`` for a name that is not a cell's."""
+    """Return the key of a name, or None if only the cell itself can tell. Raises ``ValueError`` for a name that is not a cell's."""
     folder, text = name[:2], name[2:]
     body, end, digest = text.partition(_END)
     if not end or "/" in text or folder not in ("o/", "e/"):
@@ -145,7 +145,7 @@ class Cell:
     pending: Pending | None = None
 
     def remembers(self, write: bytes) -> bool:
-        """Whether ``write`` is this cell's write or one of the earlier writes that it remembers."""
+        """Return whether ``write`` is this cell's write or one of the earlier writes that it remembers."""
         return write == self.write or write in self.past
 
     @property
@@ -155,7 +155,7 @@ class Cell:
 
 
 def next_cell(key: str, before: Cell | None, value: bytes | None, pending: Pending | None = None) -> Cell:
-    """The cell that replaces ``before``."""
+    """Return the cell that replaces ``before``."""
     past = () if before is None else (before.write, *before.past)[:HISTORY]
     return Cell(key, value, os.urandom(WRITE_SIZE), past, pending)
 
@@ -165,12 +165,12 @@ PRESENT, ABSENT, UNDECIDED = 0, 1, 2
 
 
 def kind_of(size: int) -> int:
-    """``PRESENT``, ``ABSENT``, or ``UNDECIDED`` if the cell must be read."""
+    """Return ``PRESENT``, ``ABSENT``, or ``UNDECIDED`` if the cell must be read."""
     return size % 4
 
 
 def write_cell(cell: Cell) -> bytes:
-    """A cell as bytes: the key, the value, 8 bytes for each remembered write, and about 80 more."""
+    """Return a cell as bytes: the key, the value, 8 bytes for each remembered write, and about 80 more."""
     flags = 0 if cell.value is None else _HAS_VALUE
     value, more, tail = cell.value or b"", b"", b""
     kind = PRESENT if flags else ABSENT
@@ -187,7 +187,7 @@ def write_cell(cell: Cell) -> bytes:
 
 
 def read_cell(body: bytes) -> Cell:
-    """The cell in ``body``. Raises ``ValueError`` if the bytes are damaged or not a cell."""
+    """Return the cell in ``body``. Raises ``ValueError`` if the bytes are damaged or not a cell."""
     try:
         magic, flags, count, key_size, value_size = _HEADER.unpack_from(body)
         if magic != _MAGIC:

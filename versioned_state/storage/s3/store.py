@@ -113,7 +113,7 @@ class S3(Backend):
                 after = page[-1].name
 
     def _listed(self, name: str, size: int) -> str | None:
-        """The key of a name in a listing, or None if it does not exist."""
+        """Return the key of a name in a listing, or None if it does not exist."""
         try:
             key = key_in(name)
         except ValueError:
@@ -267,7 +267,7 @@ class S3(Backend):
     # Helpers
 
     def _together(self, work: Callable[[K], T], items: Collection[K]) -> list[T]:
-        """Call ``work`` for each item in parallel; returns the results in order. When it raises, no call is running any more."""
+        """Call ``work`` for each item in parallel, and return the results in order. When it raises, no call is running any more."""
         if len(items) < 2:
             return [work(item) for item in items]
         try:

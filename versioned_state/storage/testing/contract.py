@@ -86,7 +86,7 @@ class KVStoreContract:
     """Whether ``sizes`` gives the lengths of values, rather than None."""
 
     def open_store(self, place: Path) -> KVStore:
-        """Open the store at ``place``; it is empty the first time.
+        """Open the store at ``place``, which is empty the first time.
 
         ``place`` is a path in a folder of the test, and does not exist at first. A backend that keeps no files derives a name from it:
         of a namespace, a database or a bucket.
@@ -431,7 +431,7 @@ class KVStoreContract:
         assert missing == []
 
     def test_batches_of_many_threads_are_whole(self, store: KVStore) -> None:
-        """Each thread writes its own name to all keys at once; one winner owns all of them at the end."""
+        """Let each thread write its own name to all keys at once: one of them owns all keys at the end."""
         keys = [f"k/{number}" for number in range(20)]
 
         def write(name: bytes) -> None:

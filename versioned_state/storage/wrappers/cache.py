@@ -175,5 +175,5 @@ def _cost(key: str, value: bytes) -> int:
 
 
 def uncached(store: KVStore) -> KVStore:
-    """The store beneath the caches. A walk over everything reads this one, so that it does not evict the objects that others use."""
+    """Return the store beneath the caches. A walk over everything reads this one, so that it does not evict the objects that others use."""
     return uncached(store.store) if isinstance(store, Cache) else store

@@ -30,7 +30,7 @@ class Counts:
         return self.gets + self.sets + self.get_manys + self.listings + self.applies
 
     def __str__(self) -> str:
-        """All counts in one line, for a log: ``2 round trips (get_many 1, apply 1); read …``."""
+        """Return all counts in one line, for a log: ``2 round trips (get_many 1, apply 1); read …``."""
         calls = {"get": self.gets, "get_many": self.get_manys, "keys": self.listings, "set": self.sets, "apply": self.applies}
         made = ", ".join(f"{name} {count:,}" for name, count in calls.items() if count)
         return (
@@ -54,7 +54,7 @@ class Counting(Wrapper):
         return self._counts
 
     def reset(self) -> Counts:
-        """Start from zero again; returns the counts until now."""
+        """Start from zero again, and return the counts until now."""
         with self._lock:
             counts, self._counts = self._counts, Counts()
         return counts

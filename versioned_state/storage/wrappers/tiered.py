@@ -48,7 +48,7 @@ class Tier:
         return f"<Tier {self.store!r}{'' if self.error is None else ', which fails'}: {self.hits} hits>"
 
     def find(self, keys: list[str]) -> dict[str, bytes]:
-        """The copies of objects, as far as there are any."""
+        """Return the copies of objects, as far as there are any."""
         if not keys or not self._is_in_use():
             return {}
         try:
@@ -207,9 +207,7 @@ class Tiered(KVStore):
         objects: Mapping[str, bytes] | None = None,
     ) -> bool:
         added: Mapping[str, bytes] = objects or {}
-        check_batch(expected, puts, deletes, added)
-        if self.max_expected is not None and len(expected) > self.max_expected:
-            raise InvalidArgumentError(f"this store carries at most {self.max_expected} conditions in one batch, not {len(expected)}")
+        check_batch(expected, puts, deletes, added, self.max_expected)
         cold = self._open()
         leaving = [key for key in deletes if is_object(key)]
         if leaving:
@@ -267,7 +265,7 @@ class Tiered(KVStore):
 
 
 def backends(store: KVStore) -> list[KVStore]:
-    """The stores that hold the bytes of a store, beneath all wrappers, the coldest tier first."""
+    """Return the stores that hold the bytes of a store, beneath all wrappers, the coldest tier first."""
     if isinstance(store, Wrapper):
         return backends(store.store)
     return [backend for each in reversed(store.stores) for backend in backends(each)] if isinstance(store, Tiered) else [store]

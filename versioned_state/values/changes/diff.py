@@ -66,7 +66,7 @@ def _top(nodes: Nodes, tree: Tree) -> _Item:
 
 
 def _expand(nodes: Nodes, shape: Shape, item: _Item) -> list[_Item]:
-    """The parts of a node."""
+    """Return the parts of a node."""
     level, top, count, key = item
     node = nodes.get(shape, top)
     if node.level != level or node.count != count or (node.keys and node.keys[0] != key):
@@ -77,7 +77,7 @@ def _expand(nodes: Nodes, shape: Shape, item: _Item) -> list[_Item]:
 
 
 def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """The keys whose cells differ, in order, with both cells (None: no such key). Cost: the nodes that differ, one call a level."""
+    """Yield the keys whose cells differ, in order, with both cells (None: no such key). Cost: the nodes that differ, one call a level."""
     if a.top == b.top:
         return
     leaves = fetch_difference(nodes, Shape.MAP, a.top, b.top)
@@ -99,7 +99,10 @@ def _entries(leaves: list[Node]) -> dict[bytes, bytes]:
 
 
 def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """As ``diff_maps``, with one path of each tree in memory. Raises ``CorruptObjectError`` if the keys of a map are not in order."""
+    """Yield what ``diff_maps`` does, with one path of each tree in memory.
+
+    Raises ``CorruptObjectError`` if the keys of a map are not in order.
+    """
     lasts: list[bytes | None] = [None, None]
 
     def check(side: int, key: bytes) -> None:
@@ -144,7 +147,7 @@ def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | 
 
 
 def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
-    """How many elements two sequences have in common at one end. Cost: one path down each."""
+    """Return how many elements two sequences have in common at one end. Cost: one path down each."""
     left, right = [_top(nodes, a)], [_top(nodes, b)]
     common = 0
     while left and right:
@@ -165,7 +168,7 @@ def _common(nodes: Nodes, a: Tree, b: Tree, *, backwards: bool) -> int:
 
 
 def common_prefix(nodes: Nodes, a: Tree, b: Tree) -> int:
-    """How many elements two sequences have in common from their beginning. Cost: one path down each."""
+    """Return how many elements two sequences have in common from their beginning. Cost: one path down each."""
     return _common(nodes, a, b, backwards=False)
 
 
@@ -180,7 +183,7 @@ class Replaced:
 
 
 def diff_sequences(nodes: Nodes, a: Tree, b: Tree) -> Iterator[Replaced]:
-    """The replaced runs, in order. Cost: the differing nodes, and one path to each."""
+    """Yield the replaced runs, in order. Cost: the differing nodes, and one path to each."""
     if a.top == b.top:
         return
     fetch_difference(nodes, a.shape, a.top, b.top)
@@ -198,7 +201,7 @@ def diff_sequences(nodes: Nodes, a: Tree, b: Tree) -> Iterator[Replaced]:
 
 
 def _equal_nodes(nodes: Nodes, a: Tree, b: Tree, gap: Replaced, level: int) -> list[tuple[int, int, int]]:
-    """The nodes of a level, and between them those of lower levels, that both sequences have in a gap: both offsets, and the count."""
+    """Return the nodes that both sequences have in a gap, of a level and between them of lower ones: both offsets, and the count."""
     if level < 0 or gap.old_start == gap.old_end or gap.new_start == gap.new_end:
         return []
     old, new = _nodes_within(nodes, a, level, gap.old_start, gap.old_end), _nodes_within(nodes, b, level, gap.new_start, gap.new_end)
@@ -213,7 +216,7 @@ def _equal_nodes(nodes: Nodes, a: Tree, b: Tree, gap: Replaced, level: int) -> l
 
 
 def _nodes_within(nodes: Nodes, tree: Tree, level: int, start: int, end: int) -> list[tuple[bytes, int, int]]:
-    """Address, first offset and count of the nodes of a level that lie within [start, end); an empty list if there are too many."""
+    """Return address, first offset and count of the nodes of a level that lie within [start, end), or nothing if there are too many."""
     found: list[tuple[bytes, int, int]] = []
     for first, node in nodes_from(nodes, tree.shape, top_of(nodes, tree), level + 1, start, end):
         if first >= end:
@@ -246,7 +249,10 @@ def _diff_gap(nodes: Nodes, a: Tree, b: Tree, gap: Replaced) -> Iterator[Replace
 
 
 def diff_lists(old: Sequence[Hashable], new: Sequence[Hashable]) -> Iterator[Replaced]:
-    """The replaced runs of two short sequences. Beyond some hundred elements, those that occur once on both sides are aligned first."""
+    """Yield the replaced runs of two short sequences.
+
+    Beyond some hundred elements, those that occur once on both sides are aligned first.
+    """
     anchors = align_unique(old, new) if len(old) > _ALIGN_FULLY or len(new) > _ALIGN_FULLY else []
     i = j = 0
     for old_at, new_at in [*anchors, (len(old), len(new))]:
@@ -278,7 +284,7 @@ def _match(old: Sequence[Hashable], new: Sequence[Hashable], gap: Replaced) -> I
 
 
 def _in_place(a: Sequence[Hashable], b: Sequence[Hashable], shift: int = 0) -> tuple[int, list[tuple[int, int, int]]]:
-    """How many items are equal at the same index, moved by ``shift``; and their runs: both offsets, and the length.
+    """Return how many items are equal at the same index, moved by ``shift``, and their runs: both offsets, and the length.
 
     If equal items allow several alignments of the same length, this one shows each change at the index where it was made.
     """
@@ -296,7 +302,7 @@ def _in_place(a: Sequence[Hashable], b: Sequence[Hashable], shift: int = 0) -> t
 
 
 def align_unique(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """The longest run of pairs, in order on both sides, of items that occur once on each (Bram Cohen's patience diff)."""
+    """Return the longest run of pairs, in order on both sides, of items that occur once on each (Bram Cohen's patience diff)."""
     once: dict[Hashable, int] = {}
     for index, item in enumerate(new):
         once[item] = -1 if item in once else index
@@ -311,7 +317,7 @@ def align_unique(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple
 
 
 def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> Iterator[CellChange]:
-    """The changes from one cell to another, in the order of their paths."""
+    """Yield the changes from one cell to another, in the order of their paths."""
     if old == new:
         return
     a, b = container_of(composer.nodes, old), container_of(composer.nodes, new)
@@ -335,7 +341,7 @@ def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> 
 
 
 def _diff_given(composer: Composer, a: Container, b: Container, path: StatePath) -> Iterator[CellChange]:
-    """The change of the fields that a model was given, unless it follows from the changes of the fields: one that is assigned was given."""
+    """Yield the change of the fields that a model was given, unless it follows from the changes of the fields: assigned means given."""
     if a.tree.shape is not Shape.MAP or a.head is None or b.head is None:
         return
     was, now = ({composer.decoder.decode_key(key): cell for key, cell in iter_items(composer.nodes, side.tree)} for side in (a, b))
@@ -357,7 +363,7 @@ def _diff_given(composer: Composer, a: Container, b: Container, path: StatePath)
 
 
 def _how_changed(nodes: Nodes, old: bytes, new: bytes) -> str:
-    """How a field changed: it was assigned, or a part within it was, or one of them, which depends on its class."""
+    """Return how a field changed: it was assigned, or a part within it was, or one of them, which depends on its class."""
     a, b = container_of(nodes, old), container_of(nodes, new)
     if a is None or b is None or a.tree.shape is not b.tree.shape or _name(a) != _name(b):
         return "assigned"
@@ -365,7 +371,7 @@ def _how_changed(nodes: Nodes, old: bytes, new: bytes) -> str:
 
 
 def _given(fields: dict[Any, Any], notes: Notes) -> list[Any]:
-    """The names of the fields that a model was given, in order."""
+    """Return the names of the fields that a model was given, in order."""
     notes = notes or {}
     if type(notes.get("set")) is frozenset:
         return sorted(notes["set"])
@@ -374,7 +380,7 @@ def _given(fields: dict[Any, Any], notes: Notes) -> list[Any]:
 
 
 def _have_other_attributes(composer: Composer, a: Head | None, b: Head | None) -> bool:
-    """Whether the attributes of two containers differ. Attributes have no paths, so the change is one of the whole value."""
+    """Return whether the attributes of two containers differ. Attributes have no paths, so the change is one of the whole value."""
     if a is None or b is None or a.notes == b.notes:
         return False
     x, y = (_attributes(composer, head) for head in (a, b))
@@ -386,7 +392,7 @@ _NAMES: Final = frozenset(map(pack_text, ("more", "unset", "extra", "set", "vers
 
 
 def _attributes(composer: Composer, head: Head) -> dict[bytes, bytes]:
-    """The cells of the notes, without those that only name fields."""
+    """Return the cells of the notes, without those that only name fields."""
     notes = None if head.notes is None else container_of(composer.nodes, head.notes)
     if notes is None:
         return {}
@@ -398,7 +404,7 @@ def _name(container: Container) -> bytes | None:
 
 
 def _diff_containers(composer: Composer, a: Container, b: Container, path: StatePath) -> Iterator[CellChange] | None:
-    """The changes within two lists or two dicts; None if the values must be shown as one change."""
+    """Return the changes within two lists or two dicts, or None if the values must be shown as one change."""
     if a.tree.shape is not Shape.SEQUENCE:
         return _diff_entries(composer, a, b, path)
     parts = list(diff_sequences(composer.nodes, a.tree, b.tree))
@@ -452,7 +458,7 @@ def _diff_entries(composer: Composer, a: Container, b: Container, path: StatePat
 
 
 def _order_of_added(nodes: Nodes, a: Container, b: Container, removed: set[bytes], added: set[bytes]) -> list[bytes] | None:
-    """The added keys in their order, if all of them come last and no other key moved; None if not, or if only a full read could tell.
+    """Return the added keys in their order, if all come last and no other key moved. None if not, or if only a full read could show it.
 
     Cost: the nodes of the order that differ.
     """

@@ -61,23 +61,23 @@ class Decider(Protocol):
     """Decides about paths that both sides changed."""
 
     def decide(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
-        """The decision about a whole value, before its parts are merged; None to merge the parts."""
+        """Return the decision about a whole value, before its parts are merged, or None to merge the parts."""
         ...
 
     def side(self, path: StatePath) -> Side | None:
-        """The side to take for a conflict at this path; None if it stays a conflict."""
+        """Return the side to take for a conflict at this path, or None if it stays a conflict."""
         ...
 
     def insert(self, path: StatePath, ours: list[bytes], theirs: list[bytes]) -> list[bytes] | None:
-        """The elements for a gap of a list into which both sides inserted; None to merge the insertions."""
+        """Return the elements for a gap of a list into which both sides inserted, or None to merge the insertions."""
         ...
 
     def once(self, path: StatePath) -> bool:
-        """Whether an inserted element is in the merged list only once, even if both sides inserted it, or at different places."""
+        """Return whether an inserted element is in the merged list only once, even if both sides inserted it, or at different places."""
         ...
 
     def recount(self, path: StatePath) -> bool:
-        """Whether the same change on both sides, at this path or below, may be counted twice."""
+        """Return whether the same change on both sides, at this path or below, may be counted twice."""
         ...
 
     def conflict(self, path: StatePath, sides: Sides) -> bytes | None:
@@ -118,13 +118,13 @@ class Merger:
         return self._entries(self._changed(base, ours, theirs), path_of)
 
     def _changed(self, base: Tree, ours: Tree, theirs: Tree) -> list[_Entry]:
-        """The keys that theirs changed, with their cells in the base, ours and theirs."""
+        """Return the keys that theirs changed, with their cells in the base, ours and theirs."""
         changed = list(diff_maps(self._nodes, base, theirs))
         fetch_paths(self._nodes, ours.top, (key for key, _, _ in changed))
         return [(key, b, find(self._nodes, ours, key), t) for key, b, t in changed]
 
     def _entries(self, changed: Iterable[_Entry], path_of: Callable[[bytes], StatePath]) -> dict[bytes, bytes | None]:
-        """The changes to make to our map, by key, given the keys that theirs changed."""
+        """Return the changes to make to our map, by key, given the keys that theirs changed."""
         changes = {}
         for key, b, o, t in changed:
             merged = self._place(Sides(b, o, t), partial(path_of, key), LIMITS[Shape.MAP])
@@ -133,7 +133,7 @@ class Merger:
         return changes
 
     def _place(self, sides: Sides, path: Callable[[], StatePath], limit: int) -> bytes | None:
-        """The merged cell of a value that theirs changed."""
+        """Return the merged cell of a value that theirs changed."""
         b, o, t = sides.base, sides.ours, sides.theirs
         if o == b:
             return t
@@ -149,7 +149,7 @@ class Merger:
         return self._decider.conflict(where, sides)
 
     def _insert(self, path: StatePath, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
-        """The elements for a gap into which both sides inserted; None if that is a conflict."""
+        """Return the elements for a gap into which both sides inserted, or None if that is a conflict."""
         decided = self._decider.insert(path, ours, theirs)
         merged = _join_inserts(ours, theirs) if decided is None else decided
         if merged is not None:
@@ -160,7 +160,7 @@ class Merger:
     # Values that have parts
 
     def _parts(self, b: bytes | None, o: bytes, t: bytes, path: StatePath, limit: int) -> bytes | None:
-        """Merge two cells by their parts; None if they have no common parts. Without a base, both sides added the value."""
+        """Merge two cells by their parts, or None if they have no common parts. Without a base, both sides added the value."""
         kinds = {self._kind(cell) for cell in (b, o, t) if cell is not None}
         if len(kinds) != 1:
             return None
@@ -178,7 +178,7 @@ class Merger:
         return None
 
     def _kind(self, cell: bytes) -> Shape | Code | None:
-        """The kind of a value, if two values of that kind can be merged by their parts."""
+        """Return the kind of a value, if two values of that kind can be merged by their parts."""
         cell = self._unpacked(cell)
         code = code_of(cell)
         if code in _SETS:
@@ -245,14 +245,14 @@ class Merger:
         return self._composer.dict_of({key: merged[key] for key in order}, limit)
 
     def _can_be_keys(self, tree: Tree, changes: dict[bytes, bytes | None]) -> bool:
-        """Whether one dict can hold these keys. Costs nothing unless keys were added that are not strings."""
+        """Return whether one dict can hold these keys. Costs nothing unless keys were added that are not strings."""
         added = [key for key, cell in changes.items() if cell is not None and key[:1] == b"x"]
         return not added or self._are_apart(key[1:] for key, _ in iter_items(self._nodes, tree, rank(self._nodes, tree, b"x")))
 
     def _order(
         self, base: Container, ours: Container, theirs: Container, tree: Tree, changes: dict[bytes, bytes | None]
     ) -> list[bytes] | Tree | None:
-        """The order of the merged keys. Costs nothing if one side did not change the order; else reads all keys."""
+        """Return the order of the merged keys. Costs nothing if one side did not change the order; else reads all keys."""
         tops = [side.order.top if isinstance(side.order, Tree) else side.order for side in (base, ours, theirs)]
         if tops == [None, None, None]:
             return None
@@ -294,12 +294,12 @@ class Merger:
         return self._composer.set_of(code, merged, limit) if self._are_apart(merged) else None
 
     def _are_apart(self, cells: Iterable[bytes]) -> bool:
-        """Whether no two of these values are equal to Python, as 1 and True are: no set or dict could hold both."""
+        """Return whether no two of these values are equal to Python, as 1 and True are: no set or dict could hold both."""
         odd = [cell for cell in cells if not is_string(cell)]
         return len({self._composer.decoder.decode(cell) for cell in odd}) == len(odd)
 
     def _elements(self, cell: bytes) -> set[bytes]:
-        """The cells of a set's elements, in the form for a large set."""
+        """Return the cells of a set's elements, in the form for a large set."""
         cell = self._unpacked(cell)
         tree = tree_of(cell)
         if tree is not None:
@@ -350,13 +350,13 @@ class _Script:
     inserted: dict[int, list[Any]] = field(default_factory=dict)
 
     def replacements(self) -> list[tuple[int, int, list[Any]]]:
-        """In order: the elements [start, end), and the elements that replace them."""
+        """Return in order the elements [start, end), and the elements that replace them."""
         edits = [(index, index + 1, [] if cell is None else [cell]) for index, cell in self.changed.items()]
         edits += [(gap, gap, cells) for gap, cells in self.inserted.items() if cells]
         return sorted(edits, key=lambda edit: edit[:2])
 
     def once(self, base: Sequence[Any]) -> _Script:
-        """The script with each inserted element once: not at all if the base keeps it, else at its first position."""
+        """Return the script with each inserted element once: not at all if the base keeps it, else at its first position."""
         seen = {part for index, part in enumerate(base) if index not in self.changed}
         script = _Script()
         for start, end, parts in self.replacements():
@@ -380,7 +380,7 @@ class _Script:
 
 
 def _script(parts: Iterable[Replaced], new: Callable[[int, int], list[Any]]) -> _Script:
-    """A diff element by element: the first elements of a replaced run are changes, the rest are insertions or removals."""
+    """Return a diff element by element: the first elements of a replaced run are changes, the rest are insertions or removals."""
     script = _Script()
     for part in parts:
         cells = new(part.new_start, part.new_end)
@@ -400,7 +400,7 @@ def _join(
     place: Callable[[int, Any, Any], Any],
     insert: Callable[[list[Any], list[Any]], list[Any] | None],
 ) -> _Script | None:
-    """Combine two scripts; None if both insert into one gap, and neither a policy nor the elements determine the order.
+    """Combine two scripts, or None if both insert into one gap, and neither a policy nor the elements determine the order.
 
     Args:
         place: decides about an element that both sides changed or removed.
@@ -423,7 +423,7 @@ def _join(
 
 
 def _join_inserts(ours: list[Any], theirs: list[Any]) -> list[Any] | None:
-    """Combine two insertions, with equal elements at the start and at the end once; None if both have other elements between them."""
+    """Combine two insertions, with equal elements at the start and at the end once, or None if both have other elements between them."""
     least = min(len(ours), len(theirs))
     start = next((i for i in range(least) if ours[i] != theirs[i]), least)
     end = next((i for i in range(least - start) if ours[-1 - i] != theirs[-1 - i]), least - start)
@@ -432,7 +432,7 @@ def _join_inserts(ours: list[Any], theirs: list[Any]) -> list[Any] | None:
 
 
 def merge_orders(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> list[bytes]:
-    """The keys of a dict in an order that keeps the moves of both sides, and does not depend on which side is which.
+    """Return the keys of a dict in an order that keeps the moves of both sides, and does not depend on which side is which.
 
     A key that one side moved has the position of that side. Keys that both sides inserted into one gap come in the order of their bytes.
     """

@@ -42,14 +42,14 @@ class Needle:
 
     @classmethod
     def of(cls, value: Any) -> Needle:
-        """A string is searched for within strings, any other value as a whole."""
+        """Return the needle for a value: a string is searched for within strings, any other value as a whole."""
         if isinstance(value, cls):
             return value
         return cls(text=value) if type(value) is str else cls(values=(value,))
 
     @classmethod
     def parse(cls, text: str) -> Needle:
-        """The needle that a user typed: a text within strings and, if it is JSON of a number, true or the like, a value too."""
+        """Return the needle that a user typed: a text within strings and, if it is JSON of a number, true or the like, a value too."""
         with suppress(ValueError, RecursionError):
             value = json.loads(text)
             return cls(value) if type(value) is str else cls(text, (value,))
@@ -79,7 +79,7 @@ class NeedleCounter:
         self._texts = self._values = 0
 
     def differ(self, old: Tree, new: Tree) -> bool:
-        """Whether a needle occurs more or less often in one root than in another. Cost: the nodes that differ."""
+        """Return whether a needle occurs more or less often in one root than in another. Cost: the nodes that differ."""
         self._texts = self._values = 0
         for root_key, a, b in diff_maps(self._nodes, old, new):
             if is_internal(root_key):

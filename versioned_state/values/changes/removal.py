@@ -56,7 +56,7 @@ class Target:
 
 
 def target_of(path: str | StatePath) -> Target:
-    """The target at a path: a key, all of a namespace (``@worker``), or a part of a value. Raises ``InvalidPathError``."""
+    """Return the target at a path: a key, all of a namespace (``@worker``), or a part of a value. Raises ``InvalidPathError``."""
     if isinstance(path, str) and path.startswith("@"):
         found = StatePath.parse(f"{path}.x")  # a namespace alone is not a path, since it has no value
         if all(isinstance(step, Namespace) for step in found.steps[:-1]):
@@ -75,7 +75,7 @@ def target_of(path: str | StatePath) -> Target:
 
 
 def target_of_prefix(prefix: str) -> Target:
-    """The target for all keys of the state that begin with a prefix."""
+    """Return the target for all keys of the state that begin with a prefix."""
     start = user_key(prefix)
     return Target(f"keys that begin with {prefix!r}", prefix, start, start + b"\xff")
 
@@ -94,7 +94,7 @@ class Remover:
         self._kept: OrderedDict[tuple[bytes, Target], bytes | None] = OrderedDict()
 
     def without(self, tree: Tree) -> Tree:
-        """The root without the targets; the same root if it has none of them. Cost: one path for each target, and their size."""
+        """Return the root without the targets, or the same root if it has none of them. Cost: one path for each target, and their size."""
         for target in self._targets:
             changes: dict[bytes, bytes | None] = {}
             for key, cell in self._under(tree, target):
@@ -107,7 +107,7 @@ class Remover:
         return tree
 
     def paths_in(self, tree: Tree) -> Iterator[str]:
-        """The names of the targets that a root has."""
+        """Yield the names of the targets that a root has."""
         for target in self._targets:
             for key, cell in self._under(tree, target):
                 if not target.steps or self._known(cell, target) is not None:
@@ -127,7 +127,7 @@ class Remover:
         return kept[cell, target]
 
     def _without(self, cell: bytes, steps: tuple[Step, ...], limit: int) -> bytes | None:
-        """The cell without the part that steps lead to; None if there is none."""
+        """Return the cell without the part that steps lead to, or None if there is none."""
         cell = unpacked(self._nodes, cell)
         code = code_of(cell)
         if code == Code.TYPED:
@@ -184,7 +184,7 @@ class Remover:
         return tree_cell(Code.TUPLE_TREE, tree)
 
     def _element(self, tree: Tree, steps: tuple[Step, ...]) -> tuple[int, list[bytes]] | None:
-        """The index of the first step, and the cells to put there: none, or the element without the part that the other steps lead to."""
+        """Return the index of the first step, and the cells to put there: none, or the element without the part at the other steps."""
         index = offset_of(steps[0], tree.count)
         if index is None:
             return None

@@ -18,25 +18,25 @@ _UTF_32 = {"<": "utf-32-le", ">": "utf-32-be"}
 
 
 def is_array(value: Any) -> bool:
-    """Whether a value is exactly a numpy array."""
+    """Return whether a value is exactly a numpy array."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and type(value) is numpy.ndarray
 
 
 def is_scalar(value: Any) -> bool:
-    """Whether a value is a scalar of one of numpy's own types."""
+    """Return whether a value is a scalar of one of numpy's own types."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.generic) and type(value).__module__ == "numpy"
 
 
 def is_record(value: Any) -> bool:
-    """Whether a value is a scalar with fields, of any class of records."""
+    """Return whether a value is a scalar with fields, of any class of records."""
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, numpy.void) and value.dtype.fields is not None
 
 
 def is_data(value: Any) -> bool:
-    """Whether a value is numpy's own and holds no Python objects: an array, a scalar or a dtype."""
+    """Return whether a value is numpy's own and holds no Python objects: an array, a scalar or a dtype."""
     numpy = sys.modules.get("numpy")
     if numpy is None:
         return False
@@ -46,7 +46,7 @@ def is_data(value: Any) -> bool:
 
 
 def dtype_data(dtype: np.dtype[Any]) -> Any:
-    """A dtype as data. Raises ``NotDataError`` for a dtype with objects in it, or one that would not be read back the same."""
+    """Return a dtype as data. Raises ``NotDataError`` for a dtype with objects in it, or one that would not be read back the same."""
     import numpy as np
 
     if dtype.hasobject:
@@ -64,7 +64,7 @@ def dtype_data(dtype: np.dtype[Any]) -> Any:
 
 
 def _is_same(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
-    """Whether two dtypes are equal, with the same alignment and the same class of records, which ``==`` does not compare."""
+    """Return whether two dtypes are equal, with the same alignment and the same class of records, which ``==`` does not compare."""
     fields_a, fields_b = (list((dtype.fields or {}).values()) for dtype in (a, b))
     return (
         a == b
@@ -81,7 +81,7 @@ def _has_metadata(dtype: np.dtype[Any]) -> bool:
 
 
 def raw_view(array: np.ndarray[Any, Any]) -> memoryview:
-    """The bytes of an array in C order. Copies the array only if it is not contiguous."""
+    """Return the bytes of an array in C order. Copies the array only if it is not contiguous."""
     import numpy as np
 
     if not array.size:
@@ -95,14 +95,14 @@ def raw_view(array: np.ndarray[Any, Any]) -> memoryview:
 
 
 def buffer_of(value: Any) -> tuple[Any, memoryview]:
-    """The form (dtype and shape, for an array) and the bytes of a bytearray or array. Raises ``NotDataError``."""
+    """Return the form (dtype and shape, for an array) and the bytes of a bytearray or array. Raises ``NotDataError``."""
     if type(value) is bytearray:
         return None, memoryview(value)
     return (dtype_data(value.dtype), value.shape), raw_view(value)
 
 
 def read_array(descr: Any, shape: list[int], data: bytes | bytearray) -> Any:
-    """The array, writable. Raises ``ValueError`` if shape, dtype and bytes do not match."""
+    """Return the array, writable. Raises ``ValueError`` if shape, dtype and bytes do not match."""
     import numpy as np
 
     dtype = _read_dtype(descr)
@@ -126,7 +126,7 @@ def _read_dtype(descr: Any) -> np.dtype[Any]:
 
 
 def read_scalar(descr: Any, data: bytes) -> Any:
-    """The scalar. Raises ``ValueError`` if dtype and bytes do not match."""
+    """Return the scalar. Raises ``ValueError`` if dtype and bytes do not match."""
     import numpy as np
 
     dtype = _read_dtype(descr)

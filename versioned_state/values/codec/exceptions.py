@@ -13,7 +13,7 @@ _OWN_WAYS = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "_
 
 
 def reduce_exception(value: Any) -> Any:
-    """The result of a pickler's ``reducer_override`` for an exception; ``NotImplemented`` for any other value."""
+    """Return the result of a pickler's ``reducer_override`` for an exception, or ``NotImplemented`` for any other value."""
     if not isinstance(value, BaseException):
         return NotImplemented
     cls = type(value)
@@ -43,5 +43,5 @@ def restore_exception(cls: type[BaseException], args: tuple[Any, ...], attribute
 
 
 def _builtin_base(cls: type[BaseException]) -> type[BaseException]:
-    """The built-in class that an exception's class derives from."""
+    """Return the built-in class that an exception's class derives from."""
     return next(each for each in cls.__mro__ if each.__module__ == "builtins")

@@ -129,7 +129,7 @@ class PicklePolicy:
 
 
 def type_name_of(value: Any) -> str:
-    """The module and qualified name of a value's type."""
+    """Return the module and qualified name of a value's type."""
     cls = type(value)
     return f"{cls.__module__}.{cls.__qualname__}"
 
@@ -149,7 +149,7 @@ def dump(value: Any) -> Pickled:
 
 
 def dump_whole(value: Any, keep: Callable[[pickle.PickleBuffer], bool] | None = None) -> bytes:
-    """As ``dump``, with all buffers in band except those that ``keep`` takes."""
+    """Return what ``dump`` does, with all buffers in band except those that ``keep`` takes."""
     file = BytesIO()
     _pickler_class()(file, protocol=5, buffer_callback=keep).dump(value)
     return file.getvalue()
@@ -184,7 +184,7 @@ def load(data: bytes, buffers: list[bytes | bytearray]) -> Any:
 
 
 def imported_names(data: bytes) -> tuple[str, ...]:
-    """The names that a pickle would import, found by reading its opcodes; nothing is run."""
+    """Return the names that a pickle would import, found by reading its opcodes: nothing is run."""
     names: dict[str, None] = {}
     strings: list[str] = []
     memo: dict[int, str] = {}

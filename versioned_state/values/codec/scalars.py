@@ -51,7 +51,7 @@ _only_str = _STR.issuperset
 
 
 def is_plain(value: Any, depth: int = 0, room: int = sys.maxsize) -> bool:
-    """Whether a value consists of exact JSON types, string keys included, in ``room`` containers or fewer. Raises ``TooDeepError``.
+    """Return whether a value consists of exact JSON types, string keys included, in ``room`` containers or fewer. Raises ``TooDeepError``.
 
     Cost: about 20 ns a scalar, since whole containers of scalars are checked in C.
     """
@@ -72,7 +72,10 @@ def is_plain(value: Any, depth: int = 0, room: int = sys.maxsize) -> bool:
 
 
 def _room_after(parts: Iterable[Any], depth: int, room: int) -> int:
-    """The room that the values of a container at this depth leave; less than 0 if it does not suffice, or if not all are plain."""
+    """Return the room that the values of a container at this depth leave.
+
+    It is less than 0 if it does not suffice, or if not all are plain.
+    """
     for part in parts:
         cls = type(part)
         if cls in _SCALARS:
@@ -109,7 +112,7 @@ def check_hashes(keys: Collection[Any]) -> None:
 
 
 def write_int(value: int) -> bytes:
-    """A cell of an int of any size."""
+    """Return a cell of an int of any size."""
     if -(1 << 63) <= value < 1 << 64:
         packed: bytes = pack(value)
         return packed

@@ -119,7 +119,7 @@ class Decoder:
         self._bytes_left = MAX_BLOB
 
     def decode(self, cell: bytes) -> Any:
-        """The value of a cell.
+        """Return the value of a cell.
 
         Raises:
             PickleRefusedError: it holds an object, and the policy refuses to unpickle.
@@ -128,7 +128,7 @@ class Decoder:
         return self._run((cell,), lambda: self._read(cell))
 
     def decode_many(self, cells: Sequence[bytes]) -> list[Any]:
-        """The values of some cells, whose objects are read together. Raises as ``decode``."""
+        """Return the values of some cells, whose objects are read together. Raises as ``decode``."""
         if (plain := self.plain_values(cells)) is not None:
             if self._spend_bytes is not None:
                 self._spend_bytes(footprint(plain))
@@ -136,7 +136,7 @@ class Decoder:
         return self._run(cells, lambda: [self._read(cell) for cell in cells])  # type: ignore[no-any-return]
 
     def plain_values(self, cells: Sequence[bytes]) -> list[Any] | None:
-        """The values of cells that hold only JSON types, by one call of MessagePack; None if a cell holds more, or is damaged.
+        """Return the values of cells that hold only JSON types, by one call of MessagePack, or None if a cell holds more, or is damaged.
 
         Cost: a quarter of the time of ``decode_many`` for small dicts.
         """
@@ -180,13 +180,13 @@ class Decoder:
             self._references = 0
 
     def decode_key(self, order_key: bytes) -> Any:
-        """The key of a dict that has this order key. Raises as ``decode``."""
+        """Return the key of a dict that has this order key. Raises as ``decode``."""
         if order_key[:1] != b"s":
             return self.decode(order_key[1:])
         return decoded_text(order_key[1:])
 
     def entry_path(self, path: StatePath, order_key: bytes) -> StatePath:
-        """The path of a dict's entry, from the path of the dict."""
+        """Return the path of a dict's entry, from the path of the dict."""
         return path.key(self.decode_key(order_key), None if order_key[:1] == b"s" else order_key[1:])
 
     def _run(self, cells: Sequence[bytes], read: Callable[[], Any]) -> Any:
@@ -299,14 +299,14 @@ class Decoder:
     # Decoding
 
     def _leaf(self, address: bytes) -> bytes:
-        """The raw bytes of a leaf or a chunk, whose values are counted: they are made of it now."""
+        """Return the raw bytes of a leaf or a chunk, whose values are counted: they are made of it now."""
         raw = self._raws[address]
         if self._spend_bytes is not None:
             self._spend_bytes(self._costs.get(address, len(raw)))
         return raw
 
     def _unpack(self, data: bytes | bytearray | memoryview, *, is_array: bool = False) -> Any:
-        """The value of a cell; with ``is_array``, the values of an array of cells."""
+        """Return the value of a cell, or with ``is_array`` the values of an array of cells."""
         outer = self._unicode_errors, self._keys_left
         # Decided once for all that is packed in these bytes: if each level tried first, the time would double with each.
         self._unicode_errors = "surrogatepass" if _may_hold_surrogates(data) else "strict"
@@ -324,7 +324,7 @@ class Decoder:
             self._unicode_errors, self._keys_left = outer
 
     def _unpack_within(self, data: bytes | bytearray | memoryview, *, is_array: bool = False) -> Any:
-        """``_unpack`` for bytes within others, or for a second attempt."""
+        """Do as ``_unpack``, for bytes within others, or for a second attempt."""
         heads = self._typed.heads
         make_dict = None if self._keys_left is not None else _make_dict
         if self._depth < _ON_STACK:
@@ -426,7 +426,7 @@ class Decoder:
         return self._blob(code, tree, parts)
 
     def _list(self, tree: Tree) -> list[Any]:
-        """The elements of a sequence."""
+        """Return the elements of a sequence."""
         values: list[Any] = []
         for address, inlined in self._tops(tree):
             leaf = self._leaves.pop(address, None) if address is not None else None
@@ -443,7 +443,7 @@ class Decoder:
         return values
 
     def _tops(self, tree: Tree) -> Iterator[tuple[bytes | None, Node | None]]:
-        """The leaves of a tree, in order: each by its address, or the inlined leaf itself. Checks the inner nodes on the way."""
+        """Yield the leaves of a tree, in order: each by its address, or the inlined leaf itself. Checks the inner nodes on the way."""
         pending: list[tuple[Node | bytes, Node | None, int]] = [(tree.top, None, 0)]
         while pending:
             top, parent, index = pending.pop()
@@ -461,7 +461,7 @@ class Decoder:
                 pending += [(node.items[index], node, index) for index in reversed(range(len(node.items)))]
 
     def _dict(self, tree: Tree, order: Tree | None, read: Callable[[bytes], Any]) -> dict[Any, Any]:
-        """A large dict, with each value as ``read`` gives it for the cell."""
+        """Return a large dict, with each value as ``read`` gives it for the cell."""
         cells: dict[bytes, bytes] = {}
         for address, inlined in self._tops(tree):
             node = inlined if address is None else read_node(tree.shape, self._leaf(address))
@@ -483,7 +483,7 @@ class Decoder:
         return order_key[1:].decode("utf-8", "surrogatepass") if order_key[:1] == b"s" else self._unpack(order_key[1:])
 
     def _order_keys(self, order: Tree) -> list[bytes]:
-        """The order keys of a dict in the order of its entries."""
+        """Return the order keys of a dict in the order of its entries."""
         keys = []
         for address, inlined in self._tops(order):
             node = inlined if address is None else read_node(order.shape, self._raws[address])
@@ -492,14 +492,14 @@ class Decoder:
         return keys
 
     def _opaque(self, value: Any) -> Any:
-        """A list or dict in which every typed value is made already, or that was unpickled: no walk over what is around it enters it."""
+        """Return a list or dict whose typed values are all made already, or that was unpickled: no walk from around it enters it."""
         cls = type(value)
         if cls is list or cls is dict:
             self._typed.made[id(value)] = value
         return value
 
     def _chunks(self, tree: Tree) -> list[bytes]:
-        """The addresses of a blob's chunks."""
+        """Return the addresses of a blob's chunks."""
         return [address for address, _ in self._tops(tree) if address is not None]
 
     def _bytes(self, tree: Tree) -> bytearray:
@@ -533,7 +533,7 @@ class Decoder:
 
 
 def _may_hold_surrogates(data: bytes | bytearray | memoryview) -> bool:
-    """Whether a text in packed bytes may have a lone surrogate. Reading such texts is slower, and reads all other texts alike."""
+    """Return whether a text in packed bytes may have a lone surrogate. Reading such texts is slower, and reads all other texts alike."""
     whole: Any = data.obj if isinstance(data, memoryview) else data
     # The first search is ten times as fast as the second, and most texts do not have this byte.
     return b"\xed" in whole and _find_surrogate(whole) is not None
@@ -588,5 +588,5 @@ class _NoObjects:
 
 
 def decode_inline(cell: bytes, policy: PicklePolicy | None = None, *, classes: Classes = "registered") -> Any:
-    """The value of a cell that refers to nothing, as meta is; without a policy, objects are shown as ``ObjectInfo``."""
+    """Return the value of a cell that refers to nothing, as meta is. Without a policy, objects are shown as ``ObjectInfo``."""
     return Decoder(Nodes(_NoObjects()), policy, classes=classes).decode(cell)

@@ -36,12 +36,12 @@ class LiveDecoder(Decoder):
         self._typed.older = older
 
     def decode_live(self, cell: bytes) -> tuple[Any, Baseline | None]:
-        """The value, and the baseline that ``Encoder.encode`` gives for it. Raises as ``decode``."""
+        """Return the value, and the baseline that ``Encoder.encode`` gives for it. Raises as ``decode``."""
         result: tuple[Any, Baseline | None] = self._run((cell,), lambda: self._live(cell))
         return result
 
     def decode_live_many(self, cells: Sequence[bytes]) -> list[tuple[Any, Baseline | None]]:
-        """``decode_live`` for some cells, whose objects are read together."""
+        """Return what ``decode_live`` does for some cells, whose objects are read together."""
         result: list[tuple[Any, Baseline | None]] = self._run(cells, lambda: [self._live(cell) for cell in cells])
         return result
 
@@ -89,7 +89,7 @@ class LiveDecoder(Decoder):
         return value, Typed(type(value), cell, inner, *fingerprints)
 
     def _blob_of(self, cell: bytes) -> Blob:
-        """The tree and the chunks of a fetched blob."""
+        """Return the tree and the chunks of a fetched blob."""
         tree = read_tree(Shape.BLOB, unpack_payload(cell))
         chunks = [Address(chunk) for chunk in self._chunks(tree)]
         return Blob(tree, chunks, [len(self._raws[chunk]) - 1 for chunk in chunks])
@@ -116,7 +116,7 @@ class LiveDecoder(Decoder):
         return entries, Entries(dict, cell, tree, order, keys, self._fingerprinter.of(keys)[0], groups)
 
     def _list_live(self, tree: Tree) -> tuple[list[Any], Groups]:
-        """The elements, with the groups to compare them with: a leaf of JSON types is its own fingerprint."""
+        """Return the elements, with the groups to compare them with: a leaf of JSON types is its own fingerprint."""
         values: list[Any] = []
         groups = Groups()
         plain: list[bytes] = []

@@ -15,7 +15,7 @@ from versioned_state.values.typed.tagged import Notes, Tagged
 
 
 def read_object(parts: list[Any], policy: PicklePolicy | None) -> Any:
-    """An object, unpickled if the policy allows it; without a policy, its ``ObjectInfo``."""
+    """Return an object, unpickled if the policy allows it, or without a policy its ``ObjectInfo``."""
     type_name, mac, _, data, *rest = parts
     if type(type_name) is not str or type(data) is not bytes:
         raise ValueError("not an object")
@@ -36,7 +36,7 @@ def read_object(parts: list[Any], policy: PicklePolicy | None) -> Any:
 
 
 def read_typed(layout: Layout | None, name: str, data: Any, notes: Notes) -> tuple[Any, bool]:
-    """A typed value, and whether it would be stored in the same form again; ``Tagged`` if there is no layout that fits."""
+    """Return a typed value, and whether it would be stored in the same form again. It is a ``Tagged`` if there is no layout that fits."""
     if layout is None:
         return Tagged(name, data, notes), True
     try:
@@ -51,7 +51,7 @@ def read_typed(layout: Layout | None, name: str, data: Any, notes: Notes) -> tup
 
 
 def read_array(descr: Any, shape: Any, data: bytes | bytearray) -> Any:
-    """A numpy array, or ``Tagged`` if numpy is not installed."""
+    """Return a numpy array, or ``Tagged`` if numpy is not installed."""
     try:
         return arrays.read_array(descr, shape, data)
     except ImportError:
@@ -59,7 +59,7 @@ def read_array(descr: Any, shape: Any, data: bytes | bytearray) -> Any:
 
 
 def read_scalar(descr: Any, data: bytes) -> Any:
-    """A numpy scalar, or ``Tagged`` if numpy is not installed."""
+    """Return a numpy scalar, or ``Tagged`` if numpy is not installed."""
     try:
         return arrays.read_scalar(descr, data)
     except ImportError:

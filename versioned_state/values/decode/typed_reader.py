@@ -60,7 +60,7 @@ class TypedReader:
         self._members.clear()
 
     def known_head(self, payload: bytes) -> Any:
-        """A head that was read before, or None."""
+        """Return a head that was read before, or None."""
         head = self._known.get(payload)
         if head is not None:
             self.heads += 1
@@ -78,7 +78,7 @@ class TypedReader:
         return head
 
     def resolved(self, value: Any, depth: int = 0) -> Any:
-        """The value in which every list that begins with a head is replaced by its typed value."""
+        """Return the value in which every list that begins with a head is replaced by its typed value."""
         cls = type(value)
         if depth > MAX_NESTING:
             raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
@@ -122,7 +122,7 @@ class TypedReader:
         return value
 
     def make(self, name: Any, data: Any, notes: Any) -> tuple[Any, bool]:
-        """The value of a record, and whether it would be stored in the same form again."""
+        """Return the value of a record, and whether it would be stored in the same form again."""
         if type(name) is not str or not name or (notes is not None and type(notes) is not dict):
             raise ValueError("a typed value without a name, or with notes of another kind")
         layout = self._layouts.get(name, _UNKNOWN)

@@ -6,7 +6,10 @@ from bisect import bisect_left
 
 
 def rising(pairs: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """A longest subsequence of some pairs in which the second numbers increase. The pairs are in the order of their first numbers."""
+    """Return a longest subsequence of some pairs in which the second numbers increase.
+
+    The pairs are in the order of their first numbers.
+    """
     ends: list[int] = []
     last: list[int] = []
     back: list[int] = []

@@ -80,7 +80,7 @@ class ExactPacker:
         self._pack = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES, default=self._make_gather()).pack
 
     def pack(self, run: list[Any]) -> bytes | None:
-        """The bytes of a run; None if it has values that MessagePack cannot write or tell apart. Cost: about 250 ns an instance.
+        """Return the bytes of a run, or None if it has values that MessagePack cannot write or tell apart. Cost: about 250 ns an instance.
 
         A run that holds no binary value and one that does never have the same bytes.
         """
@@ -102,7 +102,7 @@ class ExactPacker:
                 self._waiting.clear()
 
     def _as_one(self, run: list[Any]) -> list[Any]:
-        """A run of instances of one class as a few lists; any other run unchanged."""
+        """Return a run of instances of one class as a few lists, or any other run unchanged."""
         types = set(map(type, run))
         if len(types) == 1:
             layout = layout_of(types.pop())
@@ -150,7 +150,7 @@ class ExactPacker:
         return b"".join(parts)
 
     def pickle(self, run: list[Any]) -> memoryview | None:
-        """The bytes of any run; None if it cannot be packed. Cost: about 2 us an instance."""
+        """Return the bytes of any run, or None if it cannot be packed. Cost: about 2 us an instance."""
         file = BytesIO()
         pickler = _RunPickler(file, self._stand_in)
         pickler.fast = True
@@ -163,7 +163,7 @@ class ExactPacker:
         return file.getbuffer()
 
     def pack_object(self, value: Any) -> bytes | None:
-        """The bytes of a value that is stored as an object, whatever its type is; None if it cannot be packed."""
+        """Return the bytes of a value that is stored as an object, whatever its type is, or None if it cannot be packed."""
         try:
             return _pack_object(value, {}, _Code())
         except Exception:  # noqa: BLE001 - the same
@@ -182,7 +182,7 @@ class _Queue:
 
 
 def _queue_for(cls: type) -> _Queue | None:
-    """A queue for a class whose instances are values that pack at once; None for any other."""
+    """Return a queue for a class whose instances are values that pack at once, or None for any other."""
     layout = layout_of(cls)
     return None if layout is None or layout.has_identity or layout.pack_run([], identities=False) is None else _Queue(layout)
 
@@ -256,7 +256,10 @@ def _find_stand_in(cls: type, known: dict[bytes, bytes], met: dict[int, tuple[in
 
 
 def _once(of_typed: StandIn, met: dict[int, tuple[int, Any]], *, identities: bool) -> StandIn:
-    """A ``StandIn`` for instances that have an identity. A run packs each of them once, since many paths may lead to one instance."""
+    """Return a ``StandIn`` for instances that have an identity.
+
+    A run packs each of them once, since many paths may lead to one instance.
+    """
 
     def of_one(value: Any) -> list[Any] | bytes:
         again = met.get(id(value))
@@ -296,7 +299,7 @@ def _stand_in_of_datetime(of_object: StandIn) -> StandIn:
 
 
 def _is_pickled_by_itself(value: Any, code: _Code) -> bool:
-    """Whether pickle alone describes a value fully: code that is stored by name, and values of numpy without objects."""
+    """Return whether pickle alone describes a value fully: code that is stored by name, and values of numpy without objects."""
     cls = type(value)
     if cls is FunctionType or issubclass(cls, type):
         return code.is_by_name(value)
@@ -304,7 +307,9 @@ def _is_pickled_by_itself(value: Any, code: _Code) -> bool:
 
 
 def holds_binary(values: Any, met: dict[int, Any] | None = None) -> bool:
-    """Whether some values hold a binary value, which MessagePack packs without calling its hook. Cost: each part that is not a JSON scalar.
+    """Return whether some values hold a binary value, which MessagePack packs without calling its hook.
+
+    Cost: each part that is not a JSON scalar.
 
     ``met``: the instances with an identity that the walk has passed.
     """
@@ -318,7 +323,7 @@ def holds_binary(values: Any, met: dict[int, Any] | None = None) -> bool:
 
 
 def _inside(value: Any, met: dict[int, Any]) -> tuple[Any, ...]:
-    """The collections of the parts of a value; none for an instance with an identity that the walk has passed."""
+    """Return the collections of the parts of a value, or none for an instance with an identity that the walk has passed."""
     cls = type(value)
     if cls is dict:
         return value, value.values()
@@ -448,7 +453,7 @@ class _Code:
         self._by_name: dict[int, bool] = {}
 
     def is_by_name(self, value: Any) -> bool:
-        """Whether cloudpickle certainly stores a function or class by its name. False is always correct, but costs more."""
+        """Return whether cloudpickle certainly stores a function or class by its name. False is always correct, but costs more."""
         found = self._by_name.get(id(value))
         if found is None:
             found = self._by_name[id(value)] = _is_by_name(value)

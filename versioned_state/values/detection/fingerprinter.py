@@ -64,7 +64,7 @@ class Fingerprinter:
     # Runs of values
 
     def of(self, run: list[Any], *, plain: bool = False) -> tuple[Fingerprint, int]:
-        """The fingerprint of a run, and its packed size. ``plain``: the values are known to be of JSON types."""
+        """Return the fingerprint of a run, and its packed size. ``plain``: the values are known to be of JSON types."""
         if plain or _is_plain(run):
             try:
                 packed = self._pack(run)
@@ -84,7 +84,7 @@ class Fingerprinter:
         return _BY_PICKLE - hash_bytes(pickled), len(pickled)
 
     def same(self, fingerprint: Fingerprint, run: list[Any]) -> bool:
-        """Whether a run is certainly unchanged since this fingerprint was made."""
+        """Return whether a run is certainly unchanged since this fingerprint was made."""
         if fingerprint is None:
             return False
         if type(fingerprint) is tuple:
@@ -101,7 +101,7 @@ class Fingerprinter:
         return pickled is not None and _BY_PICKLE - hash_bytes(pickled) == fingerprint
 
     def content(self, value: Any) -> Any:
-        """A hash of the content of a value, which ignores whether parts are the same object; None if there is none."""
+        """Return a hash of the content of a value, which ignores whether parts are the same object, or None if there is none."""
         if self._content is None:
             self._content = ExactPacker(identities=False)
         run = [value]
@@ -115,16 +115,16 @@ class Fingerprinter:
         return None if pickled is None else _BY_PICKLE - hash_bytes(pickled)
 
     def of_object(self, value: Any) -> Fingerprint:
-        """The fingerprint of a value that is stored as an object."""
+        """Return the fingerprint of a value that is stored as an object."""
         packed = self._exact.pack_object(value)
         return None if packed is None else ~hash_bytes(packed)
 
     def of_record(self, data: Any, notes: Notes) -> tuple[Fingerprint, Fingerprint]:
-        """The fingerprints of the data and the notes of a typed value; ``data`` is None if it has a baseline."""
+        """Return the fingerprints of the data and the notes of a typed value. ``data`` is None if it has a baseline."""
         return None if data is None else self.of([data])[0], 0 if notes is None else self.of([notes])[0]
 
     def is_unchanged_record(self, data: Any, notes: Notes, base: Typed) -> bool:
-        """Whether the data and the notes of a typed value are certainly unchanged since its baseline."""
+        """Return whether the data and the notes of a typed value are certainly unchanged since its baseline."""
         if notes is None:
             if base.notes_fingerprint != 0:
                 return False
@@ -133,11 +133,11 @@ class Fingerprinter:
         return self.same(base.fingerprint, [data]) if base.inner is None else self.is_unchanged(data, base.inner)
 
     def _pack_as_leaves(self, leaves: tuple[bytes, ...], run: list[Any]) -> bytes | None:
-        """The packed run if it has the content of these leaves, else None."""
+        """Return the packed run if it has the content of these leaves, else None."""
         return self._pack_as(map(_elements_of, leaves), run)
 
     def _pack_as(self, parts: Iterable[bytes], run: list[Any]) -> bytes | None:
-        """The packed run if it consists of these parts, which are of JSON types, else None."""
+        """Return the packed run if it consists of these parts, which are of JSON types, else None."""
         try:
             packed: bytes = self._pack(run)
         except _CANNOT_PACK:
@@ -145,7 +145,9 @@ class Fingerprinter:
         return packed if packed == array_header(len(run)) + b"".join(parts) else None
 
     def same_cells(self, cells: list[bytes], run: list[Any]) -> bool:
-        """Whether a run certainly has these cells. Each cell must be that of a value of JSON types, or of a value that cannot change.
+        """Return whether a run certainly has these cells.
+
+        Each cell must be that of a value of JSON types, or of a value that cannot change.
 
         Cost: packing the run once. No cell is a prefix of another, so equal bytes of the run mean that each cell is equal.
         """
@@ -154,7 +156,7 @@ class Fingerprinter:
     # Groups
 
     def group(self, values: list[Any], sizes: list[int], children: dict[int, Baseline], *, plain: bool = False) -> Groups:
-        """The groups over values.
+        """Return the groups over values.
 
         Args:
             sizes: the length of each value's cell, or less.
@@ -189,7 +191,7 @@ class Fingerprinter:
         suffix: int | None = None,
         firsts: list[int] | None = None,
     ) -> list[Run]:
-        """The runs that may have changed, in order.
+        """Return the runs that may have changed, in order.
 
         If the length changed and there are no ``firsts``, all between the first and the last change is one run.
 
@@ -230,7 +232,7 @@ class Fingerprinter:
         return runs if firsts is None or len(runs) < _MANY_GROUPS else self._find_moved(groups, elements, gap, firsts)
 
     def find_list_runs(self, value: list[Any], base: Elements) -> list[Run]:
-        """The runs of a list that may have changed. Costs nothing if a search in what is around the list has found them before."""
+        """Return the runs of a list that may have changed. Costs nothing if a search in what is around the list has found them before."""
         known = self.known_runs(value, base) if self.found else None
         return self.find_runs(base.groups, value, firsts=base.firsts) if known is None else known
 
@@ -240,12 +242,12 @@ class Fingerprinter:
         self.found.clear()
 
     def known_runs(self, value: Any, base: Elements | Entries) -> list[Run] | None:
-        """The runs that a comparison of this value with its baseline found; None if there was none."""
+        """Return the runs that a comparison of this value with its baseline found, or None if there was none."""
         found = self.found.get(id(base)) if self.keeps_found else None
         return found.runs if found is not None and found.base is base and found.value is value else None
 
     def known_record(self, value: Any) -> tuple[str, Any, Notes] | None:
-        """The name, data and notes of an instance that was compared."""
+        """Return the name, data and notes of an instance that was compared."""
         known = self._records.get(id(value)) if self.keeps_found else None
         return known[1] if known is not None and known[0] is value else None
 
@@ -259,7 +261,7 @@ class Fingerprinter:
         return unchanged
 
     def _find_moved(self, groups: Groups, elements: list[Any], gap: Run, firsts: list[int]) -> list[Run]:
-        """The runs within a gap, between groups that have moved to another place with all their elements.
+        """Return the runs within a gap, between groups that have moved to another place with all their elements.
 
         So a list that loses elements at its beginning and gains others at its end, as a bounded one does, is not encoded again.
         """
@@ -305,7 +307,7 @@ class Fingerprinter:
         return True
 
     def extended(self, group: Group, cells: list[bytes]) -> Group | None:
-        """A group with the elements of these cells appended, if it was the last to be compared; else None.
+        """Return a group with the elements of these cells appended, if it was the last to be compared, else None.
 
         All are of JSON types. Cost: hashing them; nothing is packed again.
         """
@@ -317,7 +319,7 @@ class Fingerprinter:
         return Group(size, hash_bytes(packed), len(packed))
 
     def is_surely_longer(self, groups: Groups, runs: list[Run], limit: int) -> bool:
-        """Whether a value with these groups, of which only the runs may have changed, is surely longer than the limit if it is packed.
+        """Return whether a value with these groups, of which only the runs may have changed, is surely longer than the limit once packed.
 
         So it is if the others are, or if a list within it is, whose runs were looked for just before.
         """
@@ -336,7 +338,7 @@ class Fingerprinter:
     # Values with a baseline of their own
 
     def is_unchanged(self, value: Any, base: Baseline) -> bool:
-        """Whether a value is certainly unchanged since its baseline. Cost: packing it once."""
+        """Return whether a value is certainly unchanged since its baseline. Cost: packing it once."""
         cls: type = type(value)  # a variable, so that mypy does not narrow the type of ``value``
         if cls is not base.type:
             return False
@@ -384,5 +386,5 @@ def _is_plain(run: list[Any]) -> bool:
 
 
 def _elements_of(leaf: bytes) -> bytes:
-    """The cells of a leaf, after its kind and the header of its array."""
+    """Return the cells of a leaf, after its kind and the header of its array."""
     return leaf[{0xDC: 4, 0xDD: 6}.get(leaf[1], 2) :]

@@ -41,7 +41,7 @@ hash_bytes: Final[Callable[[bytes | memoryview], int]] = partial(xxh3_64_intdige
 
 
 def is_plain_fingerprint(fingerprint: Fingerprint) -> bool:
-    """Whether the values under a fingerprint are of JSON types."""
+    """Return whether the values under a fingerprint are of JSON types."""
     return fingerprint is not None and (type(fingerprint) is tuple or fingerprint >= 0)  # type: ignore[operator]
 
 
@@ -120,7 +120,7 @@ class Groups:
         self.held_bytes += other.held_bytes
 
     def replaced(self, first: int, last: int, others: list[Group]) -> Groups:
-        """A copy in which the groups [first, last) are replaced by others."""
+        """Return a copy in which the groups [first, last) are replaced by others."""
         new = Groups()
         new.all = [*self.all[:first], *others, *self.all[last:]]
         new.total, new.packed, new.held_bytes = self.total, self.packed, self.held_bytes
@@ -135,7 +135,7 @@ class Groups:
         return new
 
     def firsts(self, values: list[Any]) -> list[int]:
-        """The identity of the first of each group's values."""
+        """Return the identity of the first of each group's values."""
         firsts = []
         start = 0
         for group in self.all:
@@ -144,7 +144,7 @@ class Groups:
         return firsts
 
     def packed_without(self, runs: list[Run]) -> int:
-        """``packed`` without the groups in these runs. A value that holds the other groups is at least that long."""
+        """Return ``packed`` without the groups in these runs. A value that holds the other groups is at least that long."""
         packed = self.packed
         for run in runs:
             for group in self.all[run.first : run.last]:

@@ -63,7 +63,7 @@ class Composer:
 
     @cached_property
     def decoder(self) -> Decoder:
-        """Reads over the same nodes; objects are shown as ``ObjectInfo``."""
+        """A decoder over the same nodes, which shows objects as ``ObjectInfo``."""
         return Decoder(self.nodes)
 
     @cached_property
@@ -71,7 +71,10 @@ class Composer:
         return Encoder(self.nodes, self._policy)
 
     def inline(self, cell: bytes) -> bytes | None:
-        """The self-contained cell of a cell's value; None if it is longer than ``ELEMENT_INLINE``. Reads at most that many bytes."""
+        """Return the self-contained cell of a cell's value, or None if it is longer than ``ELEMENT_INLINE``.
+
+        Reads at most that many bytes.
+        """
         code = code_of(cell)
         whole: bytes | None = cell
         if code == Code.TYPED:
@@ -89,11 +92,11 @@ class Composer:
         return whole if whole is not None and len(whole) <= ELEMENT_INLINE else None
 
     def encode(self, value: Any, limit: int, path: str = "a value") -> bytes:
-        """The cell of a value for a place that takes up to ``limit`` inline bytes; an error names the ``path``."""
+        """Return the cell of a value for a place that takes up to ``limit`` inline bytes. An error names the ``path``."""
         return self._encoder.encode_at(value, limit, path)
 
     def same(self, a: bytes | None, b: bytes | None) -> bool:
-        """Whether two cells have the same value, even if they are in different forms."""
+        """Return whether two cells have the same value, even if they are in different forms."""
         if a == b or a is None or b is None:
             return a == b
         if not (is_reference(a) or is_reference(b)):
@@ -116,7 +119,7 @@ class Composer:
         return self.encode(self.decoder.decode(whole), limit)
 
     def _object(self, cell: bytes, limit: int | None) -> bytes | None:
-        """The cell of a pickled object under a limit, as ``Encoder`` writes it; None (with no limit) if it is too long to be inline."""
+        """Return the cell of a pickled object under a limit, as ``Encoder`` writes it. None with no limit: it is too long to be inline."""
         type_name, mac, *pairs = split_cells(payload_of(cell))
         parts = [type_name, mac]
         pieces = list(zip(pairs[::2], pairs[1::2], strict=True))
@@ -144,7 +147,7 @@ class Composer:
     # Containers from their parts
 
     def container(self, cell: bytes, *, large: bool) -> Container | None:
-        """As ``container_of``; ``large`` converts the parts of a small container to their form in a large one."""
+        """Return what ``container_of`` does. ``large`` converts the parts of a small container to their form in a large one."""
         found = container_of(self.nodes, cell)
         if found is None or not large or is_large(self.nodes, cell):
             return found
@@ -153,7 +156,7 @@ class Composer:
         return replace(found, tree=Tree(found.tree.shape, len(cells), Node(0, cells, None, leaf.keys)))
 
     def typed_of(self, head: Head, data: bytes, limit: int) -> bytes:
-        """The cell of a typed value, from its head and the cell of its data, both in any form."""
+        """Return the cell of a typed value, from its head and the cell of its data, both in any form."""
         whole = self.inline(typed_cell(head.name, head.notes, data))
         if whole is not None:
             return self.fit(whole, limit)
@@ -169,14 +172,14 @@ class Composer:
         return None if whole_notes is None else typed_cell(name, whole_notes, whole)
 
     def list_of(self, cells: list[bytes], limit: int) -> bytes:
-        """The cell of a list of these elements, in any form."""
+        """Return the cell of a list of these elements, in any form."""
         whole = self._joined(cells)
         if whole is not None:
             return self.fit(whole, limit)
         return tree_cell(Code.LIST_TREE, self._sequence([self.fit(cell, ELEMENT_INLINE) for cell in cells]))
 
     def list_cell(self, tree: Tree, limit: int) -> bytes:
-        """The cell of a list, from the tree of its elements, in the form of elements of a large list."""
+        """Return the cell of a list, from the tree of its elements, in the form of elements of a large list."""
         whole = None
         top = self.nodes.get(Shape.SEQUENCE, tree.top)
         # Every leaf except the last holds 3,072 bytes, and a value is not shorter inline.
@@ -185,7 +188,7 @@ class Composer:
         return tree_cell(Code.LIST_TREE, tree) if whole is None else self.fit(whole, limit)
 
     def dict_of(self, entries: dict[bytes, bytes], limit: int) -> bytes:
-        """The cell of a dict of these entries (by order key, in their order), with values in any form."""
+        """Return the cell of a dict of these entries (by order key, in their order), with values in any form."""
         whole = self._joined(entries.values(), keys=entries)
         if whole is not None:
             return self.fit(whole, limit)
@@ -193,7 +196,7 @@ class Composer:
         return self.dict_cell(edit_map(self.nodes, empty(Shape.MAP), cells), list(entries), limit)
 
     def dict_cell(self, tree: Tree, order: list[bytes] | Tree | None, limit: int) -> bytes:
-        """The cell of a dict, from the tree of its entries, in the form of entries of a large dict, and its order keys in their order."""
+        """Return the cell of a dict, from the tree of its entries (in the form of a large dict) and its order keys in their order."""
         whole = self._whole_dict(tree, order)
         if whole is not None:
             return self.fit(whole, limit)
@@ -203,7 +206,7 @@ class Composer:
         return tree_cell(Code.DICT_TREE, tree, *([] if order is None else tree_parts(order)))
 
     def _whole_dict(self, tree: Tree, order: list[bytes] | Tree | None) -> bytes | None:
-        """The inline cell of a dict that has become small. Reads at most ``ELEMENT_INLINE`` bytes of it."""
+        """Return the inline cell of a dict that has become small. Reads at most ``ELEMENT_INLINE`` bytes of it."""
         entries: dict[bytes, bytes] = {}
         size = 0
         for _, leaf in nodes_from(self.nodes, Shape.MAP, self.nodes.get(Shape.MAP, tree.top), 0, 0):
@@ -216,7 +219,7 @@ class Composer:
         return self._joined(map(entries.__getitem__, keys), keys=keys)
 
     def set_of(self, code: Code, cells: Iterable[bytes], limit: int) -> bytes:
-        """The cell of a set (``Code.SET``) or frozenset of these elements, in any form."""
+        """Return the cell of a set (``Code.SET``) or frozenset of these elements, in any form."""
         elements = list(cells)
         wholes = [self.inline(cell) for cell in elements]
         if all(whole is not None for whole in wholes):
@@ -229,7 +232,7 @@ class Composer:
         return splice(self.nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
 
     def _joined(self, cells: Iterable[bytes], *, keys: Iterable[bytes] | None = None) -> bytes | None:
-        """The inline cell of a list of these cells or, with order keys, of a dict; None if it is too long."""
+        """Return the inline cell of a list of these cells or, with order keys, of a dict, or None if it is too long."""
         parts: list[bytes] = []
         size = count = 0
         # Keys stay as they are: a typed value has a different form as a key.

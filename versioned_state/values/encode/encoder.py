@@ -71,7 +71,7 @@ class Encoder(InlineEncoder):
     def encode(
         self, value: Any, base: Baseline | None, path: str | bytes | Callable[[], str], *, limit: int = ENTRY_INLINE
     ) -> tuple[bytes, Baseline | None]:
-        """The cell of a value at ``path`` (a string or a root key), and the baseline to compare it with next time.
+        """Return the cell of a value at ``path`` (a string or a root key), and the baseline to compare it with next time.
 
         The baseline of a small value is None.
 
@@ -100,7 +100,7 @@ class Encoder(InlineEncoder):
         return self.guarded(partial(self.update, value, base, limit), value, path if callable(path) else partial(_show, path))
 
     def encode_small(self, value: Any) -> bytes | None:
-        """The cell of a small value of JSON types, as most values of a state are, at half the cost of ``encode``; None for others."""
+        """Return the cell of a small value of JSON types, as most are, at half the cost of ``encode``, or None for any other value."""
         cls = type(value)
         try:
             if cls is str:
@@ -114,13 +114,13 @@ class Encoder(InlineEncoder):
         return cell if len(cell) <= ENTRY_INLINE else None
 
     def encode_at(self, value: Any, limit: int, path: str = "a value") -> bytes:
-        """The cell of a value for a place that takes up to ``limit`` inline bytes. Raises as ``encode``."""
+        """Return the cell of a value for a place that takes up to ``limit`` inline bytes. Raises as ``encode``."""
         return self.guarded(partial(self.update, value, None, limit), value, partial(_show, path))[0]
 
     # One part of a value, small or large
 
     def update(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:
-        """The cell and the baseline of a part, for a place that takes up to ``limit`` inline bytes; for ``guarded``."""
+        """Return the cell and the baseline of a part, for a place that takes up to ``limit`` inline bytes. For ``guarded``."""
         cls = type(value)
         if cls in _SCALARS:
             cell = self.inline(value)
@@ -173,7 +173,7 @@ class Encoder(InlineEncoder):
         return True
 
     def is_large(self, value: Any, data: Any = None) -> bool:
-        """Whether a part is certainly too large to be inline. ``data``: that of a typed value.
+        """Return whether a part is certainly too large to be inline. ``data``: that of a typed value.
 
         In the depth, where a walk over all that is below would be one for each level, the sizes of all parts are taken at once.
         """
@@ -186,7 +186,7 @@ class Encoder(InlineEncoder):
         return is_surely_large(value if data is None else data, ELEMENT_INLINE)
 
     def _known(self, value: Any, depth: int) -> tuple[bytes, Baseline | None] | None:
-        """The cell and the baseline of a large part that another place holds too: it is encoded once, however many places it has."""
+        """Return the cell and the baseline of a large part that another place holds too: it is encoded once, however many places it has."""
         known = self._large_ones.get(id(value))
         if known is None or (known.within_whole and not self._within_whole):
             return None
@@ -236,7 +236,7 @@ class Encoder(InlineEncoder):
         return cell, Whole(type(value), cell, None if self._within_whole else self.fingerprinter.of([value])[0])
 
     def packed(self, cell: bytes) -> tuple[bytes, None]:
-        """The cell of a value that is too large for its parent and is always encoded as a whole."""
+        """Return the cell of a value that is too large for its parent and is always encoded as a whole."""
         return tree_cell(Code.PACKED, write_bytes(self.nodes, cell)), None
 
     # Values of a type that is not built in
@@ -295,7 +295,7 @@ class Encoder(InlineEncoder):
         return self._keep(value, (cell, baseline))
 
     def _update_object(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:
-        """``update`` for a part that is stored as an object because something in it is shared."""
+        """Do ``update`` for a part that is stored as an object because something in it is shared."""
         if isinstance(base, Whole) and base.is_object and self.fingerprinter.is_unchanged(value, base):
             return base.cell, base
         cell, whole = self._large_object(value, limit)
@@ -328,7 +328,7 @@ def _show(path: str | bytes) -> str:
 
 
 def _encode_list(encoder: Encoder, value: list[Any]) -> tuple[bytes, Baseline]:
-    """The cell and the baseline of a large list."""
+    """Return the cell and the baseline of a large list."""
     cells, children, plain = _cells_of(encoder, value)
     tree = _sequence(encoder.nodes, cells)
     cell = tree_cell(Code.LIST_TREE, tree)
@@ -337,7 +337,7 @@ def _encode_list(encoder: Encoder, value: list[Any]) -> tuple[bytes, Baseline]:
 
 
 def _edit_list(encoder: Encoder, value: list[Any], base: Elements, runs: list[Run]) -> tuple[bytes, Baseline]:
-    """``_encode_list`` for a list of which only these runs may have changed."""
+    """Return what ``_encode_list`` does, for a list of which only these runs may have changed."""
     replacements = []
     groups = base.groups
     for run, floor in _last_first(runs):
@@ -349,12 +349,12 @@ def _edit_list(encoder: Encoder, value: list[Any], base: Elements, runs: list[Ru
 
 
 def _sequence(nodes: Nodes, cells: list[bytes]) -> Tree:
-    """The tree of these elements."""
+    """Return the tree of these elements."""
     return splice(nodes, empty(Shape.SEQUENCE), [Edit(0, 0, cells)])
 
 
 def _cells_of(encoder: Encoder, values: list[Any]) -> _Cells:
-    """The cells of elements of a list."""
+    """Return the cells of elements of a list."""
     cells = []
     children: dict[int, Baseline] = {}
     plain = True
@@ -381,7 +381,7 @@ def _cells_of(encoder: Encoder, values: list[Any]) -> _Cells:
 
 
 def _entry_cells_of(encoder: Encoder, values: list[Any], limit: int) -> _Cells:
-    """The cells of values of a dict."""
+    """Return the cells of values of a dict."""
     cells = []
     children = {}
     for index, value in enumerate(values):
@@ -393,7 +393,7 @@ def _entry_cells_of(encoder: Encoder, values: list[Any], limit: int) -> _Cells:
 
 
 def _update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], groups: Groups, limit: int) -> tuple[list[bytes], Groups]:
-    """The new cells of a run of elements, and the groups with the run's replaced; groups before ``floor`` stay as they are."""
+    """Return the new cells of a run of elements, and the groups with the run's replaced. Groups before ``floor`` stay as they are."""
     changed = values[run.new_start : run.new_end]
     child = groups.all[run.first].child if run.last - run.first == 1 == len(changed) else None
     if child is not None:
@@ -424,7 +424,7 @@ def _update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], group
 
 
 def _last_first(runs: list[Run]) -> Iterator[tuple[Run, int]]:
-    """Runs from the last to the first, so that replacing one does not move the others; each with the end of the run before it."""
+    """Yield runs from the last to the first, so that replacing one does not move the others, each with the end of the run before it."""
     for index in range(len(runs) - 1, -1, -1):
         yield runs[index], runs[index - 1].last if index else 0
 
@@ -433,7 +433,7 @@ def _last_first(runs: list[Run]) -> Iterator[tuple[Run, int]]:
 
 
 def _encode_dict(encoder: Encoder, value: dict[Any, Any]) -> tuple[bytes, Baseline | None]:
-    """The cell and the baseline of a large dict."""
+    """Return the cell and the baseline of a large dict."""
     encoder.check_keys(value)
     keys, values = list(value), list(value.values())
     key_cells = [encoder.key(key) for key in keys]
@@ -451,7 +451,7 @@ def _encode_dict(encoder: Encoder, value: dict[Any, Any]) -> tuple[bytes, Baseli
 
 
 def _find_dict_runs(encoder: Encoder, value: dict[Any, Any], base: Entries) -> list[Run]:
-    """The runs of a dict's values that may have changed, or whose keys may have; none if the dict is unchanged."""
+    """Return the runs of a dict's values that may have changed, or whose keys may have, or none if the dict is unchanged."""
     known = encoder.fingerprinter.known_runs(value, base) if encoder.fingerprinter.found else None
     if known is not None:
         return known
@@ -463,7 +463,7 @@ def _find_dict_runs(encoder: Encoder, value: dict[Any, Any], base: Entries) -> l
 
 
 def _edit_dict(encoder: Encoder, value: dict[Any, Any], base: Entries, runs: list[Run]) -> tuple[bytes, Baseline | None]:
-    """``_encode_dict`` for a dict of which only these runs may have changed."""
+    """Return what ``_encode_dict`` does, for a dict of which only these runs may have changed."""
     keys, values = list(value), list(value.values())
     same_keys = encoder.fingerprinter.same(base.keys_fingerprint, keys)
     changes: dict[bytes, bytes | None] = {}
@@ -496,7 +496,7 @@ def _order_key(encoder: Encoder, key: Any) -> bytes:
 
 
 def _reorder(encoder: Encoder, base: Entries, keys: list[Any]) -> Tree | None:
-    """The order tree after the keys changed: None if they are sorted now."""
+    """Return the order tree after the keys changed, or None if they are sorted now."""
     prefix, suffix = _common_ends(base.keys, keys)
     end = len(keys) - suffix
     around = keys if base.order is not None else keys[max(prefix - 1, 0) : end + 1]
@@ -518,7 +518,7 @@ def _is_sorted(order_keys: Iterable[bytes]) -> bool:
 
 
 def _common_ends(old: list[Any], new: list[Any]) -> tuple[int, int]:
-    """How many keys are certainly the same at the start, and at the end of the rest."""
+    """Return how many keys are certainly the same at the start, and at the end of the rest."""
 
     def same(a: Any, b: Any) -> bool:
         # Equality is not enough: 1, True and 1.0 are equal, and so are 0.0 and -0.0.
@@ -538,7 +538,7 @@ def _common_ends(old: list[Any], new: list[Any]) -> tuple[int, int]:
 
 
 def _encode_text(nodes: Nodes, value: str | bytes, base: Pinned | None) -> tuple[bytes, Baseline]:
-    """The cell and the baseline of a large string or bytes. Chunks that it shares with ``base`` are stored already."""
+    """Return the cell and the baseline of a large string or bytes. Chunks that it shares with ``base`` are stored already."""
     if isinstance(value, str):
         data = value.encode("utf-8", "surrogatepass")
         code, spans = Code.TEXT, text_spans(data)
@@ -551,7 +551,7 @@ def _encode_text(nodes: Nodes, value: str | bytes, base: Pinned | None) -> tuple
 
 
 def _encode_buffer(encoder: Encoder, value: Any, base: Buffer | None) -> tuple[bytes, Baseline]:
-    """The cell and the baseline of a large bytearray or array: its chunks that differ from ``base``. Raises ``NotDataError``."""
+    """Return the cell and the baseline of a large bytearray or array: its chunks that differ from ``base``. Raises ``NotDataError``."""
     form, view = buffer_of(value)
     spans = list(binary_spans(len(view)))
     hashes = [hash_bytes(view[a:b]) for a, b in spans]

@@ -82,7 +82,7 @@ class InlineEncoder:
         self._pickled: dict[int, tuple[Any, pickles.Pickled]] = {}
 
     def encode_inline(self, value: Any, path: str = "a value") -> bytes:
-        """The self-contained cell of a value.
+        """Return the self-contained cell of a value.
 
         Raises:
             UnserializableValueError: a value inside cannot be pickled; the error names its path and type.
@@ -93,7 +93,7 @@ class InlineEncoder:
         return cell if cell is not None else self.guarded(lambda: self.inline(value), value, lambda: path)
 
     def guarded(self, encode: Callable[[], T], value: Any, path: Callable[[], str]) -> T:
-        """The result of ``encode``. Raises the errors of ``encode_inline``; ``path`` is called only for an error."""
+        """Return the result of ``encode``. Raises the errors of ``encode_inline``; ``path`` is called only for an error."""
         try:
             return self._attempt(encode, value, path)
         finally:
@@ -152,14 +152,14 @@ class InlineEncoder:
         return bool(new)
 
     def meet_identity(self) -> None:
-        """At the first instance with an identity, find the parts to store as objects. Raises ``RestartError`` if there are any."""
+        """Find the parts to store as objects, at the first instance with an identity. Raises ``RestartError`` if there are any."""
         if not self._looked:
             self._looked = True
             if self._find_objects():
                 raise RestartError
 
     def inline(self, value: Any) -> bytes:
-        """``encode_inline`` for a part of the value that ``guarded`` was called for."""
+        """Return what ``encode_inline`` does, for a part of the value that ``guarded`` was called for."""
         if self.is_plain(value, self.depth, MANY):
             try:
                 packed: bytes = self.pack(value)
@@ -170,7 +170,7 @@ class InlineEncoder:
         return self._part(value)
 
     def _part(self, value: Any) -> bytes:
-        """The inline cell of a value that is not plain as a whole: each part of it is looked at, and packed, once."""
+        """Return the inline cell of a value that is not plain as a whole: each part of it is looked at, and packed, once."""
         cell = self._leaf(value)
         if cell is not None:
             return cell
@@ -202,7 +202,7 @@ class InlineEncoder:
         return extension(Code.SET if cls is set else Code.FROZENSET, array(sorted(cells)))
 
     def _leaf(self, value: Any) -> bytes | None:
-        """The inline cell of a value without parts, or of a list or dict of scalars, which is packed at once; None for any other value."""
+        """Return the inline cell of a value without parts, or of a list or dict of scalars, packed at once, or None for any other value."""
         cls = type(value)
         parts = value if cls is list else value.values() if cls is dict and _only_str(map(type, value)) else None
         if cls in _PLAIN or (parts is not None and _only_plain(map(type, parts)) and not self.as_objects):
@@ -223,7 +223,7 @@ class InlineEncoder:
             return self._object(value)
 
     def _entries(self, value: dict[Any, Any]) -> list[bytes]:
-        """The inline cells of keys and values, in turn."""
+        """Return the inline cells of keys and values, in turn."""
         pack, inline, cells = self.pack, self._part, []
         entries = iter(value.items())
         key = part = None
@@ -240,7 +240,7 @@ class InlineEncoder:
         return cells
 
     def typed_cell(self, value: Any, record: tuple[str, Any, Notes]) -> bytes:
-        """The inline cell of a typed value; ``record`` is its name, data and notes."""
+        """Return the inline cell of a typed value. ``record`` is its name, data and notes."""
         if self.older is not None and (cell := self.older.cell_of(value)) is not None:
             return cell
         name, data, notes = record
@@ -277,13 +277,13 @@ class InlineEncoder:
             raise NotStorableError(self._root, error)
 
     def key(self, key: Any) -> bytes:
-        """The inline cell of a dict's key."""
+        """Return the inline cell of a dict's key."""
         return key_form(self.inline(key))
 
     # Types that are not built in: typed values, numpy, objects
 
     def record(self, value: Any) -> tuple[str, Any, Notes] | None:
-        """The name, data and notes of a typed value; None for any other value, and for a value that is not plain data."""
+        """Return the name, data and notes of a typed value, or None for any other value, and for a value that is not plain data."""
         layout = layout_of(type(value))
         if layout is not None and (layout.has_identity or self.depth >= _DEEP):
             self.meet_identity()
@@ -297,7 +297,7 @@ class InlineEncoder:
             raise NotStorableError(value, error) from error
 
     def numpy(self, value: Any) -> bytes | None:
-        """The inline cell of a numpy array or scalar; None for any other value, and for one that is not data."""
+        """Return the inline cell of a numpy array or scalar, or None for any other value, and for one that is not data."""
         try:
             if arrays.is_array(value):
                 (descr, shape), view = arrays.buffer_of(value)
@@ -314,7 +314,7 @@ class InlineEncoder:
         return self.object_cell(pickled, [(writable, extension(Code.BYTES, bytes(data))) for writable, data in pieces])
 
     def object_cell(self, pickled: pickles.Pickled, pieces: list[tuple[bool, bytes]]) -> bytes:
-        """The cell of an object. ``pieces``: the cells of its pickle and its buffers, and whether each is writable."""
+        """Return the cell of an object. ``pieces``: the cells of its pickle and its buffers, and whether each is writable."""
         digests = blake3(pickled.data).digest() + b"".join(blake3(view).digest() for _, view in pickled.buffers)
         mac = self.policy.mac(pickled.type_name.encode() + b"\0" + digests)
         parts = [pack_text(pickled.type_name), pack(mac)]
@@ -323,7 +323,7 @@ class InlineEncoder:
         return extension(Code.OBJECT, array(parts))
 
     def pickled(self, value: Any) -> pickles.Pickled:
-        """The pickle of an object. It is kept for the call, since a large object needs its pickle twice."""
+        """Return the pickle of an object. It is kept for the call, since a large object needs its pickle twice."""
         if not self.policy.allowed:
             raise NotStorableError(value, PickleRefusedError("", policy=self.policy.mode))
         known = self._pickled.get(id(value))
@@ -340,7 +340,7 @@ class InlineEncoder:
 
 
 def plain_cell(value: Any) -> bytes | None:
-    """The inline cell of a value of JSON types, at a fraction of the cost of an encoder; None for any other value."""
+    """Return the inline cell of a value of JSON types, at a fraction of the cost of an encoder, or None for any other value."""
     try:
         packed: bytes | None = pack(value) if is_plain(value, 0, MANY) else None
     except (TooDeepError, RecursionError, OverflowError, UnicodeEncodeError):
@@ -349,16 +349,16 @@ def plain_cell(value: Any) -> bytes | None:
 
 
 def encode_key(key: Any) -> bytes:
-    """The cell of a dict's key. Raises ``PickleRefusedError`` for a key that is not data."""
+    """Return the cell of a dict's key. Raises ``PickleRefusedError`` for a key that is not data."""
     return key_form(InlineEncoder().encode_inline(key, "a key"))
 
 
 @lru_cache(1024)
 def head_of(name: str) -> bytes:
-    """The beginning of the cell of a typed value without notes."""
+    """Return the beginning of the cell of a typed value without notes."""
     return typed_cell(pack_text(name), None, b"")
 
 
 def _is_plain_scalar(value: Any, _depth: int = 0, _room: int = 0) -> bool:
-    """Replaces ``is_plain``, which would never return for a value that contains itself."""
+    """Stand in for ``is_plain``, which would never return for a value that contains itself."""
     return type(value) in _SMALL

@@ -14,7 +14,7 @@ Replacement = tuple[int, int, list[bytes]]
 
 
 def elements_of(nodes: Nodes, cell: bytes | None) -> Tree | None:
-    """The elements of a list, which is empty if there is no cell; None if the cell is not of a list."""
+    """Return the elements of a list, which is empty if there is no cell, or None if the cell is not of a list."""
     if cell is None:
         return empty(Shape.SEQUENCE)
     if code_of(cell) == Code.LIST_TREE:
@@ -26,7 +26,7 @@ def elements_of(nodes: Nodes, cell: bytes | None) -> Tree | None:
 def splice_list(
     composer: Composer, cell: bytes | None, replacements: list[Replacement], elements: Tree | None = None
 ) -> tuple[bytes, Tree | None]:
-    """The cell of a list in a state after these replacements, which are in order and do not overlap; and its elements, if known.
+    """Return the cell of a list in a state after these replacements, which are in order and do not overlap, and its elements, if known.
 
     The cell depends on the elements alone, not on the edits. Cost: the touched leaves and a path to each; a list of up to
     ``ELEMENT_INLINE`` bytes is written whole.

@@ -31,12 +31,12 @@ _only_counted = (_SIZED | CONTAINERS).issuperset
 
 
 def exceeds(value: Any, limit: int) -> bool:
-    """Whether the packed form is certainly longer than ``limit``. Cost: at most about ``limit`` parts."""
+    """Return whether the packed form is certainly longer than ``limit``. Cost: at most about ``limit`` parts."""
     return _left(value, limit, 0) < 0
 
 
 def footprint(value: Any) -> int:
-    """Bytes of memory that a value takes, about: its texts and containers; a number counts as nothing. Cost: looks at all parts, once."""
+    """Return about how many bytes of memory the texts and containers of a value take. Cost: looks at all parts, once."""
     total = 0
     waiting = [value]
     seen: set[int] = set()  # an object that was read may contain itself
@@ -82,7 +82,7 @@ class Sizes:
         self._kept.clear()
 
     def of(self, value: Any) -> Size:
-        """The size of a container or a typed value. Cost: its parts that were not looked at before."""
+        """Return the size of a container or a typed value. Cost: its parts that were not looked at before."""
         known = self.known.get(id(value))
         if known is None:
             self._look(value)
@@ -107,7 +107,7 @@ class Sizes:
             )
 
     def _enter(self, part: Any) -> tuple[Any, Size, list[Any], Iterator[Any]]:
-        """A part, its own size, and its parts that have parts."""
+        """Return a part, its own size, and its parts that have parts."""
         data, packed = part, 1
         if type(part) not in CONTAINERS:
             record = _record(part)
@@ -122,7 +122,7 @@ class Sizes:
 
 
 def _least_of_atom(value: Any) -> int:
-    """The bytes of a value without parts, or somewhat fewer; none for a value with parts."""
+    """Return the bytes of a value without parts, or somewhat fewer, or none for a value with parts."""
     cls = type(value)
     if cls is str:
         return 1 + (len(value) if value.isascii() else len(value.encode("utf-8", "surrogatepass")))
@@ -134,7 +134,7 @@ def _least_of_atom(value: Any) -> int:
 
 
 def is_surely_large(value: Any, limit: int) -> bool:
-    """A quick version of ``exceeds`` for values that are probably small: it does not walk a short list of records."""
+    """Return a quick version of ``exceeds`` for values that are probably small: it does not walk a short list of records."""
     cls = type(value)
     if (cls is list or cls is dict) and len(value) <= _GLANCE:
         parts = value if cls is list else value.values()
@@ -144,7 +144,10 @@ def is_surely_large(value: Any, limit: int) -> bool:
 
 
 def _left(value: Any, budget: int, depth: int) -> int:
-    """An upper bound for the rest of ``budget``. Each part counts one byte, or its length if it has one; each key counts one byte."""
+    """Return an upper bound for the rest of ``budget``.
+
+    Each part counts one byte, or its length if it has one; each key counts one byte.
+    """
     cls = type(value)
     if cls in _SIZED:
         return budget - 1 - len(value)
@@ -175,7 +178,7 @@ def _left(value: Any, budget: int, depth: int) -> int:
 
 
 def _left_of_other(value: Any, budget: int, depth: int) -> int:
-    """``_left`` for a value of a type that is not built in; its first byte is counted already."""
+    """Return what ``_left`` does for a value of a type that is not built in, whose first byte is counted already."""
     if budget < 0 or depth > MAX_DEPTH:
         return budget
     record = _record(value)
@@ -192,7 +195,7 @@ def _record(value: Any) -> tuple[str, Any, Any] | None:
 
 
 def find_inside(value: Any, target: Any) -> str | None:
-    """The path of an object inside a value, as a string that continues the value's own path; None if it is not found."""
+    """Return the path of an object inside a value, as a string that continues the value's own path, or None if it is not found."""
     stack: list[tuple[Any, StatePath]] = [(value, StatePath())]
     seen: set[int] = set()
     kept: list[Any] = []  # keeps the data of typed values alive, so that no id is reused

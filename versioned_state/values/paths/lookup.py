@@ -16,7 +16,7 @@ from versioned_state.values.trees.tree import find, iter_cells
 
 
 def find_cell(nodes: Nodes, cell: bytes | None, steps: Iterable[Step]) -> bytes | None:
-    """The cell that steps lead to from another one, or None if nothing is there. Cost: one path down each tree on the way."""
+    """Return the cell that steps lead to from another one, or None if nothing is there. Cost: one path down each tree on the way."""
     for step in steps:
         if cell is None:
             return None
@@ -25,7 +25,7 @@ def find_cell(nodes: Nodes, cell: bytes | None, steps: Iterable[Step]) -> bytes 
 
 
 def find_part(nodes: Nodes, cell: bytes, step: Step) -> bytes | None:
-    """The cell that one step leads to, or None if nothing is there."""
+    """Return the cell that one step leads to, or None if nothing is there."""
     if isinstance(step, Index):
         tree = sequence_of(nodes, cell)
         index = None if tree is None else offset_of(step, tree.count)
@@ -37,7 +37,7 @@ def find_part(nodes: Nodes, cell: bytes, step: Step) -> bytes | None:
 
 
 def offset_of(step: Step, count: int) -> int | None:
-    """The offset of an index in a list or tuple of ``count`` elements, from its start; None if the step is not such an index."""
+    """Return the offset of an index in a list or tuple of ``count`` elements, from its start, or None if the step is not such an index."""
     if not isinstance(step, Index):
         return None
     offset = step.index + count if step.index < 0 else step.index
@@ -45,7 +45,7 @@ def offset_of(step: Step, count: int) -> int | None:
 
 
 def order_key_of(step: Key) -> bytes:
-    """The order key of a step into a dict. Raises ``PickleRefusedError`` for a key that is not data."""
+    """Return the order key of a step into a dict. Raises ``PickleRefusedError`` for a key that is not data."""
     if step.cell is not None:
         return key_of_cell(step.cell)
     return order_key(step.key, b"" if type(step.key) is str else encode_key(step.key))

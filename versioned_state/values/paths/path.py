@@ -63,17 +63,17 @@ class StatePath:
     steps: tuple[Step, ...] = ()
 
     def key(self, key: Any, cell: bytes | None = None) -> StatePath:
-        """The path of an entry under this one."""
+        """Return the path of an entry under this one."""
         if cell is None or type(key) is str or _literal(key) is not None:
             return StatePath((*self.steps, Key(key)))
         return StatePath((*self.steps, Key(None, cell)))
 
     def index(self, index: int) -> StatePath:
-        """The path of an element under this one."""
+        """Return the path of an element under this one."""
         return StatePath((*self.steps, Index(index)))
 
     def namespace(self, name: str) -> StatePath:
-        """The path of a namespace under this one."""
+        """Return the path of a namespace under this one."""
         return StatePath((*self.steps, Namespace(name)))
 
     def __str__(self) -> str:
@@ -89,12 +89,12 @@ class StatePath:
         return StatePath(self.steps + other.steps)
 
     def suffix(self) -> str:
-        """The string that continues the string of another path."""
+        """Return the string that continues the string of another path."""
         return "".join(map(_show, self.steps))
 
     @classmethod
     def parse(cls, text: str) -> StatePath:
-        """The path that a string shows. Raises ``InvalidPathError`` with the offset at which it stops making sense."""
+        """Return the path that a string shows. Raises ``InvalidPathError`` with the offset at which it stops making sense."""
         steps: list[Step] = []
         position = 0
         while position < len(text):
@@ -108,7 +108,10 @@ class StatePath:
 
 
 def as_path(path: str | StatePath) -> StatePath:
-    """The path that a caller gives as a string or a path. Raises ``InvalidPathError``, or ``InvalidArgumentError`` for any other type."""
+    """Return the path that a caller gives as a string or a path.
+
+    Raises ``InvalidPathError``, or ``InvalidArgumentError`` for any other type.
+    """
     if isinstance(path, str):
         return StatePath.parse(path)
     if not isinstance(path, StatePath):
@@ -134,7 +137,7 @@ def _show(step: Step) -> str:
 
 
 def _quote(text: str) -> str:
-    """A string in JSON's notation: legible, but with everything escaped that does not print."""
+    """Return a string in JSON's notation: legible, but with everything escaped that does not print."""
     import json
 
     quoted = json.dumps(text, ensure_ascii=False)
@@ -144,7 +147,7 @@ def _quote(text: str) -> str:
 
 
 def _literal(key: Any) -> str | None:
-    """The Python literal of a key, if it has one that gives back the same key."""
+    """Return the Python literal of a key, if it has one that gives back the same key."""
     if type(key) not in _LITERALS or type(key) is frozenset:
         return None
     try:
@@ -161,7 +164,7 @@ def _literal(key: Any) -> str | None:
 
 
 def parse_step(text: str, position: int, *, first: bool) -> tuple[Step, int]:
-    """The step that begins at a position, and the position of the next one. Raises ``InvalidPathError``."""
+    """Return the step that begins at a position, and the position of the next one. Raises ``InvalidPathError``."""
     char = text[position]
     if char == "[":
         return _parse_brackets(text, position)
@@ -192,7 +195,7 @@ def parse_step(text: str, position: int, *, first: bool) -> tuple[Step, int]:
 
 
 def _identifier_end(text: str, start: int) -> int:
-    """The end of the longest identifier that begins at ``start``; ``start`` itself if there is none."""
+    """Return the end of the longest identifier that begins at ``start``, or ``start`` itself if there is none."""
     end = start
     # A character may continue an identifier if it may follow a letter.
     while end < len(text) and (text[end].isidentifier() if end == start else f"a{text[end]}".isidentifier()):
@@ -237,7 +240,7 @@ def _parse_brackets(text: str, position: int) -> tuple[Step, int]:
 
 
 def _key_of(cell: bytes) -> Key:
-    """The key of a cell: the string that it holds, if it is one."""
+    """Return the key of a cell: the string that it holds, if it is one."""
     if cell and (0xA0 <= cell[0] <= 0xBF or 0xD9 <= cell[0] <= 0xDB):
         with contextlib.suppress(ValueError, msgpack.UnpackException):
             return Key(msgpack.unpackb(cell, unicode_errors="surrogatepass"))

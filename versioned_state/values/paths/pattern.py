@@ -24,7 +24,7 @@ class Pattern:
 
     @classmethod
     def parse(cls, text: str) -> Pattern:
-        """The pattern that a string shows. Raises ``InvalidPathError``."""
+        """Return the pattern that a string shows. Raises ``InvalidPathError``."""
         steps: list[Step | Literal["*", "**"]] = []
         position = 0
         while position < len(text):
@@ -43,15 +43,15 @@ class Pattern:
         return cls(text, tuple(steps))
 
     def matches(self, path: StatePath) -> bool:
-        """Whether the pattern matches a whole path."""
+        """Return whether the pattern matches a whole path."""
         return len(self.steps) in self._reached(path)
 
     def may_match_below(self, path: StatePath) -> bool:
-        """Whether the pattern matches a path, or could match one below it."""
+        """Return whether the pattern matches a path, or could match one below it."""
         return bool(self._reached(path))
 
     def _reached(self, path: StatePath) -> set[int]:
-        """The numbers of steps of the pattern that the path can use up."""
+        """Return the numbers of steps of the pattern that the path can use up."""
         reached = self._skip({0})
         for step in path.steps:
             after = set()

@@ -76,7 +76,7 @@ class Walk:
         self.hits = 0
 
     def iter(self, cell: bytes, path: StatePath, *, is_key: bool = False, is_data: bool = False) -> Iterator[Part]:
-        """The parts of a cell, itself first; of a dict's entries each key before its value. Cost: a leaf of a tree at a time.
+        """Yield the parts of a cell, itself first, and of a dict's entries each key before its value. Cost: a leaf of a tree at a time.
 
         Raises:
             CorruptObjectError, LimitExceededError: a cell that no writer writes.
@@ -150,7 +150,7 @@ class Walk:
     def _node(
         self, part: Part, top: Node | bytes, level: int, count: int, first: int, depth: int, *, named: bool
     ) -> Iterator[Part | Iterator[Any]]:
-        """The elements under a node whose first offset is ``first``."""
+        """Yield the elements under a node whose first offset is ``first``."""
         if top in self._barren:
             return
         before = self.hits
@@ -185,13 +185,13 @@ class Walk:
 
 
 def text_bytes(nodes: Nodes, cell: bytes) -> bytes | bytearray:
-    """A text in UTF-8, with lone surrogates passed. Cost: its size."""
+    """Return a text in UTF-8, with lone surrogates passed. Cost: its size."""
     tree = tree_of(cell, Code.TEXT)
     return key_of_cell(cell)[1:] if tree is None else read_blob(nodes, tree)
 
 
 def iter_lines(nodes: Nodes, cell: bytes) -> Iterator[str]:
-    """A text line by line, without the line breaks; no empty line follows a final line break. Reads a few chunks at a time."""
+    """Yield a text line by line, without the line breaks. No empty line follows a final line break. Reads a few chunks at a time."""
     tree = tree_of(cell, Code.TEXT)
     rest = bytearray()
     is_one_line = True

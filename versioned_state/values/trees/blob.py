@@ -49,7 +49,7 @@ def text_spans(data: bytes) -> Iterator[tuple[int, int]]:
 
 
 def text_cuts(data: bytes) -> Iterator[int]:
-    """The boundaries in a text in UTF-8, or in some successive chunks of one."""
+    """Yield the boundaries in a text in UTF-8, or in some successive chunks of one."""
     start = 0
     for match in _PIECE.finditer(data):
         end = match.end()
@@ -78,7 +78,7 @@ class Blob:
 
 
 def write_blob(nodes: Nodes, chunks: list[Address], sizes: list[int], old: Blob | None = None) -> Blob:
-    """The tree over these chunks. If a similar ``old`` blob is given, only the nodes above the chunks that differ are written."""
+    """Return the tree over these chunks. If a similar ``old`` blob is given, only the nodes above the chunks that differ are written."""
     if old is None or len(old.chunks) < 2 or len(chunks) < 2:
         return Blob(build(nodes, Shape.BLOB, 1, Edit(0, 0, list(chunks), sizes)), chunks, sizes)
     edits = _edits(old, chunks, sizes)
@@ -86,7 +86,7 @@ def write_blob(nodes: Nodes, chunks: list[Address], sizes: list[int], old: Blob 
 
 
 def _edits(old: Blob, chunks: list[Address], sizes: list[int]) -> list[Edit]:
-    """The edits that turn the chunks of a blob into these: one for each difference if the numbers are equal, else one for all between."""
+    """Return the edits that turn the chunks of a blob into these: if their numbers are equal one for each difference, else one for all."""
     least = min(len(old.chunks), len(chunks))
     first = next((i for i in range(least) if old.chunks[i] != chunks[i]), least)
     suffix = next((i for i in range(least - first) if old.chunks[-1 - i] != chunks[-1 - i]), least - first)
@@ -98,7 +98,7 @@ def _edits(old: Blob, chunks: list[Address], sizes: list[int]) -> list[Edit]:
 
 
 def write_spans(nodes: Nodes, data: bytes | memoryview, spans: Iterable[tuple[int, int]], old: Blob | None = None) -> Blob:
-    """The blob of ``data`` with chunks at these spans. The chunks that it shares with ``old`` are stored already."""
+    """Return the blob of ``data`` with chunks at these spans. The chunks that it shares with ``old`` are stored already."""
     view = memoryview(data)
     known = frozenset(old.chunks) if old is not None else frozenset()
     spans = list(spans)
@@ -106,14 +106,14 @@ def write_spans(nodes: Nodes, data: bytes | memoryview, spans: Iterable[tuple[in
 
 
 def write_bytes(nodes: Nodes, data: bytes | memoryview) -> Tree:
-    """The tree over bytes, in chunks of the fixed size."""
+    """Return the tree over bytes, in chunks of the fixed size."""
     if 0 < len(data) <= CHUNK_BYTES:
         return Tree(Shape.BLOB, len(data), nodes.add_raw(_CHUNK + data))
     return write_spans(nodes, data, binary_spans(len(data))).tree
 
 
 def iter_blob(nodes: Nodes, tree: Tree) -> Iterator[bytes]:
-    """The chunks of a blob, in order. The chunks of an inner node are read in one call of the store.
+    """Yield the chunks of a blob, in order. The chunks of an inner node are read in one call of the store.
 
     Raises:
         LimitExceededError: the blob states more than ``MAX_BLOB`` bytes.
@@ -134,7 +134,7 @@ def iter_blob(nodes: Nodes, tree: Tree) -> Iterator[bytes]:
 
 
 def read_blob(nodes: Nodes, tree: Tree) -> bytearray:
-    """All bytes of a blob. Cost: its size."""
+    """Return all bytes of a blob. Cost: its size."""
     data = bytearray()
     for chunk in iter_blob(nodes, tree):
         data += chunk

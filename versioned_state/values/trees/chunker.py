@@ -102,7 +102,7 @@ class _CountingChunker(Chunker):
 
     @abstractmethod
     def ends(self, item: bytes) -> bool:
-        """Whether a node may end with the item that has these bytes."""
+        """Return whether a node may end with the item that has these bytes."""
 
     def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
         count = len(items)
@@ -155,6 +155,6 @@ class InnerChunker(_CountingChunker):
 
 
 def is_open(children: list[bytes]) -> bool:
-    """Whether an inner node of these children, the last node of its level, has no boundary at its end."""
+    """Return whether an inner node of these children, the last node of its level, has no boundary at its end."""
     count = len(children)
     return count < NODE_LEAST or (count < NODE_GREATEST and children[-1][0] >= _CHILDREN_BELOW)

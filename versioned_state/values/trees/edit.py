@@ -67,7 +67,7 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
 
 
 def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> Tree:
-    """``splice`` for a tree of one leaf, as most states are: chunks all of it again. The leaf may be one that no chunker has made."""
+    """Do ``splice`` for a tree of one leaf, as most states are: chunks all of it again. The leaf may be one that no chunker has made."""
     items, keys = leaf.items.copy(), None if leaf.keys is None else leaf.keys.copy()
     for edit in reversed(edits):
         items[edit.start : edit.end] = edit.items
@@ -77,7 +77,7 @@ def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> T
 
 
 def _of_leaf(nodes: Nodes, shape: Shape, items: list[bytes], keys: list[bytes] | None, cuts: Cuts = NO_CUTS) -> Tree:
-    """The tree of these elements, in one leaf or more. ``cuts`` has the known segments of the first leaf."""
+    """Return the tree of these elements, in one leaf or more. ``cuts`` has the known segments of the first leaf."""
     if not items:
         return empty(shape)
     if len(items) < NODE_LEAST if keys is not None else sum(map(len, items)) < LEAF_LEAST:
@@ -91,7 +91,7 @@ def _of_leaf(nodes: Nodes, shape: Shape, items: list[bytes], keys: list[bytes] |
 
 
 def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[Node] | None:
-    """The new nodes of the top level after an edit within one leaf, as nearly all edits are; None if it touches more than one path.
+    """Return the new nodes of the top level after an edit within one leaf, as nearly all are, or None if it touches more than one path.
 
     Gives the result of ``_rechunk`` at less cost: the touched nodes are chunked again, and each must end in a boundary, or at the end of
     the tree.
@@ -205,7 +205,7 @@ def append_leaves(nodes: Nodes, tree: Tree, leaves: list[Node]) -> Tree:
 def _split_at_boundaries(
     shape: Shape, level: int, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None, *, at_end: bool
 ) -> list[Node]:
-    """Split items into nodes; no nodes if the last one does not end in a boundary and is not at the end of its level."""
+    """Split items into nodes. Returns none if the last one does not end in a boundary and is not at the end of its level."""
     if level and len(items) < NODE_LEAST:
         return [_open(Node(level, items, counts, keys))] if at_end else []  # too few for a boundary
     chunker = chunker_of(shape, level)
@@ -270,12 +270,14 @@ def grow(nodes: Nodes, shape: Shape, row: list[Node]) -> Tree:
 
 
 def _with_top(nodes: Nodes, shape: Shape, count: int, top: Node) -> Tree:
-    """The tree under this node, which is inlined if it is small."""
+    """Return the tree under this node, which is inlined if it is small."""
     return Tree(shape, count, top if fits_inline(shape, top) else nodes.add(shape, top))
 
 
 def fits_inline(shape: Shape, top: Node) -> bool:
-    """Whether a top node is small enough to be inlined. In the root of a state the engine's own cells, which are bounded, do not count.
+    """Return whether a top node is small enough to be inlined.
+
+    In the root of a state the engine's own cells, which are bounded, do not count.
 
     Otherwise a few events would make each call of a task write the root as an object of its own.
     """
@@ -302,7 +304,7 @@ class _Run:
 
 
 def _as_edit(nodes: Nodes, shape: Shape, run: _Run) -> Edit:
-    """A run as an edit of the level above."""
+    """Return a run as an edit of the level above."""
     return Edit(
         run.start,
         run.end,
@@ -313,7 +315,7 @@ def _as_edit(nodes: Nodes, shape: Shape, run: _Run) -> Edit:
 
 
 def chunker_of(shape: Shape, level: int) -> Chunker:
-    """The chunker of one level of a tree. The chunks of a blob have none."""
+    """Return the chunker of one level of a tree. The chunks of a blob have none."""
     if level:
         return InnerChunker()
     return MapLeafChunker() if shape is Shape.MAP else SequenceLeafChunker()
@@ -359,7 +361,7 @@ class _Gathered:
         self.feed(node.items[a:b], node.counts and node.counts[a:b], node.keys and node.keys[a:b])
 
     def nodes(self) -> list[Node]:
-        """The nodes of all items fed; the last node ends with the last item."""
+        """Return the nodes of all items fed, of which the last node ends with the last item."""
         if self._chunked < len(self._items):
             self._chunk()
         return _split(self._level, self._sizes, self._items, self._counts, self._keys, open_at_end=self._chunker.pending)
@@ -398,7 +400,7 @@ def _rechunk(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edit
 
 
 def _index_at(counts: list[int], offset: int) -> int:
-    """The index of the child that begins at an offset. There is one, because edits of a level begin and end between its items."""
+    """Return the index of the child that begins at an offset. There is one, because edits of a level begin and end between its items."""
     index = 0
     while offset > 0:
         offset -= counts[index]
@@ -408,7 +410,7 @@ def _index_at(counts: list[int], offset: int) -> int:
 
 
 def _node_at(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int) -> tuple[int, Node]:
-    """The node of a level that covers an offset, and its own first offset. Cost: one path."""
+    """Return the node of a level that covers an offset, and its own first offset. Cost: one path."""
     node, first = top, 0
     while node.level > level:
         assert node.counts is not None
@@ -445,7 +447,7 @@ def edit_map(nodes: Nodes, tree: Tree, changes: Mapping[bytes, bytes | None]) ->
 
 
 def _edit_map_leaf(nodes: Nodes, tree: Tree, leaf: Node, changes: Mapping[bytes, bytes | None]) -> Tree:
-    """``edit_map`` for a few changes in a map of one leaf, as most states are."""
+    """Do ``edit_map`` for a few changes in a map of one leaf, as most states are."""
     assert leaf.keys is not None
     items, keys = leaf.items.copy(), leaf.keys.copy()
     is_same = True

@@ -78,7 +78,7 @@ class Node:
 
 
 def write_node(shape: Shape, node: Node) -> bytes:
-    """The raw bytes of a node, kind first. The node keeps them. A leaf of a blob is not written here: it is the chunk itself."""
+    """Return the raw bytes of a node, kind first. The node keeps them. A leaf of a blob is not written here: it is the chunk itself."""
     if node.raw is None:
         node.raw = _write(shape, node)
     return node.raw
@@ -112,7 +112,7 @@ def extended_leaf(leaf: Node, keys: list[bytes], items: list[bytes]) -> Node:
 
 
 def read_node(shape: Shape, raw: bytes) -> Node:
-    """The node in these raw bytes. Raises ``CorruptObjectError`` if they are not a node of this shape."""
+    """Return the node in these raw bytes. Raises ``CorruptObjectError`` if they are not a node of this shape."""
     kind = raw[0] if raw else None
     try:
         if kind == _LEAF_KIND[shape]:
@@ -223,7 +223,7 @@ class NodeCache(OrderedDict[bytes, Node]):
         self.size = 0
 
     def used(self, address: bytes) -> Node | None:
-        """The node at an address, or None. Marks it as used."""
+        """Return the node at an address, or None. Marks it as used."""
         node = self.get(address)
         if node is not None:
             try:  # noqa: SIM105 - suppress() takes longer than the rest of this
@@ -295,7 +295,7 @@ class Nodes:
             self._cache, self._shared = NodeCache(), None  # a shared cache would evict nodes
 
     def get(self, shape: Shape, top: Node | bytes) -> Node:
-        """The node at an address; an inlined node is returned as it is."""
+        """Return the node at an address, or an inlined node as it is."""
         if type(top) is Node:
             return top
         assert isinstance(top, bytes)
@@ -333,7 +333,7 @@ class Nodes:
                     self._shared.keep(address, node, 0)
 
     def child(self, shape: Shape, parent: Node, index: int) -> Node:
-        """The child of an inner node, checked against the level, count and key that the inner node states."""
+        """Return the child of an inner node, checked against the level, count and key that the inner node states."""
         child = self.get(shape, parent.items[index])
         check_child(parent, index, child)
         return child

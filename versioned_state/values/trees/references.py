@@ -45,19 +45,19 @@ not be decoded, which is ten times faster for most leaves. Each way begins with 
 
 
 def tree_parts(tree: Tree) -> list[bytes]:
-    """A tree as the first two parts of a payload."""
+    """Return a tree as the first two parts of a payload."""
     top = pack(tree.top) if isinstance(tree.top, bytes) else b"\x91" + pack(tree.top.raw or write_node(tree.shape, tree.top))
     return [pack(tree.count), top]
 
 
 def tree_cell(code: Code, tree: Tree, *more: bytes) -> bytes:
-    """The cell that refers to a tree."""
+    """Return the cell that refers to a tree."""
     count, top = tree_parts(tree)
     return extension(code, array_header(2 + len(more)) + count + top + b"".join(more))
 
 
 def read_tree(shape: Shape, parts: list[Any]) -> Tree:
-    """The tree in the first two parts of a payload. Raises ``ValueError`` for any other form, ``LimitExceededError``."""
+    """Return the tree in the first two parts of a payload. Raises ``ValueError`` for any other form, ``LimitExceededError``."""
     count, top = parts[0], parts[1]
     if type(count) is not int or count < 0:
         raise ValueError("a tree without a count")
@@ -74,7 +74,7 @@ def read_tree(shape: Shape, parts: list[Any]) -> Tree:
 
 
 def tree_of(cell: bytes, *codes: Code) -> Tree | None:
-    """The tree that a cell refers to, or None if the cell is not a reference, or not one with one of ``codes``."""
+    """Return the tree that a cell refers to, or None if the cell is not a reference, or not one with one of ``codes``."""
     code = code_of(cell)
     if code is None or code < Code.LIST_TREE or (codes and code not in codes):
         return None
@@ -85,7 +85,10 @@ def tree_of(cell: bytes, *codes: Code) -> Tree | None:
 
 
 def count_of(cell: bytes, code: Code) -> int | None:
-    """The number of elements of the tree that a cell refers to; None if the cell has another code, or is cut short. Decodes no node."""
+    """Return the number of elements of the tree that a cell refers to, or None if the cell has another code, or is cut short.
+
+    Decodes no node.
+    """
     if code_of(cell) != code:
         return None
     at = {0xC7: 3, 0xC8: 4, 0xC9: 6}.get(cell[0], 2) + 1  # after the header of an array of a few parts
@@ -99,13 +102,13 @@ def count_of(cell: bytes, code: Code) -> int | None:
 
 
 def order_of(cell: bytes) -> Tree | None:
-    """The tree of a large dict's keys in their order, or None if that is the sorted order."""
+    """Return the tree of a large dict's keys in their order, or None if that is the sorted order."""
     parts = unpack_payload(cell)
     return read_tree(Shape.SEQUENCE, parts[2:]) if len(parts) > 2 else None
 
 
 def unpack_payload(cell: bytes) -> list[Any]:
-    """The parts of a reference's payload."""
+    """Return the parts of a reference's payload."""
     parts = msgpack.unpackb(payload_of(cell), strict_map_key=False)
     if type(parts) is not list:
         raise ValueError("a payload without parts")

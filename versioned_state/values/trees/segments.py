@@ -60,7 +60,7 @@ Parts = list[tuple[Address, bytes]]
 
 
 def cuts_before(cuts: Cuts, index: int) -> Cuts:
-    """The cuts of the cells before an index, which an edit from there on leaves as they are."""
+    """Return the cuts of the cells before an index, which an edit from there on leaves as they are."""
     ends = cuts.ends
     if not ends or ends[-1] <= index:
         return cuts
@@ -70,7 +70,7 @@ def cuts_before(cuts: Cuts, index: int) -> Cuts:
 
 
 def leaf_in_segments(raw: bytes, cells: list[bytes], known: Cuts) -> tuple[bytes, Cuts, Parts]:
-    """The raw bytes of an open leaf with its segments, its cuts, and the segments that are new.
+    """Return the raw bytes of an open leaf with its segments, its cuts, and the segments that are new.
 
     Args:
         known: cuts of these cells, in a leaf that is stored or staged.
@@ -107,7 +107,7 @@ def leaf_in_segments(raw: bytes, cells: list[bytes], known: Cuts) -> tuple[bytes
 
 
 def _runs(cells: list[bytes], known: Cuts, stop: int) -> tuple[int, list[tuple[int, int, int, int]]]:
-    """How many known segments stay, and the segments after them: for each its start and end in the raw bytes, its end in items, its place.
+    """Return how many known segments stay, and for each segment after them its start and end in the raw bytes, its end in items, its place.
 
     Args:
         stop: where the known segments end in the raw bytes.
@@ -136,7 +136,7 @@ def _runs(cells: list[bytes], known: Cuts, stop: int) -> tuple[int, list[tuple[i
 
 
 def cuts_of(raw: Segmented, cells: list[bytes]) -> Cuts:
-    """The cuts of a leaf that was read in segments; no cuts if its segments do not match its cells."""
+    """Return the cuts of a leaf that was read in segments, or none if its segments do not match its cells."""
     _, runs = _runs(cells, NO_CUTS, raw.head)
     if [end - start for start, end, _, _ in runs] != [size for _, size in raw.segments]:
         return NO_CUTS
@@ -144,7 +144,7 @@ def cuts_of(raw: Segmented, cells: list[bytes]) -> Cuts:
 
 
 def node_in_segments(raw: bytes, children: list[bytes], known: Cuts) -> tuple[bytes, Cuts, Parts]:
-    """``leaf_in_segments`` for an open inner node of a sequence or blob, whose raw bytes end with the addresses of its children."""
+    """Do ``leaf_in_segments`` for an open inner node of a sequence or blob, whose raw bytes end with the addresses of its children."""
     head = len(raw) - ADDRESS_SIZE * len(children)
     if len(raw) < NODE_IN_SEGMENTS or head > MAX_HEAD:
         return raw, NO_CUTS, []
@@ -155,7 +155,7 @@ def node_in_segments(raw: bytes, children: list[bytes], known: Cuts) -> tuple[by
 
 
 def cuts_of_node(raw: Segmented, children: list[bytes]) -> Cuts:
-    """The cut of an inner node that was read in segments."""
+    """Return the cut of an inner node that was read in segments."""
     if len(raw.segments) != 1 or raw.segments[0][1] != ADDRESS_SIZE * (len(children) - 1):
         return NO_CUTS
     return Cuts(raw.segments, (len(children) - 1,), (RUN,), raw.tail - raw.head)

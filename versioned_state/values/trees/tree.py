@@ -33,12 +33,12 @@ class Tree:
 
 
 def empty(shape: Shape) -> Tree:
-    """The tree that holds nothing."""
+    """Return the tree that holds nothing."""
     return Tree(shape, 0, Node(0, [], None, [] if shape is Shape.MAP else None))
 
 
 def same(a: Tree, b: Tree) -> bool:
-    """Whether two trees have the same content: trees are canonical, so equal tops mean equal content."""
+    """Return whether two trees have the same content: trees are canonical, so equal tops mean equal content."""
     if a is b:
         return True
     if a.shape is not b.shape or a.count != b.count:
@@ -49,13 +49,13 @@ def same(a: Tree, b: Tree) -> bool:
 
 
 def as_read(tree: Tree) -> Tree:
-    """The tree as a reader of a reference sees it: an inlined top has no segments, since no stored object names them."""
+    """Return the tree as a reader of a reference sees it: an inlined top has no segments, since no stored object names them."""
     top = tree.top
     return Tree(tree.shape, tree.count, Node(top.level, top.items, top.counts, top.keys)) if isinstance(top, Node) else tree
 
 
 def top_of(nodes: Nodes, tree: Tree) -> Node:
-    """The top node of a tree, checked against its count."""
+    """Return the top node of a tree, checked against its count."""
     top = tree.top if type(tree.top) is Node else nodes.get(tree.shape, tree.top)
     if top.count != tree.count:
         raise CorruptObjectError(address_of(write_node(tree.shape, top)).hex(), f"a tree of {tree.count} elements that holds {top.count}")
@@ -63,7 +63,7 @@ def top_of(nodes: Nodes, tree: Tree) -> Node:
 
 
 def nodes_from(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int, end: int | None = None) -> Iterator[tuple[int, Node]]:
-    """The nodes of one level from the one that covers ``offset``, left to right, each with its first offset.
+    """Yield the nodes of one level from the one that covers ``offset``, left to right, each with its first offset.
 
     With ``end``, the nodes up to ``end`` that share a parent are read in one call of the store.
 
@@ -74,7 +74,10 @@ def nodes_from(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int, e
 
 
 def _visit(nodes: Nodes, shape: Shape, node: Node, first: int, sought: tuple[int, int, int | None]) -> Iterator[tuple[int, Node]]:
-    """``nodes_from`` under one node with offset ``first``. Not a nested function, since its reference cycle would keep a store open."""
+    """Yield what ``nodes_from`` does under one node with offset ``first``.
+
+    Not a nested function, since its reference cycle would keep a store open.
+    """
     level, offset, end = sought
     if node.level == level:
         yield first, node
@@ -89,7 +92,7 @@ def _visit(nodes: Nodes, shape: Shape, node: Node, first: int, sought: tuple[int
 
 
 def iter_cells(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None) -> Iterator[bytes]:
-    """The cells of a sequence or map at offsets [start, end). Cost: one path, then the leaves that are walked."""
+    """Yield the cells of a sequence or map at offsets [start, end). Cost: one path, then the leaves that are walked."""
     end = tree.count if end is None else min(end, tree.count)
     if start >= end:
         return
@@ -107,7 +110,9 @@ _SHORT: Final = 512
 
 
 def cells_at(nodes: Nodes, tree: Tree, picked: range) -> list[bytes]:
-    """The cells of a sequence at the offsets of a rising range, which must exist. Cost: the leaves with them, and the paths to these.
+    """Return the cells of a sequence at the offsets of a rising range, which must exist.
+
+    Cost: the leaves with them, and the paths to these.
 
     A short range takes one call of the store a level.
     """
@@ -123,7 +128,7 @@ def cells_at(nodes: Nodes, tree: Tree, picked: range) -> list[bytes]:
 
 
 def _cells_between(nodes: Nodes, tree: Tree, start: int, end: int) -> list[bytes]:
-    """The cells at offsets [start, end), which must exist. Reads the nodes of a level together."""
+    """Return the cells at offsets [start, end), which must exist. Reads the nodes of a level together."""
     row = [(0, top_of(nodes, tree))]
     while row[0][1].level:
         below: list[tuple[int, Node, int]] = []
@@ -146,7 +151,7 @@ def _cells_between(nodes: Nodes, tree: Tree, start: int, end: int) -> list[bytes
 
 
 def iter_items(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and cells of a map at offsets [start, end), in the order of the keys.
+    """Yield keys and cells of a map at offsets [start, end), in the order of the keys.
 
     Raises:
         CorruptObjectError: the keys of two leaves are not in order. So each leaf is read once, even if a crafted tree repeats it.
@@ -173,7 +178,7 @@ _GREATEST_BATCH: Final = 512
 
 
 def iter_items_back(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None) -> Iterator[tuple[bytes, bytes]]:
-    """``iter_items`` from the last item back."""
+    """Yield what ``iter_items`` does, from the last item back."""
     end = tree.count if end is None else min(end, tree.count)
     size = _BATCH
     while end > start:
@@ -183,7 +188,7 @@ def iter_items_back(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = 
 
 
 def find(nodes: Nodes, tree: Tree, key: bytes) -> bytes | None:
-    """The cell of a key of a map, or None if the map does not have the key. Cost: one path."""
+    """Return the cell of a key of a map, or None if the map does not have the key. Cost: one path."""
     node = top_of(nodes, tree)
     while node.level:
         assert node.keys is not None
@@ -195,12 +200,12 @@ def find(nodes: Nodes, tree: Tree, key: bytes) -> bytes | None:
 
 
 def rank(nodes: Nodes, tree: Tree, key: bytes) -> int:
-    """The offset that a key of a map has, or would have. Cost: one path."""
+    """Return the offset that a key of a map has, or would have. Cost: one path."""
     return locate(nodes, tree, key)[0]
 
 
 def locate(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
-    """The offset that a key has or would have, and its cell or None."""
+    """Return the offset that a key has or would have, and its cell or None."""
     node = top_of(nodes, tree)
     offset = 0
     while node.level:
@@ -217,7 +222,7 @@ def locate(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
 
 
 def iter_chunks(nodes: Nodes, tree: Tree) -> Iterator[list[bytes]]:
-    """The addresses of a blob's chunks, in order; one list for each inner node."""
+    """Yield the addresses of a blob's chunks, in order, one list for each inner node."""
     if tree.count:
         yield from _chunk_lists(nodes, tree.top)
 

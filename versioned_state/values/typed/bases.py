@@ -282,7 +282,7 @@ class ExceptionLayout(Layout):
 
 
 def base_layout(cls: type, name: str) -> Layout | str | None:
-    """The layout of a class that inherits from a built-in type, or the reason why it has none; None for any other class."""
+    """Return the layout of a class that inherits from a built-in type, or the reason why it has none, or None for any other class."""
     bases = mro_of(cls)
     if inherits(cls, BaseException):
         builtin = next(each for each in bases if module_of(each) == "builtins")

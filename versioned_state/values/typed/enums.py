@@ -67,7 +67,7 @@ class EnumLayout(Layout):
 
 
 def enum_layout(cls: type, name: str) -> EnumLayout | None:
-    """The layout of an Enum; None for any other class."""
+    """Return the layout of an Enum, or None for any other class."""
     return EnumLayout(cls, name) if inherits(cls, Enum) else None
 
 

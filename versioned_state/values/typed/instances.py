@@ -69,7 +69,7 @@ class InstanceLayout(Layout):
         return self.in_order(fields), self.notes_of(fields, weak)
 
     def attributes(self, value: Any) -> dict[str, Any]:
-        """All attributes of an instance, weak references included. Raises ``NotPlainDataError``."""
+        """Return all attributes of an instance, weak references included. Raises ``NotPlainDataError``."""
         fields: dict[str, Any] = {} if self._dict_of is None else dict(self._dict_of(value))
         for name, member in self._slots.items():
             try:
@@ -84,7 +84,7 @@ class InstanceLayout(Layout):
         return fields
 
     def in_order(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """The fields in the order in which they are stored: by name, since the order of attributes has no meaning."""
+        """Return the fields in the order in which they are stored: by name, since the order of attributes has no meaning."""
         names = tuple(fields)
         try:
             order = self._orders[names]
@@ -97,7 +97,7 @@ class InstanceLayout(Layout):
         return fields if order is None else {name: fields[name] for name in order}
 
     def notes_of(self, fields: dict[str, Any], weak: Weak) -> Notes:
-        """The notes of an instance, given its fields and, separately, its weak references."""
+        """Return the notes of an instance, given its fields and, separately, its weak references."""
         declared = self.declared
         if not weak and (declared is None or fields.keys() == declared.keys()):
             return None
@@ -135,7 +135,7 @@ class InstanceLayout(Layout):
     def fitted(
         self, fields: dict[str, Any], declared: Mapping[str, Default], more: frozenset[str], unset: frozenset[str]
     ) -> tuple[dict[str, Any], bool, list[str]]:
-        """The fields that the class still has, in its own order; whether these are all; and the fields that the class has gained."""
+        """Return the fields that the class still has, in its own order, whether these are all, and the fields that the class has gained."""
         fitting = {name: fields[name] for name in declared if name in fields}
         lost = False
         for name, held in fields.items():
@@ -231,13 +231,13 @@ class OrdinaryLayout(InstanceLayout):
 
 
 def _which_are_one(parts: Iterable[Any]) -> list[int] | None:
-    """Which attributes are the same list, dict or set, as opposed to equal ones. None if all are different objects."""
+    """Return which attributes are the same list, dict or set, as opposed to equal ones. None if all are different objects."""
     held = [id(part) for part in parts if type(part) in _MUTABLE]
     return [held.index(each) for each in held] if len(held) > 1 and len(set(held)) < len(held) else None
 
 
 def dataclass_layout(cls: type, name: str) -> InstanceLayout | str | None:
-    """The layout of a dataclass, or the reason why it has none; None if the class itself is not a dataclass.
+    """Return the layout of a dataclass, or the reason why it has none, or None if the class itself is not a dataclass.
 
     A class that only inherits from a dataclass has the fields of that one, and its further attributes as an ordinary class has.
     """
@@ -258,7 +258,7 @@ def dataclass_layout(cls: type, name: str) -> InstanceLayout | str | None:
 
 
 def attrs_layout(cls: type, name: str) -> InstanceLayout | str | None:
-    """The layout of an attrs class, or the reason why it has none; None for any other class."""
+    """Return the layout of an attrs class, or the reason why it has none, or None for any other class."""
     attributes = lookup(cls, "__attrs_attrs__")
     if not inherits(type(attributes), tuple):
         return None
@@ -270,21 +270,21 @@ def attrs_layout(cls: type, name: str) -> InstanceLayout | str | None:
 
 
 def ordinary_layout(cls: type, name: str) -> InstanceLayout | str:
-    """The layout of any other class, or the reason why it has none."""
+    """Return the layout of any other class, or the reason why it has none."""
     if cls is object:
         return "a bare object() has nothing to store"
     return why_more(cls) or OrdinaryLayout(cls, name, None)
 
 
 def why_more(cls: type) -> str | None:
-    """The reason why an instance is more than its ``__dict__`` and slots, or None."""
+    """Return the reason why an instance is more than its ``__dict__`` and slots, or None."""
     if is_of_c(cls, object) or has_hidden_state(cls, object, len(slots_of(cls))):
         return "it has state in C"
     return why_custom(cls)
 
 
 def why_custom(cls: type, stop: type = object) -> str | None:
-    """The reason why instances of a class are more than their fields, or None."""
+    """Return the reason why instances of a class are more than their fields, or None."""
     if owner_of(cls, "__del__") is not None:
         return "its class has a __del__: it stands for something outside"
     if type(lookup(cls, "__dict__")) not in (GetSetDescriptorType, NoneType):
@@ -324,12 +324,12 @@ def _attrs_default(attribute: Any) -> Default:
 
 
 def _has_weak(fields: Mapping[str, Any]) -> bool:
-    """Whether a field is a weak reference."""
+    """Return whether a field is a weak reference."""
     return ReferenceType in map(type, fields.values())
 
 
 def _weak_in(fields: Mapping[str, Any]) -> dict[str, str | None]:
-    """The fields that are weak references, by name."""
+    """Return the fields that are weak references, by name."""
     return {name: _holder(fields, fields[name]()) for name in sorted(fields) if type(fields[name]) is ReferenceType}
 
 
@@ -338,7 +338,7 @@ def _holder(fields: Mapping[str, Any], target: Any) -> str | None:
 
 
 def _weak_noted(notes: Mapping[str, Any]) -> Weak:
-    """The weak references in the notes. Raises ``NotPlainDataError``."""
+    """Return the weak references in the notes. Raises ``NotPlainDataError``."""
     weak = notes.get("weak", {})
     if type(weak) is not dict or not all(type(name) is str and (holder is None or type(holder) is str) for name, holder in weak.items()):
         raise NotPlainDataError("the weak references are not fields")

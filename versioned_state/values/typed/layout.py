@@ -45,7 +45,7 @@ class Layout(ABC):
 
     @abstractmethod
     def take(self, value: Any) -> tuple[Any, Notes]:
-        """The data of a value, and its notes. Raises ``NotPlainDataError``."""
+        """Return the data of a value, and its notes. Raises ``NotPlainDataError``."""
 
     @abstractmethod
     def make(self, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
@@ -63,22 +63,24 @@ class Layout(ABC):
         return False
 
     def notes_for(self, data: Any, notes: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-        """The notes of a value after an edit of its data, given its earlier notes; ``before`` is the earlier data, if it is a dict."""
+        """Return the notes of a value after an edit of its data, given its earlier notes and data (``before``, if that is a dict)."""
         return notes
 
     def pack(self, value: Any) -> list[Any]:
-        """The value for a fingerprint: a list of values that MessagePack can write, or has a hook for."""
+        """Return the value for a fingerprint: a list of values that MessagePack can write, or has a hook for."""
         return [self.mark, *self.take(value)]
 
     def pack_run(self, run: list[Any], *, identities: bool) -> list[Any] | None:
-        """``pack`` for many values of exactly this class at once. The result equals no result of ``pack``. None if it would save nothing.
+        """Do ``pack`` for many values of exactly this class at once, or return None if that would save nothing.
+
+        No result equals one of ``pack``.
 
         ``identities``: whether instances that have an identity count by their identity.
         """
         return None
 
     def parts(self, value: Any) -> Iterable[Any]:
-        """The values that a value refers to."""
+        """Return the values that a value refers to."""
         data, notes = self.take(value)
         if type(data) is dict:
             parts = [*(key for key in data if type(key) is not str), *data.values()]
@@ -91,7 +93,7 @@ AssignPart = Callable[[Any, Any], Any]
 
 
 def names_in(notes: dict[str, Any], key: str) -> frozenset[str]:
-    """The names under a key of the notes. Raises ``NotPlainDataError`` if the note is not a set of names."""
+    """Return the names under a key of the notes. Raises ``NotPlainDataError`` if the note is not a set of names."""
     names = notes.get(key, frozenset())
     if type(names) is not frozenset:
         raise NotPlainDataError(f"the {key} names are not names")

@@ -169,7 +169,7 @@ class ModelLayout(InstanceLayout):
 
 
 def model_layout(cls: type, name: str) -> ModelLayout | str | None:
-    """The layout of a pydantic model, or the reason why it has none; None for any other class."""
+    """Return the layout of a pydantic model, or the reason why it has none, or None for any other class."""
     fields, private = lookup(cls, "__pydantic_fields__"), lookup(cls, "__private_attributes__")
     if type(fields) is not dict or lookup(cls, "__pydantic_fields_set__") is None:
         return None

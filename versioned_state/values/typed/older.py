@@ -49,7 +49,7 @@ class OlderForms:
         self._known[id(value)] = (held, cell, fingerprint)
 
     def cell_of(self, value: Any) -> bytes | None:
-        """The inline cell of an instance that has not changed since it was read; None for any other value."""
+        """Return the inline cell of an instance that has not changed since it was read, or None for any other value."""
         known = self._known.get(id(value))
         if known is None or known[0]() is not value:
             return None
@@ -64,7 +64,7 @@ def _itself(value: Any) -> Any:
 
 
 def _is_held(held: Callable[[], Any]) -> bool:
-    """Whether anyone else refers to an instance."""
+    """Return whether anyone else refers to an instance."""
     value = held()
     # Referred to by ``value``, by the argument of ``getrefcount`` and, without weak references, by ``held``.
     return value is not None and sys.getrefcount(value) > (3 if isinstance(held, partial) else 2)

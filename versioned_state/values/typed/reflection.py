@@ -38,7 +38,7 @@ PICKLING: Final = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__"
 
 
 def lookup(cls: type, name: str) -> Any:
-    """The attribute in the namespace of a class or a base; None if there is none."""
+    """Return the attribute in the namespace of a class or a base, or None if there is none."""
     for base in mro_of(cls):
         namespace = namespace_of(base)
         if name in namespace:
@@ -47,23 +47,23 @@ def lookup(cls: type, name: str) -> Any:
 
 
 def inherits(cls: type, base: type) -> bool:
-    """Whether a class is ``base`` or a subclass of it. ``in`` would call the ``__eq__`` of a metaclass."""
+    """Return whether a class is ``base`` or a subclass of it. ``in`` would call the ``__eq__`` of a metaclass."""
     return any(each is base for each in mro_of(cls))
 
 
 def is_known_by_identity(cls: type) -> bool:
-    """Whether a class is compared and hashed by identity, so that it can be a key of the tables in this package."""
+    """Return whether a class is compared and hashed by identity, so that it can be a key of the tables in this package."""
     meta = type(cls)
     return lookup(meta, "__eq__") is _EQ and lookup(meta, "__hash__") is _HASH
 
 
 def owner_of(cls: type, name: str) -> type | None:
-    """The class whose namespace has an attribute."""
+    """Return the class whose namespace has an attribute."""
     return next((base for base in mro_of(cls) if name in namespace_of(base)), None)
 
 
 def module_of(cls: type) -> str:
-    """The name of the module that a class was made in; empty if it does not say."""
+    """Return the name of the module that a class was made in, or "" if it does not say."""
     module = namespace_of(cls).get("__module__")
     if type(module) is str:
         return module
@@ -73,7 +73,7 @@ def module_of(cls: type) -> str:
 
 
 def name_of(cls: type) -> str:
-    """The stored name of a class: ``module:qualified.name``. That of a parametrised model of pydantic ends with its parameters."""
+    """Return the stored name of a class: ``module:qualified.name``. That of a parametrised model of pydantic ends with its parameters."""
     generic = _generic_of(cls)
     if generic is None:
         return f"{module_of(cls)}:{qualname_of(cls)}"
@@ -82,7 +82,7 @@ def name_of(cls: type) -> str:
 
 
 def _generic_of(cls: type) -> tuple[type, tuple[Any, ...]] | None:
-    """The class and the parameters of a parametrised model of pydantic; None for any other class."""
+    """Return the class and the parameters of a parametrised model of pydantic, or None for any other class."""
     generic = lookup(cls, "__pydantic_generic_metadata__")
     if type(generic) is not dict or "__pydantic_generic_metadata__" not in namespace_of(cls):
         return None
@@ -93,12 +93,12 @@ def _generic_of(cls: type) -> tuple[type, tuple[Any, ...]] | None:
 
 
 def _name_of_parameter(parameter: Any) -> str:
-    """A parameter in the name of a class. It is compared only, and nothing is made of it."""
+    """Return a parameter in the name of a class. It is compared only, and nothing is made of it."""
     return name_of(parameter) if inherits(type(parameter), type) and type(parameter) is not GenericAlias else repr(parameter)
 
 
 def find_class(name: str, *, importing: bool = False) -> type | None:
-    """The class with a name, or None if there is none. With ``importing``, imports its module if necessary."""
+    """Return the class with a name, or None if there is none. With ``importing``, imports its module if necessary."""
     if name.endswith("]"):
         return _find_parametrised(name, importing=importing)
     if _NAME.fullmatch(name) is None:
@@ -124,7 +124,7 @@ def find_class(name: str, *, importing: bool = False) -> type | None:
 
 
 def _find_parametrised(name: str, *, importing: bool) -> type | None:
-    """The parametrised model with a name. One that nothing has made yet is made only if that runs code of pydantic alone."""
+    """Return the parametrised model with a name. One that nothing has made yet is made only if that runs code of pydantic alone."""
     origin_name, _, inner = name[:-1].partition("[")
     origin = find_class(origin_name, importing=importing)
     if origin is None:
@@ -149,7 +149,7 @@ _MAKING: Final = ("__class_getitem__", "__init_subclass__", "__pydantic_init_sub
 
 
 def _is_of_pydantic(cls: type, name: str) -> bool:
-    """Whether an attribute of a class is pydantic's or Python's own, or is not there."""
+    """Return whether an attribute of a class is pydantic's or Python's own, or is not there."""
     owner = owner_of(cls, name)
     return owner is None or _is_pydantic(owner) or module_of(owner) in ("builtins", "typing")
 
@@ -159,7 +159,7 @@ def _is_pydantic(cls: type) -> bool:
 
 
 def _split(names: str) -> list[str]:
-    """The names of parameters, which are separated by commas; those within brackets belong to one of them."""
+    """Return the names of parameters, which are separated by commas. Those within brackets belong to one of them."""
     parts, depth, start = [], 0, 0
     for at, char in enumerate(names):
         depth += (char == "[") - (char == "]")
@@ -170,14 +170,14 @@ def _split(names: str) -> list[str]:
 
 
 def is_found(cls: type) -> bool:
-    """Whether the name of a class leads back to it, or to its replacement: a cell of a notebook may have run again."""
+    """Return whether the name of a class leads back to it, or to its replacement: a cell of a notebook may have run again."""
     name = name_of(cls)
     found = find_class(name)
     return found is not None and (found is cls or name_of(found) == name)
 
 
 def custom_pickling(cls: type, stop: type = object) -> str | None:
-    """The method by which a class, or a base of it before ``stop``, says how it is pickled, or None."""
+    """Return the method by which a class, or a base of it before ``stop``, says how it is pickled, or None."""
     if any(each is cls for each in copyreg.dispatch_table):
         return "copyreg"
     for base in mro_of(cls):
@@ -191,7 +191,7 @@ def custom_pickling(cls: type, stop: type = object) -> str | None:
 
 
 def _is_generated(method: Any) -> bool:
-    """Whether dataclasses, attrs, pydantic or namedtuple generated a pickling method for exactly the fields of the class."""
+    """Return whether dataclasses, attrs, pydantic or namedtuple generated a pickling method for exactly the fields of the class."""
     module = method.__globals__.get("__name__", "") if type(method) is FunctionType else ""
     return type(module) is str and (
         module in ("dataclasses", "versioned_state.records", "attr._make", "collections") or module.split(".")[0] == "pydantic"
@@ -199,7 +199,7 @@ def _is_generated(method: Any) -> bool:
 
 
 def slots_of(cls: type) -> dict[str, MemberDescriptorType]:
-    """The slots of instances, by name as it is stored in the class: that of the most derived class if several have one name."""
+    """Return the slots of instances, by name as it is stored in the class: that of the most derived class if several have one name."""
     slots: dict[str, MemberDescriptorType] = {}
     for base in mro_of(cls):
         declared = namespace_of(base).get("__slots__", ())
@@ -215,7 +215,7 @@ def slots_of(cls: type) -> dict[str, MemberDescriptorType]:
 
 
 def dict_getter(cls: type) -> Callable[[Any], dict[str, Any]] | None:
-    """A function that returns the ``__dict__`` of an instance; None if instances have no ordinary ``__dict__``."""
+    """Return a function that returns the ``__dict__`` of an instance, or None if instances have no ordinary ``__dict__``."""
     for base in mro_of(cls):
         descriptor = namespace_of(base).get("__dict__")
         if descriptor is not None:
@@ -225,7 +225,7 @@ def dict_getter(cls: type) -> Callable[[Any], dict[str, Any]] | None:
 
 
 def is_of_c(cls: type, base: type) -> bool:
-    """Whether a class, or a base of it before ``base``, is implemented in C: then ``base.__new__`` cannot make its instances."""
+    """Return whether a class, or a base of it before ``base``, is implemented in C: then ``base.__new__`` cannot make its instances."""
     for each in mro_of(cls):
         if each is base or each is object:
             return False
@@ -235,5 +235,5 @@ def is_of_c(cls: type, base: type) -> bool:
 
 
 def has_hidden_state(cls: type, base: type, slots: int) -> bool:
-    """Whether instances hold more C state than ``base``, apart from a dict, weak references and slots."""
+    """Return whether instances hold more C state than ``base``, apart from a dict, weak references and slots."""
     return _itemsize_of(cls) != _itemsize_of(base) or _basicsize_of(cls) > _basicsize_of(base) + _POINTER * (2 + slots)

@@ -68,7 +68,7 @@ def register(
     upgrade: Callable[[Any, int], Any] | None = None,
     also: Iterable[str] = (),
 ) -> builtins.type[T]:
-    """Store values of exactly this type under a name of their own; returns the type, so it also serves as a decorator.
+    """Store values of exactly this type under a name of their own. Returns the type, so it also serves as a decorator.
 
     ``name`` is part of every stored value and must stay as it is; without one it is the type's module and qualified name. Values of a
     registered type come back as instances in every store, trusted or not. Subclasses are types of their own.
@@ -134,7 +134,7 @@ def _check_version(version: Any, upgrade: Any) -> None:
 
 
 def layout_of(cls: type) -> Layout | None:
-    """The layout of a class; None if its values are built in, or objects. Cost: a lookup."""
+    """Return the layout of a class, or None if its values are built in, or objects. Cost: a lookup."""
     found = _registered.get(id(cls)) or _by_class.get(id(cls))
     if found is not None and found.cls is cls:
         return found
@@ -143,7 +143,7 @@ def layout_of(cls: type) -> Layout | None:
 
 
 def why_no_data(cls: type) -> str | None:
-    """The reason why values of a class are stored as objects; None if they are data."""
+    """Return the reason why values of a class are stored as objects, or None if they are data."""
     if id(cls) in _DATA_IDS:
         return None
     layout = layout_of(cls) or _find_layout(cls)
@@ -172,7 +172,7 @@ def _find_layout(cls: type) -> Layout | str:
 
 
 def _build(cls: type, name: str) -> Layout | str:
-    """The layout of a class, or the reason why it has none."""
+    """Return the layout of a class, or the reason why it has none."""
     return (
         enum_layout(cls, name)
         or model_layout(cls, name)
@@ -188,7 +188,7 @@ Classes = Literal["registered", "loaded", "imported"]
 
 
 def find_layout(name: str, classes: Classes) -> Layout | None:
-    """The layout for a stored name, or None."""
+    """Return the layout for a stored name, or None."""
     layout = _by_name.get(name)
     if layout is not None:
         return layout
@@ -207,7 +207,7 @@ def find_layout(name: str, classes: Classes) -> Layout | None:
 
 
 def take_apart(value: Any) -> tuple[str, Any, Notes] | None:
-    """The stored name, the data and the notes of a typed value; None for any other.
+    """Return the stored name, the data and the notes of a typed value, or None for any other.
 
     Raises ``NotPlainDataError`` for a value that is stored as an object, and the errors of ``to_data``.
     """
@@ -224,7 +224,7 @@ def take_apart(value: Any) -> tuple[str, Any, Notes] | None:
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """The fields of a typed value by name, in a new dict; None for any other value. Raises the errors of ``to_data``."""
+    """Return the fields of a typed value by name, in a new dict, or None for any other value. Raises the errors of ``to_data``."""
     try:
         record = take_apart(value)
     except NotPlainDataError:
@@ -233,7 +233,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def make(layout: Layout, name: str, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
-    """The value, and whether it would be stored in the same form again: under this name and version, with these fields."""
+    """Return the value, and whether it would be stored in the same form again: under this name and version, with these fields."""
     same = name == layout.name
     version = notes.get("version", 1)
     if version != (layout.version or 1):
@@ -250,7 +250,7 @@ def make(layout: Layout, name: str, data: Any, notes: dict[str, Any]) -> tuple[A
 
 
 def _own(data: Any) -> Any:
-    """A copy of data that may be changed. The stored data must not change, or the value would be written again without need."""
+    """Return a copy of data that may be changed. The stored data must not change, or the value would be written again without need."""
     if type(data) is dict:
         return {key: _own(part) for key, part in data.items()}
     return [_own(part) for part in data] if type(data) is list else data
@@ -282,7 +282,7 @@ def edited(value: Any, edit: Callable[[Any], object], *, given: frozenset[str] |
 
 
 def _with_given(notes: Notes, data: Any, given: frozenset[str] | None) -> Notes:
-    """The notes with these names as the fields given."""
+    """Return the notes with these names as the fields given."""
     if given is None:
         return notes
     if type(data) is not dict:

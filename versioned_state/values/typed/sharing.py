@@ -43,21 +43,21 @@ class _Place:
 
 
 def find_shared(value: Any) -> dict[int, Any]:
-    """The parts, by id, to store as objects. Cost: about a microsecond for each part that is not a scalar."""
+    """Return the parts, by id, to store as objects. Cost: about a microsecond for each part that is not a scalar."""
     walk = _Walk()
     walk.run(value)
     return walk.shared
 
 
 def find_reasons(value: Any) -> dict[int, str]:
-    """By id, the reason why each part must be stored as an object."""
+    """Return by id the reason why each part must be stored as an object."""
     walk = _Walk(MAX_DEPTH)
     walk.run(value)
     return {**dict.fromkeys(walk.deep, f"what it holds is nested deeper than {MAX_DEPTH}"), **walk.reasons}
 
 
 def find_deep(value: Any, limit: int) -> dict[int, Any]:
-    """By id, the outermost instances around containers nested deeper than ``limit``: a long chain is stored as an object."""
+    """Return by id the outermost instances around containers nested deeper than ``limit``: a long chain is stored as an object."""
     walk = _Walk(limit)
     walk.run(value)
     return walk.deep
@@ -100,7 +100,7 @@ class _Walk:
                 place.parent.holds_identity = True
 
     def _next(self, place: _Place, parts: Iterator[Any]) -> Any:
-        """The next part of a place to walk into; None after the last one."""
+        """Return the next part of a place to walk into, or None after the last one."""
         first, layouts, scalars = self._first, self._layouts, self._scalars
         for part in parts:
             cls = type(part)
@@ -123,7 +123,7 @@ class _Walk:
         return None
 
     def _is_leaf(self, part: Any, layout: Layout) -> bool:
-        """Whether an instance has no parts, or does not show them because it is stored as an object."""
+        """Return whether an instance has no parts, or does not show them because it is stored as an object."""
         try:
             return self._scalars.issuperset(map(type, layout.parts(part)))
         except Exception:  # noqa: BLE001 - code of the value's own type; encoding it gives the error its path
@@ -182,7 +182,7 @@ class _Walk:
 
 
 def _common(known: _Place) -> _Place:
-    """The deepest part that contains both a place and the present one: the places that are not at their end are those on the present path.
+    """Return the deepest part that contains both a place and the present one. The places that are not at their end are on the present path.
 
     Cost: constant on average, since the way up is remembered (union-find), however long a chain is and however many refer to one part.
     """

@@ -38,7 +38,7 @@ class Tagged:
         return hash((self.name, _hash_of(self.fields)))
 
     def notes_for(self, before: dict[str, Any]) -> Notes:
-        """The notes after an edit of the fields, which were ``before``, as far as they can be known without the class."""
+        """Return the notes after an edit of the fields, which were ``before``, as far as they can be known without the class."""
         fields = self.fields
         if self.notes is None or type(fields) is not dict:
             return self.notes
@@ -58,7 +58,7 @@ class Tagged:
 
 
 def _hash_of(data: Any) -> int:
-    """The hash of data by its content, for keys and elements of sets, which are not edited while they are there."""
+    """Return the hash of data by its content, for keys and elements of sets, which are not edited while they are there."""
     cls = type(data)
     if cls is dict:
         return hash(frozenset((key, _hash_of(part)) for key, part in data.items()))

@@ -29,7 +29,7 @@ class ObjectReason(NamedTuple):
 
 
 def iter_objects(value: Any, path: StatePath) -> Iterator[ObjectReason]:
-    """The objects in a value at a path, in the order of their paths. Cost: a walk over all of it."""
+    """Yield the objects in a value at a path, in the order of their paths. Cost: a walk over all of it."""
     reasons = find_reasons(value)
     stack: list[tuple[Any, StatePath]] = [(value, path)]
     while stack:
@@ -45,7 +45,7 @@ def iter_objects(value: Any, path: StatePath) -> Iterator[ObjectReason]:
 
 
 def _reason(value: Any) -> str | None:
-    """Why a value itself is an object, apart from its parts; None if it is data."""
+    """Return why a value itself is an object, apart from its parts, or None if it is data."""
     cls = type(value)
     if cls in (list, dict, tuple, set, frozenset, Tagged):
         return None

@@ -213,7 +213,7 @@ class Collector:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """A block after which the record does not name this collector, however the block ends."""
+        """Run the block, and take this collector out of the record after it, however it ends."""
         if not self._database.fence.enabled:
             raise UnsafeStoreError(
                 f"gc cannot run beside writers on {backends(self._store)[0]!r}, which takes one condition a batch",
@@ -253,7 +253,7 @@ class Collector:
                 return
 
     def check_free(self) -> tuple[bytes | None, GcRecord]:
-        """The stored record, and what it says. Raises ``StoreBusyError`` if another collector is at work."""
+        """Return the stored record, and what it says. Raises ``StoreBusyError`` if another collector is at work."""
         stored = self._store.get(GC)
         record = self._read(stored)
         now = self._database.now()
@@ -369,7 +369,7 @@ class _Sweep(Collector):
             raise _TimeOverError
 
     def _is_overtaken(self) -> bool:
-        """Whether another gc left its table after the first slice of this one: then it is not known which refs moved before that."""
+        """Return whether another gc left its table after the first slice of this one: then it is not known which refs moved before that."""
         with suppress(CorruptObjectError):
             table = read_table(self._store)
             return table is not None and self._since is not None and self._since <= table.marking
@@ -428,7 +428,7 @@ class _Sweep(Collector):
         return self._store.apply({GC: self.record.stored, **expected}, {}, keys)
 
     def _beat(self) -> None:
-        """Every few seconds, mark the commits that writers have published, so that their list stays short, and show that this gc lives."""
+        """Mark every few seconds the commits that writers have published, so that their list stays short, and show that this gc lives."""
         if self._beating or time.monotonic() - self._last_beat < _BEAT_S:
             return
         self._beating = True  # marking reads, and each read beats
@@ -469,7 +469,7 @@ class _Sweep(Collector):
 
 
 def _garbage(marking: Marking, tally: _Tally) -> Iterator[list[str]]:
-    """The keys of objects that are not marked, page by page."""
+    """Yield the keys of objects that are not marked, page by page."""
     looked = 0
     keys = marking.store.keys(OBJECTS)
     while page := list(islice(keys, _BATCH)):
@@ -484,7 +484,7 @@ def _garbage(marking: Marking, tally: _Tally) -> Iterator[list[str]]:
 
 
 def _of_lost_commits(marking: Marking) -> Iterator[list[str]]:
-    """The keys of the notes, and of the records of shared commits, whose commit is not marked, page by page."""
+    """Yield the keys of the notes, and of the records of shared commits, whose commit is not marked, page by page."""
     keys = chain(marking.store.keys(NOTES), marking.store.keys(SHARED))
     while page := list(islice(keys, _BATCH)):
         marking.beat()

@@ -58,11 +58,11 @@ class KeeperTable:
         self._pages: dict[int, bytes] = {}
 
     def id(self, name: str) -> bytes:
-        """The id of a ref or a group in the table."""
+        """Return the id of a ref or a group in the table."""
         return _id_of(self._salt, name)
 
     def find(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
-        """The keepers, by id, of those objects that were reachable at the marking.
+        """Return the keepers, by id, of those objects that were reachable at the marking.
 
         An object of a ref that was reclaimed since is left out: it may have been deleted, and have come back with other references.
 
@@ -82,7 +82,7 @@ class KeeperTable:
         return keepers
 
     def without(self, keepers: Iterable[bytes]) -> bytes:
-        """The record at the top once these keepers are gone."""
+        """Return the record at the top once these keepers are gone."""
         return _top(self.marking, self._bits, self._salt, sorted(self._gone.union(keepers) - {_EVERYONE}))
 
     def _page_of(self, address: bytes) -> int:
@@ -90,13 +90,13 @@ class KeeperTable:
 
 
 def read_table(store: KVStore) -> KeeperTable | None:
-    """The table; None if no gc has finished a marking. Cost: a read. Raises ``CorruptObjectError``."""
+    """Return the table, or None if no gc has finished a marking. Cost: a read. Raises ``CorruptObjectError``."""
     stored = store.get(KEEPERS)
     return None if stored is None else KeeperTable(store, stored)
 
 
 def new_salt() -> bytes:
-    """The salt of a new table. Its pages lie under it, so that a gc that was delayed does not write over those of another one."""
+    """Return the salt of a new table. Its pages lie under it, so that a gc that was delayed does not write over those of another one."""
     return secrets.token_bytes(_SALT_SIZE)
 
 
@@ -136,7 +136,7 @@ def _id_of(salt: bytes, name: str) -> bytes:
 
 
 def _ids_of(salt: bytes, names: list[str]) -> list[bytes]:
-    """The ids of keepers. Two that have the same one, by chance, count as everyone."""
+    """Return the ids of keepers. Two that have the same one, by chance, count as everyone."""
     ids = [_id_of(salt, name) for name in names]
     if len(set(ids)) < len(ids):
         seen: set[bytes] = set()
@@ -146,7 +146,7 @@ def _ids_of(salt: bytes, names: list[str]) -> list[bytes]:
 
 
 def _pages(seen: KeeperSet, ids: list[bytes], bits: int) -> Iterator[tuple[int, bytes]]:
-    """The pages in order: each its number, and its entries in order."""
+    """Yield the pages in order: each its number, and its entries in order."""
     number, entries = 0, bytearray()
     for address, keeper in seen.iter_keepers():
         page = int.from_bytes(address[:2], "big") >> (_MAX_BITS - bits)

@@ -70,7 +70,7 @@ class Marking:
         return raws
 
     def _mark(self, starts: Iterable[tuple[Reference, int]], pending: Pending) -> None:
-        """``reach.walk``, with a keeper for each reference."""
+        """Walk as ``reach.walk`` does, with a keeper for each reference."""
         shallow, reach = self._database.commits.shallow, self.seen.reach
         for start, keeper in starts:
             whose = reach(start.address, start.role, keeper)
@@ -115,7 +115,7 @@ class Marking:
             yield Reference(ref.log, Role.LOG_ENTRY), keeper
 
     def _has_expired(self, ref: Ref) -> bool:
-        """Whether the reflog of a deleted ref has expired, and its record can go."""
+        """Return whether the reflog of a deleted ref has expired, and its record can go."""
         if ref.log is None:
             return True
         try:

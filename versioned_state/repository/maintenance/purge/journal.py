@@ -52,18 +52,18 @@ class Findings:
     owed: bool = False
 
     def joined(self, other: Findings) -> Findings:
-        """Both findings as one."""
+        """Return both findings as one."""
         joined = {each.name: getattr(self, each.name) | getattr(other, each.name) for each in fields(self)}
         return Findings(**joined)
 
     def pack(self) -> bytes:
-        """The findings as bytes."""
+        """Return the findings as bytes."""
         packed: bytes = msgpack.packb([getattr(self, each.name) for each in fields(self)], unicode_errors="surrogatepass")
         return packed
 
     @classmethod
     def unpack(cls, packed: bytes) -> Findings:
-        """The findings in some bytes. Raises ``ValueError``, or another error of decoding, for any other bytes."""
+        """Return the findings in some bytes. Raises ``ValueError``, or another error of decoding, for any other bytes."""
         values = msgpack.unpackb(packed, unicode_errors="surrogatepass")
         if [type(value) for value in values] != [dict] * (len(fields(cls)) - 1) + [bool]:
             raise ValueError("a field of another type")
@@ -126,7 +126,7 @@ class Journal:
         raise StoreBusyError("the same purge is at work in other processes", remains="this attempt erased nothing more", hint="try again")
 
     def draft(self, found: Findings) -> tuple[dict[str, bytes | None], dict[str, bytes]]:
-        """The condition and the record with further findings, for a batch that erases at once what these name."""
+        """Return the condition and the record with further findings, for a batch that erases at once what these name."""
         findings = self.findings.joined(found)
         nonce = secrets.token_bytes(_NONCE_SIZE)
         sealed = write_record(self.key, msgpack.packb([self._since, nonce, self._mixed(nonce, findings.pack())]))
@@ -161,7 +161,7 @@ class Journal:
         return Findings.unpack(self._mixed(nonce, sealed))
 
     def _mixed(self, nonce: bytes, data: bytes) -> bytes:
-        """The data encrypted or decrypted: combined with a stream of bytes that follows from the key and the nonce."""
+        """Return the data encrypted or decrypted: combined with a stream of bytes that follows from the key and the nonce."""
         stream = blake3(nonce, key=self._secret).digest(length=len(data))
         return (int.from_bytes(data, "big") ^ int.from_bytes(stream, "big")).to_bytes(len(data), "big")
 

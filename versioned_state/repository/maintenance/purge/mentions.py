@@ -25,7 +25,7 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
-    """The ids of commits whose message, author, meta or tag contains one of the words; and the refs, policies, effects and notes that do.
+    """Yield the ids of commits whose message, author, meta or tag has one of the words, and the refs, policies, effects and notes that do.
 
     Words of one character are left out.
     """
@@ -47,7 +47,7 @@ def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
 
 
 def _in_refs(database: Database, wanted: Sequence[str], heads: set[Commit]) -> Iterator[str]:
-    """The refs whose name or annotation contains one of the words. Adds the heads of all refs to ``heads``."""
+    """Yield the refs whose name or annotation contains one of the words. Adds the heads of all refs to ``heads``."""
     for kind in _KINDS:
         for ref in iter_refs(database.store, kind, deleted=True):
             if ref.head is None and _has(ref.name, wanted):
@@ -62,7 +62,7 @@ def _in_refs(database: Database, wanted: Sequence[str], heads: set[Commit]) -> I
 
 
 def _in_effects(store: KVStore, words: Sequence[str]) -> Iterator[str]:
-    """The effects that have one of the words in their key or in their result. Nothing is unpickled.
+    """Yield the effects that have one of the words in their key or in their result. Nothing is unpickled.
 
     A record that cannot be read may have one too, and is named by its key in the store.
     """
@@ -78,7 +78,7 @@ def _in_effects(store: KVStore, words: Sequence[str]) -> Iterator[str]:
 
 
 def _is_in(value: Any, words: Sequence[str]) -> bool:
-    """Whether one of the words is in a value: in a text, a key or a number of it, or in the way that anything else is shown."""
+    """Return whether one of the words is in a value: in a text, a key or a number of it, or in the way that anything else is shown."""
     pending = [value]
     while pending:
         each = pending.pop()

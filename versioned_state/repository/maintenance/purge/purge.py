@@ -196,7 +196,7 @@ class _Purge:
         self.journal = Journal(database.store, request, database.now())
 
     def look(self, *, thorough: bool) -> PurgeReport:
-        """The report of a dry run."""
+        """Return the report of a dry run."""
         found = self.journal.findings
         found.effects.update(dict.fromkeys(erase_effects(self._database.store, self._keys, dry_run=True)))
         if self._is_cheap(thorough=thorough):
@@ -210,7 +210,7 @@ class _Purge:
         return self.report()
 
     def erase(self, *, thorough: bool) -> PurgeReport:
-        """Erase everything; the report."""
+        """Erase everything, and return the report."""
         cheap = self._reclaim() if self._is_cheap(thorough=thorough) else None
         if cheap is not None:
             report = self._report_of(cheap)
@@ -230,7 +230,7 @@ class _Purge:
     # Branches at their own cost
 
     def _is_cheap(self, *, thorough: bool) -> bool:
-        """Whether branches alone are to be erased, and no earlier attempt has left objects that only a gc finds."""
+        """Return whether branches alone are to be erased, and no earlier attempt has left objects that only a gc finds."""
         return bool(self._patterns) and not (self._targets or self._words or thorough or self.journal.findings.owed)
 
     def _reclaim(self) -> Reclaimed | None:
@@ -317,7 +317,7 @@ class _Purge:
             self._collected = replace(self._collected, compacted=sum(store.compact(secure=True) for store in files))
 
     def _find_mentions(self) -> tuple[str, ...]:
-        """The places that contain a word. A gc of others may delete some of them meanwhile: then all are searched again."""
+        """Return the places that contain a word. A gc of others may delete some of them meanwhile: then all are searched again."""
         words = [*(target.word for target in self._targets), *self.journal.findings.branches, *self._words]
         for _ in range(_LOOKS):
             sweeps = self._database.fence.refresh().sweeps
@@ -331,7 +331,7 @@ class _Purge:
     # The report
 
     def report(self) -> PurgeReport:
-        """The findings of this attempt and of earlier ones."""
+        """Return the findings of this attempt and of earlier ones."""
         found, collected = self.journal.findings, self._collected
         if collected is not None and collected.kept_bytes is not None:
             collected = replace(collected, freed=collected.freed + sum(found.freed.values()))
@@ -357,7 +357,7 @@ class _Purge:
 
 
 def _kept_by(store: KVStore) -> Iterator[str]:
-    """For each backend, the places where it may keep deleted values by itself."""
+    """Yield for each backend the places where it may keep deleted values by itself."""
     for backend in backends(store):
         if not isinstance(backend, Disk | Memory):
             yield f"what {type(backend).__name__} keeps of deleted values by itself: logs, replicas, free pages, old versions, dumps"

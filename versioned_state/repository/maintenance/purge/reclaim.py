@@ -139,7 +139,7 @@ class _Plan:
         self._find_witnesses(moved, record.expired)
 
     def _are_theirs(self, references: Iterable[Reference]) -> list[Reference]:
-        """Those to which nobody but the branches led at the marking; perhaps nobody at all."""
+        """Return those to which at the marking no ref led but the branches, or none at all."""
         some = list(references)
         keepers = self.table.find(each.address for each in some)
         return [each for each in some if each.address != ROOT_ADDRESS and keepers.get(each.address) in self.keepers | {None}]
@@ -167,7 +167,7 @@ class _Plan:
                         pending += followed(each, raw)
 
     def _read(self, addresses: Collection[Address]) -> dict[Address, bytes]:
-        """The raw bytes of the objects that are there; of a damaged one nothing, since a damaged branch can be given up."""
+        """Return the raw bytes of the objects that are there. A damaged one has none, since a damaged branch can be given up."""
         with suppress(MissingObjectError, CorruptObjectError):
             return self._objects.read_many(addresses)
         raws = {}
@@ -218,7 +218,7 @@ class _Plan:
         return refs
 
     def _moved(self) -> list[Ref]:
-        """The other refs that moved since the marking."""
+        """Return the other refs that moved since the marking."""
         erased = set() if self.are_erased else {ref_key(ref.kind, ref.name) for ref in self.refs}
         self.rows, moved = [], set()
         for key in self._store.keys(MOVED):
@@ -233,14 +233,14 @@ class _Plan:
         return [parse_ref(*read_ref_key(key), value) for key, value in stored.items()]
 
     def keys(self) -> list[str]:
-        """The keys of the objects, and of the notes and other records of commits."""
+        """Return the keys of the objects, and of the notes and other records of commits."""
         keys = []
         for address, role in self.objects.items():
             keys += [object_key(address), note_key(address), shared_key(address)] if role is Role.COMMIT else [object_key(address)]
         return keys
 
     def findings(self, attempt: str, *, owed: bool) -> Findings:
-        """The findings for the journal; ``owed``: objects are left that a further batch deletes."""
+        """Return the findings for the journal. ``owed``: objects are left that a further batch deletes."""
         return Findings(
             branches=dict.fromkeys(ref.name for ref in self.refs),
             shared=dict.fromkeys(address.hex() for address in self.shared),
@@ -275,7 +275,7 @@ class _Reclaim(Collector):
         return plan.result(start)
 
     def _erase(self) -> tuple[_Plan, list[str]]:
-        """Delete the records of the branches, with as many objects as go into one batch; the keys that are left."""
+        """Delete the records of the branches, with as many objects as go into one batch, and return the keys that are left."""
         for attempt in range(_ATTEMPTS):
             record = self._quiet(attempt) if attempt else self.record
             plan = _Plan(self._database, self._patterns, record)
@@ -310,7 +310,7 @@ class _Reclaim(Collector):
                 attempt += 1
 
     def _quiet(self, attempt: int) -> GcRecord:
-        """The present record, with an empty list of published commits: so any move of a ref from now on changes it."""
+        """Return the present record, with an empty list of published commits: so any move of a ref from now on changes it."""
         while True:
             record = self.look()
             if not record.published and (attempt < _PATIENCE or record.hold):
@@ -341,14 +341,14 @@ class _Reclaim(Collector):
 
 
 def _keepers_of(refs: Sequence[Ref], patterns: Iterable[str]) -> set[str]:
-    """The keepers that some refs are: each of them, and the groups all of whose names match a pattern."""
+    """Return the keepers that some refs are: each of them, and the groups all of whose names match a pattern."""
     names = {f"{ref.kind}/{ref.name}" for ref in refs}
     whole = tuple(f"branch/{pattern[:-1]}" for pattern in patterns if pattern.endswith("*") and literal_in(pattern) == pattern[:-1])
     return names | {group for name in names for group in groups_of(name) if group.startswith(whole)}
 
 
 def _unseen(pending: list[Reference], seen: set[tuple[Address, Role]]) -> list[Reference]:
-    """The next references to look at, taken off the end of a list, each once."""
+    """Return the next references to look at, taken off the end of a list, each once."""
     batch = [each for each in dict.fromkeys(pending[-BATCH:]) if (each.address, each.role) not in seen]
     del pending[-BATCH:]
     seen.update((each.address, each.role) for each in batch)

@@ -68,7 +68,7 @@ class Passes:
         self.paths |= rewriting.paths
 
     def findings(self) -> Findings:
-        """The findings for the journal."""
+        """Return the findings for the journal."""
         return Findings(
             commits=dict(self.commits),
             holding=dict(self.holding),
@@ -144,7 +144,7 @@ class RewritePass:
                 self.moves.append((ref, head, log))
 
     def _named(self, refs: Iterable[Ref], logs: Mapping[tuple[RefKind, str], list[LogEntry]], *, damaged: bool = False) -> list[Commit]:
-        """The commits that some refs and their reflogs name; for ``damaged`` refs, only the commits that can be read."""
+        """Return the commits that some refs and their reflogs name, but for ``damaged`` refs only the commits that can be read."""
         named: dict[Address | None, None] = {}
         expired = self._database.fence.record.expired  # the commits that an older entry names may be gone
         for ref in refs:
@@ -297,7 +297,7 @@ def _swept(_: int) -> None:
 
 
 def _iter_log(database: Database, ref: Ref) -> Iterator[LogEntry]:
-    """The entries of a reflog that have not expired, newest first. The commits of expired entries may be gone."""
+    """Yield the entries of a reflog that have not expired, newest first. The commits of expired entries may be gone."""
     expired = database.fence.record.expired
     log = ref.log
     while log is not None:

@@ -50,7 +50,7 @@ class Witnesses:
         self._shared: Mapping[str, bytes] = {}
 
     def cover(self, addresses: Collection[Address], *, known: Collection[Address]) -> dict[Address, str | None] | None:
-        """The latest of some commits, which lead to all of the others, each with the name of a ref that leads to it now.
+        """Return the latest of some commits, which lead to all of the others, each with the name of a ref that leads to it now.
 
         None if there may be no such ref for one of them. ``known`` are further commits, to which others are known to lead, so no ref is
         looked for. Cost: some reads for each of the latest, O(log n) in the length of the histories.
@@ -75,7 +75,7 @@ class Witnesses:
         return latest
 
     def records(self, latest: Mapping[Address, str | None]) -> dict[str, bytes]:
-        """The records of the commits that were covered, by their keys, without the names of the erased refs; only those that change.
+        """Return the records of the commits that were covered, by their keys, without the names of the erased refs. Only those that change.
 
         A witness takes the place of these names, so that it is found at once by the next purge. ``latest`` is the result of ``cover``.
         """
@@ -90,7 +90,7 @@ class Witnesses:
         return puts
 
     def _find(self, commit: Commit) -> str | None:
-        """The name of a ref that leads to a commit."""
+        """Return the name of a ref that leads to a commit."""
         for start, name in self._vouching.values():
             if self._leads(start, commit):
                 return name
@@ -131,7 +131,7 @@ class Witnesses:
         return []
 
     def _starts(self, ref: Ref) -> Iterator[Commit]:
-        """The commits that a ref leads to: its head, and those that the newest entries of its reflog name."""
+        """Yield the commits that a ref leads to: its head, and those that the newest entries of its reflog name."""
         log = ref.log
         with suppress(MissingObjectError, CorruptObjectError):
             if ref.head is not None:

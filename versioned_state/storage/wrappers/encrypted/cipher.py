@@ -68,7 +68,9 @@ class Cipher:
     # Values
 
     def seal(self, key: str, value: bytes) -> bytes:
-        """The stored bytes of a value: the key's id, a nonce, and the sealed value with its tag; 32 bytes more than the value.
+        """Return the stored bytes of a value: the key's id, a nonce, and the sealed value with its tag.
+
+        They are 32 bytes more than the value.
 
         The nonce is a function of name and value. After 2³² values the chance that two of them share a nonce is 2⁻³³, the same as with
         random nonces.
@@ -78,7 +80,7 @@ class Cipher:
         return self.id + nonce + self._values.encrypt(nonce, value, self.id + name)
 
     def open(self, key: str, stored: bytes) -> bytes:
-        """The value in stored bytes. Raises ``ValueError`` unless they were sealed with this key for this name."""
+        """Return the value in stored bytes. Raises ``ValueError`` unless they were sealed with this key for this name."""
         try:
             return self._values.decrypt(stored[ID_SIZE:_HEADER_SIZE], stored[_HEADER_SIZE:], self.id + key.encode())
         except (self._invalid, ValueError) as error:
@@ -87,14 +89,17 @@ class Cipher:
     # Names of objects
 
     def object_name(self, key: str) -> str:
-        """The name under which the object ``key`` is stored: bucket, id and sealed key; 47 bytes in hex for an address of 24."""
+        """Return the name under which the object ``key`` is stored: bucket, id and sealed key.
+
+        It has 47 bytes in hex for an address of 24.
+        """
         text = key[len(OBJECT_PREFIX) :]
         # The bytes of an address are half as long as its digits.
         plain = b"\x01" + bytes.fromhex(text) if _HEX.fullmatch(text) else b"\0" + text.encode()
         return self._bucket(text) + self._names.encrypt(plain, None).hex()
 
     def object_key(self, name: str) -> str:
-        """The key of the object that is stored under ``name``. Raises ``ValueError``."""
+        """Return the key of the object that is stored under ``name``. Raises ``ValueError``."""
         try:
             plain = self._names.decrypt(bytes.fromhex(name[_ID_END:]), None)
         except self._invalid as error:
@@ -105,7 +110,7 @@ class Cipher:
         return key
 
     def listing(self, prefix: str) -> str:
-        """A beginning that the stored names of all objects whose key starts with ``prefix`` share, and few others."""
+        """Return a beginning that the stored names of all objects whose key starts with ``prefix`` share, and few others."""
         text = prefix[len(OBJECT_PREFIX) :]
         return self._bucket(text) if len(text) >= BUCKET_LETTERS else OBJECT_PREFIX
 
@@ -122,7 +127,7 @@ class Cipher:
         return nonce + self._wrapping.encrypt(nonce, name_key, None)
 
     def unwrap(self, wrapped: bytes) -> bytes:
-        """The key in ``wrapped``. Raises ``ValueError``."""
+        """Return the key in ``wrapped``. Raises ``ValueError``."""
         try:
             return self._wrapping.decrypt(wrapped[:_NONCE_SIZE], wrapped[_NONCE_SIZE:], None)
         except self._invalid as error:
@@ -130,7 +135,7 @@ class Cipher:
 
 
 def id_in(name: str) -> str:
-    """The id, in hex, of the key that sealed the object's stored name ``name``. Any text if ``name`` is not a stored name."""
+    """Return the id, in hex, of the key that sealed the object's stored name ``name``. Any text if ``name`` is not a stored name."""
     return name[_ID_START:_ID_END]
 
 
@@ -149,7 +154,7 @@ class EntryNames:
         self._names = AESSIV(name_key)
 
     def name(self, key: str) -> str:
-        """The name under which the entry ``key`` is stored: each part with 16 bytes more, in base64."""
+        """Return the name under which the entry ``key`` is stored: each part with 16 bytes more, in base64."""
         sealed = []
         before = 0
         for part in key.split("/"):
@@ -159,7 +164,7 @@ class EntryNames:
         return ENTRY_PREFIX + "/".join(sealed)
 
     def key(self, name: str) -> str:
-        """The key of the entry that is stored under ``name``. Raises ``ValueError``."""
+        """Return the key of the entry that is stored under ``name``. Raises ``ValueError``."""
         key = ""
         for number, part in enumerate(name[len(ENTRY_PREFIX) :].split("/")):
             before = key + "/" if number else ""
@@ -173,6 +178,6 @@ class EntryNames:
         return key
 
     def listing(self, prefix: str) -> str:
-        """The beginning of the stored names of all entries whose key starts with ``prefix``: the name of its folder."""
+        """Return the beginning of the stored names of all entries whose key starts with ``prefix``: the name of its folder."""
         folder, slash, _ = prefix.rpartition("/")
         return self.name(folder) + "/" if slash else ENTRY_PREFIX

@@ -32,7 +32,7 @@ class Keyring:
 
     @classmethod
     def read(cls, stored: bytes) -> Self:
-        """The keyring in a record. Raises ``FormatError`` for a newer release's record, ``CorruptStoreError`` for a damaged one."""
+        """Return the keyring in a record. Raises ``FormatError`` for a newer release's record, ``CorruptStoreError`` for a damaged one."""
         try:
             if not stored.startswith(_MAGIC):
                 raise ValueError("it does not begin as one")
@@ -56,5 +56,5 @@ class Keyring:
 
 
 def new_salt() -> bytes:
-    """A random salt for a new store."""
+    """Return a random salt for a new store."""
     return secrets.token_bytes(_SALT_SIZE)

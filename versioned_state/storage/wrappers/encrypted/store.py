@@ -165,7 +165,7 @@ class Encrypted(Backend, Wrapper):
         return found | self._look_again(absent) if absent else found
 
     def _sizes(self, keys: tuple[str, ...]) -> dict[str, int] | None:
-        """The lengths by those of the sealed values, which are not opened. A value under an old key counts once."""
+        """Return the lengths by those of the sealed values, which are not opened. A value under an old key counts once."""
         names = {name: key for key in keys for name in self._stored_names(key)}
         sealed = self.store.sizes(names)
         return None if sealed is None else {names[name]: max(size - SEAL_SIZE, 0) for name, size in sealed.items()}
@@ -179,7 +179,7 @@ class Encrypted(Backend, Wrapper):
         return {names[name]: self._open(names[name], value) for name, value in stored.items()}
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        """As in ``KVStore``. Listing entries costs as much as the prefix's folder; a prefix that ends with a slash is a folder.
+        """Do as ``KVStore`` says. Listing entries costs as much as the prefix's folder. A prefix that ends with a slash is a folder.
 
         A prefix of objects with fewer than 3 digits costs a listing of all objects; a longer one costs 1/4096 of that. While old keys
         are in use, the objects listed under them are remembered, at about 100 bytes each.
@@ -241,7 +241,7 @@ class Encrypted(Backend, Wrapper):
     # Another key
 
     def reencrypt(self) -> int:
-        """Seal every value under the first key, which alone opens the store afterwards; returns how many values were moved.
+        """Seal every value under the first key, which alone opens the store afterwards, and return how many values were moved.
 
         Runs beside readers and writers that have all of these keys, with the new one first. After an interrupt, call it again.
         Objects move in batches, each copied before the old one is deleted; entries move one by one. The stored names of entries do not
@@ -287,7 +287,7 @@ class Encrypted(Backend, Wrapper):
         return tuple(self._ciphers.values())[1:]
 
     def _stored_names(self, key: str) -> list[str]:
-        """The names under which a key may be stored: one for an entry; for an object one for each cipher, the current one first."""
+        """Return the names under which a key may be stored: of an entry one, of an object one for each cipher, the current one first."""
         if is_object(key):
             return [cipher.object_name(key) for cipher in self._ciphers.values()]
         return [self._entries.name(key)]
