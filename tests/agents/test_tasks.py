@@ -813,5 +813,5 @@ def test_an_exception_of_on_event_at_the_start_leaves_nothing_open():
 def test_on_event_is_a_plain_function():
     async def later(event: Any) -> None: ...
 
-    with pytest.raises(InvalidArgumentError, match="coroutine"):
+    with pytest.raises(InvalidArgumentError, match="not an asynchronous one"):
         book("Rome", on_event=later)
