@@ -15,7 +15,7 @@ from tests.simulation import environment
 from tests.simulation.model import Operation, Token
 from tests.simulation.operations.kinds import Dice, Kind, Refused, table
 from versioned_state import Versioned, checkpoint, current_state, effect, parallel, task
-from versioned_state.errors import EffectInDoubtError, MergeConflictError, StateError, UnknownRevisionError
+from versioned_state.errors import CommitInDoubtError, EffectInDoubtError, MergeConflictError, StateError, UnknownRevisionError
 from versioned_state.repository.merging.policies import Policy
 
 if TYPE_CHECKING:
@@ -358,8 +358,15 @@ def together(runner: Runner, rng: Dice, operation: Operation) -> None:
     handles = [runner.handle(first), runner.handle(second)]
     runner.model.write(operation, first, second)
     words = [_stage(runner, handle, rng)[0] for handle in handles]
-    runner.model.together.append((operation.detail, words))
-    runner.repository.commit_together(handles, policies=POLICIES)
+    batch = (operation.detail, words)
+    runner.model.together.append(batch)
+    try:
+        runner.repository.commit_together(handles, policies=POLICIES)
+    except CommitInDoubtError:
+        raise
+    except StateError:
+        runner.model.together.remove(batch)  # nothing was committed, and each handle may commit its word by itself later
+        raise
     for handle in handles:
         _acked(runner, operation, handle)
 
