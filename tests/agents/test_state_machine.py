@@ -127,7 +127,7 @@ def test_a_stored_value_that_is_no_state_of_the_machine(value):
     assert machine.allowed == []
     with pytest.raises(InvalidTransitionError) as caught:
         machine.transition("new_task")
-    assert "is not a state of this machine; its states are idle, planning" in caught.value.hint
+    assert "is not a state of this machine, whose states are idle, planning" in caught.value.hint
     assert state["agent"] == value
     assert not events(state)
 

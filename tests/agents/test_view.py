@@ -114,5 +114,5 @@ def test_bad_arguments():
         view(Versioned(), focus="other")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="budget"):
         view(Versioned(), budget=0)
-    with pytest.raises(InvalidArgumentError, match="view\\(\\) takes"):
+    with pytest.raises(InvalidArgumentError, match="view\\(\\) shows"):
         view({})  # type: ignore[arg-type]

@@ -1,1 +1,1 @@
-"""For the authors of agents: tasks over a state, events and effects, and views of an agent's knowledge. Layer: agents."""
+"""Tools for the authors of agents: tasks over a state, events, effects and views. Layer: agents."""

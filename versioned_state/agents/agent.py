@@ -16,7 +16,7 @@ R = TypeVar("R")
 class Agent:
     """A named agent, whose tasks carry its name in commits, events and namespaces.
 
-    The agent's runner runs the tasks whose body is a docstring, ``pass`` or ``...``; it usually calls a model. The runner gets the
+    The agent's runner runs the tasks whose body is a docstring, ``pass`` or ``...``, usually by calling a model. The runner gets the
     ``Call``: ``name``, ``inputs``, ``types``, ``documentation``, ``state``, ``emit(event)`` and ``checkpoint(message)``. It returns the
     result of the task.
 
@@ -50,7 +50,7 @@ class Agent:
     def task(
         self, function: Callable[..., R] | None = None, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep"
     ) -> Task[R] | Callable[[Callable[..., R]], Task[R]]:
-        """Make a function a task of this agent; see ``task``. A call raises ``TypeError`` if neither a body nor a runner is there."""
+        """Make a function a task of this agent, as ``task`` does. A call raises ``TypeError`` if neither a body nor a runner is there."""
         make = partial(Task[R], name=name, on_unstorable=on_unstorable, agent=self._name, runner=self._runner)
         return make if function is None else make(function)
 

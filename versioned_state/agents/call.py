@@ -1,4 +1,4 @@
-"""``Call``: one call of a task; and the current call. Layer: agents, beneath its other modules."""
+"""``Call``, one call of a task, and the current call. Layer: agents, beneath its other modules."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 class Steps(Protocol):
-    """What a call can do to its state while it runs.
+    """The operations of a running call on its state.
 
     Attributes:
         is_kept: whether the state outlives the call.
         listeners: functions that get each event.
-        reference: dead as soon as the call can no longer end; None if that is not known.
+        reference: dead as soon as the call can no longer end, or None if that is not known.
     """
 
     is_kept: bool
@@ -41,7 +41,7 @@ class Steps(Protocol):
 
 
 class Described(Protocol):
-    """The description of a task that a call shows."""
+    """The description of a task, for its calls."""
 
     @property
     def types(self) -> Mapping[str, Any]:
@@ -69,11 +69,11 @@ class Call:
         key: the caller's ``key=``, or None.
         inputs: the arguments by name, defaults filled in.
         state: the result of ``current_state()``: a part of ``versioned``, or a ``Live``.
-        versioned: the state whose branch the call commits to; None if nothing is committed.
+        versioned: the state whose branch the call commits to, or None if nothing is committed.
         parent: the call that this one is nested in, or None.
         namespace: the names of the calls around this one and its own, outermost first, joined with ``/``.
         is_paused: whether it is a generator's, and the caller runs until its next step.
-        steps: carries out ``emit`` and ``checkpoint``; None if they do nothing.
+        steps: carries out ``emit`` and ``checkpoint``. None if they do nothing.
         task: the task that was called, if it is known.
     """
 
@@ -83,7 +83,7 @@ class Call:
 
     block = "a task"
     hint = "checkpoint() commits in the middle of a task, and its end commits the rest"
-    way_out = "parallel() runs calls side by side, each on a fork; or give each its own handle with fork()"
+    way_out = "parallel() runs calls side by side, each on a fork, or use a handle of its own for each, from fork()"
 
     def __init__(
         self,
@@ -132,12 +132,12 @@ class Call:
         return self.has_ended or (self.steps is not None and self.steps.reference is not None and self.steps.reference() is None)
 
     def emit(self, event: Any) -> None:
-        """Keep an event with the state; see ``emit``."""
+        """Keep an event with the state, as ``emit`` does."""
         if self.steps is not None:
             self.steps.emit(event)
 
     def checkpoint(self, message: str = "") -> Commit | None:
-        """Commit in the middle of the call; see ``checkpoint``."""
+        """Commit in the middle of the call, as ``checkpoint`` does."""
         return None if self.steps is None else self.steps.checkpoint(message)
 
     # The owner of a transaction: see ``state.branch.transactions.Owner``

@@ -1,6 +1,6 @@
 """Effects: calls into the outside world, each carried out once, even after a crash. Layer: agents.
 
-The repository's ledger (``repository/ledger``) records effects; this module decides what to do if the ledger already has an effect.
+The repository's ledger (``repository/ledger``) records effects. This module decides what to do if the ledger already has an effect.
 """
 
 from __future__ import annotations
@@ -55,17 +55,17 @@ def effect(
 
     The ledger of the store records the key before the call, and the result after it. A later call with the same key, from any process,
     branch or version of the state, returns a copy of the recorded result and does not call the function, even with other arguments. For a
-    coroutine function the result is awaitable. Cost: two small writes and one read; one read for a recorded result.
+    coroutine function the result is awaitable. Cost: two small writes and one read, or one read for a recorded result.
 
     If the process dies in between, or the function raises, it is not known whether the effect happened: the effect is *in doubt*, until
     ``check`` or ``settle_effect`` decides, or ``forget_effect`` allows another try. While a call is at work, the effect is in doubt for
-    other calls with its key too; these ignore ``check`` and ``idempotent`` if the process of the first call is known to run on this
+    other calls with its key too. These ignore ``check`` and ``idempotent`` if the process of the first call is known to run on this
     machine.
 
     Args:
         key: the permanent name of the effect: ``f"pay:{order.id}"``.
         function: called with the arguments. If it has a parameter ``idempotency_key`` that they leave out, it gets the full key.
-        state: a state over the store whose ledger is used; by default that of the running task. The ledger of a ``Live`` lasts as long as
+        state: a state over the store whose ledger is used, by default that of the running task. The ledger of a ``Live`` lasts as long as
             the ``Live``. In a task without a state, the function is called each time.
         check: called for an effect in doubt with the full key and ``args``, to find out whether it happened. False: it did not, and the
             function is called; True: it did, with the result None; ``Happened(result)``: it did, with this result. It may be a coroutine
@@ -75,9 +75,9 @@ def effect(
         not_done_on: exceptions of the function that mean that the effect did not happen: it is then as it was before the call.
 
     Raises:
-        EffectInDoubtError: the effect was begun, and its outcome is not known; or it happened, and its result cannot be recorded.
+        EffectInDoubtError: the effect was begun, and its outcome is not known, or it happened, and its result cannot be recorded.
         ErasedResultError: the effect happened, and a purge erased its result.
-        InvalidArgumentError: an argument makes no sense. NoTaskError: no task runs, and no state was given. The function was not called.
+        InvalidArgumentError: an argument is not valid. NoTaskError: no task runs, and no state was given. The function was not called.
         StorageError: the store failed before the function was called.
         PickleRefusedError: the recorded result is an object, and may not be unpickled.
 
@@ -87,7 +87,7 @@ def effect(
     instance_of("check", check, Callable | None)
     forgets = False
     if state is None:
-        running = require_call("effect()", otherwise="give it state=")
+        running = require_call("effect()", otherwise="pass state=")
         state, forgets = running.state, running.steps is not None and not running.steps.is_kept
     place = _place(state)
     full = place.full_key(key, scope)
@@ -135,7 +135,7 @@ def forget_effect(state: State | Repository, key: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of an effect: a ledger, and the names that a scope may add to a key; None if there is no such name."""
+    """The place of an effect: a ledger, and the names that a scope may add to a key, each None if there is no such name."""
 
     ledger: Ledger
     branch: str | None = None
@@ -167,7 +167,7 @@ def _place(state: State | Repository) -> _Place:
         return _Place(Ledger(state.repository.database), state.branch, name)
     if isinstance(state, Live):
         return _Place(port.live_ledger(state), "", name)
-    raise InvalidArgumentError(f"{type(state).__name__} has no ledger of effects", hint="give a Versioned, a Live or a Repository")
+    raise InvalidArgumentError(f"{type(state).__name__} has no ledger of effects", hint="use a Versioned, a Live or a Repository")
 
 
 # The call
@@ -241,9 +241,9 @@ class _Effect:
             if answer is True:
                 return Happened()
             raise InvalidArgumentError(
-                f"check of effect {self._key!r} gave {answer!r:.80}",
+                f"check of effect {self._key!r} returned {answer!r:.80}",
                 remains="the effect is in doubt as before",
-                hint="it gives False, True, or Happened(result)",
+                hint="it must return False, True, or Happened(result)",
             )
         if call.idempotent:
             return None
@@ -270,8 +270,8 @@ class _Effect:
             result.close()  # it has not begun
             await self._write(self._ledger.withdraw, self._key, draft, restore=before)
             raise InvalidArgumentError(
-                "the function gave a coroutine and is not a coroutine function",
-                hint="give that function itself",
+                "the function returned a coroutine and is not a coroutine function",
+                hint="pass that function itself",
             )
         try:
             other = await self._write(self._ledger.record, self._key, draft, result)
@@ -292,7 +292,7 @@ class _Effect:
             else:
                 await self._write(self._ledger.leave, self._key, draft, after=error)
         except StorageError as failure:
-            error.add_note(f"effect {self._key!r}: the ledger could not be told: {failure}")
+            error.add_note(f"effect {self._key!r}: the ledger could not be updated: {failure}")
         else:
             if surely and before is None:
                 return
@@ -363,5 +363,5 @@ def _with_key(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[
 def _exceptions(given: Any) -> tuple[type[BaseException], ...]:
     types: tuple[Any, ...] = given if isinstance(given, tuple) else (given,)
     if not all(isinstance(each, type) and issubclass(each, BaseException) for each in types):
-        raise InvalidArgumentError(f"not_done_on takes classes of exceptions, not {given!r:.80}")
+        raise InvalidArgumentError(f"not_done_on must be classes of exceptions, not {given!r:.80}")
     return types

@@ -62,7 +62,7 @@ _MOST_WORKERS: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class PathConflict:
-    """A path that a call changed, and others before it too: ``calls`` are their positions; none if others changed the branch meanwhile."""
+    """A path that a call changed, and others before it too, at the positions ``calls``. Empty if others changed the branch meanwhile."""
 
     path: str
     calls: tuple[int, ...]
@@ -73,9 +73,9 @@ class Outcome:
     """The outcome of one call.
 
     Attributes:
-        value: its result; None if it failed.
-        error: why it failed, or a ``MergeConflictError`` or another error of the merge; else None.
-        commit: the last commit of the call, on its fork; None if it made no commit.
+        value: its result, or None if it failed.
+        error: its exception, or a ``MergeConflictError`` or another error of the merge, or None.
+        commit: the last commit of the call, on its fork, or None if it made no commit.
         conflicts: the paths at which it could not be merged.
     """
 
@@ -100,8 +100,8 @@ def parallel(
     the task's own: its changes so far are committed first, as by ``checkpoint()``.
 
     Args:
-        calls: tasks that take no more arguments, such as ``functools.partial`` of a task and its arguments.
-        policies: resolve paths that several calls changed; see ``Versioned.merge``.
+        calls: tasks without open arguments, such as ``functools.partial`` of a task and its arguments.
+        policies: resolve paths that several calls changed, as in ``Versioned.merge``.
         executor: "threads", or "processes" if the store is a ``Disk``: then calls and results are pickled, and no call sees the memory of
             another. Coroutines run as tasks of their event loop.
         on_failure: "raise" raises an ``ExceptionGroup`` of the errors of all calls that failed or conflict, and nothing lands; "return"
@@ -134,7 +134,7 @@ def _task_of(call: Any) -> Task[Any] | BoundTask[Any]:
         task = task.func
     if not isinstance(task, Task | BoundTask):
         raise InvalidArgumentError(
-            f"parallel() takes tasks with their arguments, not {call!r:.80}", remains="nothing ran", hint='partial(book, "Rome")'
+            f"parallel() runs tasks with their arguments, not {call!r:.80}", remains="nothing ran", hint='partial(book, "Rome")'
         )
     return task
 

@@ -29,10 +29,10 @@ from versioned_state.values.trees.tree import iter_cells, iter_items, rank
 Focus = Literal["recent", "full"]
 
 _COMMITS: Final = 64
-"""Commits back in which the last change of a key is looked for; a key that none of them changed comes after the others."""
+"""The number of commits that are searched for the last change of a key. A key that none of them changed comes after the others."""
 
 _LEAST: Final = 24
-"""Characters below which a value says nothing."""
+"""Characters below which the text of a value is of no use."""
 
 _SHARE: Final = 8
 """With "recent", one value takes at most this part of the budget."""
@@ -53,11 +53,11 @@ class _Part(NamedTuple):
 def view(state: Versioned | Namespace | Live | Snapshot, focus: Focus = "recent", budget: int = 4000) -> str:
     """Return a state as text: a line with its branch and commit, then a line for each key, also of namespaces. Unpickles nothing.
 
-    A list that does not fit shows its newest elements. Values that are left out are counted. Cost: what is shown; with "recent", also the
-    keys that the last 64 commits changed.
+    A list that does not fit shows its newest elements. Values that are left out are counted. Cost: the part that is shown, and with
+    "recent" also the keys that the last 64 commits changed.
 
     Args:
-        focus: "recent": the keys that changed last come first, and each value is short; "full": the keys in order, each value as a whole
+        focus: "recent": the keys that changed last come first, and each value is short. "full": the keys in order, each value as a whole
             while the budget lasts.
         budget: the most characters of the text.
 
@@ -75,7 +75,7 @@ def view(state: Versioned | Namespace | Live | Snapshot, focus: Focus = "recent"
         with ready(port.lock(versioned)):
             port.check_open(versioned)
             return _compose(_heading(versioned.head, versioned.branch), _handle_parts(versioned, port.prefix(state), focus), focus, budget)
-    raise InvalidArgumentError(f"view() takes a Versioned, a namespace, a Live or a Snapshot, not {type(state).__name__}")
+    raise InvalidArgumentError(f"view() shows a Versioned, a namespace, a Live or a Snapshot, not {type(state).__name__}")
 
 
 def _heading(commit: Commit | None, name: str) -> str:

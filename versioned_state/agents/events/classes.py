@@ -27,7 +27,7 @@ class Event:
 
 @dataclass(kw_only=True)
 class TaskStartEvent(Event):
-    """A call of a task began."""
+    """The beginning of a call of a task."""
 
     task_name: str
     inputs: dict[str, Any] = field(default_factory=dict)
@@ -36,7 +36,7 @@ class TaskStartEvent(Event):
 
 @dataclass(kw_only=True)
 class ActionEvent(Event):
-    """An agent thought, and acts by code."""
+    """The thinking of an agent, and the code by which it acts."""
 
     thinking: str = ""
     code: str = ""
@@ -44,35 +44,35 @@ class ActionEvent(Event):
 
 @dataclass(kw_only=True)
 class OutputEvent(Event):
-    """An action printed or returned something."""
+    """The output of an action: its prints or its results."""
 
     parts: list[Any] = field(default_factory=list)
 
 
 @dataclass(kw_only=True)
 class SuccessEvent(Event):
-    """A call of a task ended well."""
+    """The end of a call of a task that returned."""
 
     result: Any = None
 
 
 @dataclass(kw_only=True)
 class FailEvent(Event):
-    """A call of a task gave up: it raised ``TaskFailed``."""
+    """The end of a call of a task that raised ``TaskFailed``."""
 
     message: str = ""
 
 
 @dataclass(kw_only=True)
 class ClarifyEvent(Event):
-    """A call of a task needs an answer first: it raised ``TaskClarify``."""
+    """The end of a call of a task that raised ``TaskClarify``, because it needs an answer first."""
 
     message: str = ""
 
 
 @dataclass(kw_only=True)
 class ErrorEvent(Event):
-    """A call of a task ended by an exception, whose ``repr`` is ``error``."""
+    """The end of a call of a task that raised another exception, whose ``repr`` is ``error``."""
 
     error: str
     recoverable: bool = False
@@ -80,7 +80,7 @@ class ErrorEvent(Event):
 
 @dataclass(kw_only=True)
 class TransitionEvent(Event):
-    """A state machine went from one state to another; ``machine`` is its key in the state of ``StateMachine``."""
+    """The transition of a state machine from one state to another. ``machine`` is the key of the machine's value."""
 
     machine: str
     from_state: Any

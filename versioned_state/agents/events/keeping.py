@@ -1,4 +1,4 @@
-"""Keeps events with a state, within a task or outside of one. Layer: agents.
+"""Events kept with a state, within a task or outside of one. Layer: agents.
 
 Not those of a task on a ``Versioned``, which ``tasks.commits`` adds in the middle of a call.
 """
@@ -38,7 +38,7 @@ def keep_event(state: Versioned | Namespace | Live, event: Any, *, of: bytes | N
     """Keep an event with a state, on behalf of the task that runs on the state here, if there is one. Does not notify listeners.
 
     Args:
-        of: the root key whose change the event describes, for a state with commits; see ``PendingEntries``.
+        of: the root key whose change the event describes, for a state with commits, as in ``PendingEntries``.
 
     Raises:
         UnserializableValueError, PickleRefusedError, LimitExceededError: it cannot be stored. Nothing was changed.
@@ -58,7 +58,7 @@ def keep_event(state: Versioned | Namespace | Live, event: Any, *, of: bytes | N
 
 
 def keep_live(state: Live, event: Any, call: Call | None) -> Kept:
-    """Keep an event with a state in memory, or only give it a time if the call that works on the state keeps no events."""
+    """Keep an event with a state in memory, unless the call that works on the state keeps none. Returns its time and stamp in any case."""
     root = port.root(state)
     with ready(port.lock(root)):
         kept = _kept(call, port.next_event_time(root, time.time_ns() // 1000), None)

@@ -1,4 +1,4 @@
-"""``events``: reads the events of a state, a namespace or a snapshot. Layer: agents."""
+"""``events``: the events of a state, a namespace or a snapshot, as they are read. Layer: agents."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Walk = Callable[[bool], Iterator[Any]]
 
 
 class Events(Sequence[Any]):
-    """Events in order of time, each read when it is taken. Also an iterator: ``next(events(...))`` takes them one by one.
+    """Events in order of time, each read on access. Also an iterator: ``next(events(...))`` returns them one by one.
 
-    Cost: what is taken. ``len()`` reads all; a negative index reads from the end.
+    Cost: the events that are read. ``len()`` reads all, and a negative index reads from the end.
     """
 
     def __init__(self, walk: Walk, *, limit: int | None, reverse: bool) -> None:
@@ -94,14 +94,14 @@ def events(
 ) -> Events:
     """Return the events that tasks emitted on a state, in order of time, including those of nested calls.
 
-    For a snapshot, the events up to its commit; for a namespace, those of the calls that worked in it or below. Within a call, its own
+    For a snapshot, the events up to its commit. For a namespace, those of the calls that worked in it or below. Within a call, its own
     events are included. An event is an instance of its own class, equal to the emitted one, with the attributes of ``Event``. An event of a
     class that is not found here is ``Tagged``, and an object that may not be unpickled is an ``ObjectInfo``. Cost: the events that are
     taken, and those that the filters leave out.
 
     Args:
         types: a class or a tuple of classes: only instances of these.
-        namespace: only events whose ``full_namespace`` is this one; ``"a/**"`` is that of ``a`` and of all below, ``"**"`` of all.
+        namespace: only events whose ``full_namespace`` is this one. ``"a/**"`` is that of ``a`` and of all below, ``"**"`` of all.
         since: only events of this time or later.
         limit: at most this many, after the filters.
         reverse: newest first.

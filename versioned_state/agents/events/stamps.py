@@ -1,4 +1,4 @@
-"""Stamps: attributes on the caller's event that say when, where and on which commit it was emitted. Layer: agents.
+"""Stamps: the time, place and commit of an event as attributes of the caller's own instance. Layer: agents.
 
 The attributes are not fields, so equality, ``repr`` and the stored form of the event are those of its class. An instance with a
 ``__dict__`` has them there. An instance with slots becomes an instance of a subclass that adds four slots and reports the caller's class as
@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 
 class Stamp(NamedTuple):
-    """When, by which agent, in which calls and on which commit an event was emitted; see ``Event``."""
+    """The time, agent, calls and commit of an event, as the attributes of ``Event``."""
 
     timestamp: datetime
     agent_name: str
@@ -110,7 +110,7 @@ def _subclass(cls: Any) -> Any:
         "__reduce_ex__": _reduce,
         "_stamped_class": cls,
     }
-    if not issubclass(cls, tuple):  # a tuple has no room for slots; it gets a dict
+    if not issubclass(cls, tuple):  # a tuple cannot have slots, and gets a dict
         body["__slots__"] = tuple(name for name in NAMES if name not in _own_names(cls))
     meta: Any = type(cls)
     return meta(cls.__name__, (cls,), body)

@@ -69,7 +69,7 @@ def _is(a: object, b: object) -> bool:
 
 
 class _NotPlainError(Exception):
-    """A part of a value may be changed by others, and cannot be copied here."""
+    """A part of a value that others may change, and that cannot be copied here."""
 
 
 def captured(value: Any) -> Any:
@@ -90,7 +90,7 @@ def captured_whole(value: Any) -> Any:
         return twin
     try:
         return copy.deepcopy(value)  # in one call, so that an instance at two places stays one
-    except Exception:  # noqa: BLE001 - code of the value's own types; encoding it gives the error its path
+    except Exception:  # noqa: BLE001 - code of the value's own types. Encoding it raises the error with its path
         return copied(value)
 
 

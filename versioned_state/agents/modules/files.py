@@ -36,9 +36,9 @@ from versioned_state.repository.names.escape import escape
 T = TypeVar("T")
 
 _LONGEST_PART: Final = 100
-"""In bytes: two parts, what stands between them and the ending of a temporary file make 255 at most."""
+"""In bytes: two parts, the separator and the ending of a temporary file make 255 at most."""
 
-# Upper case, since some file systems do not tell it from lower case. A dot would hide the file. The last: CON, PRN, AUX, NUL, COM1,
+# Upper case, since some file systems do not distinguish it from lower case. A dot would hide the file. The last: CON, PRN, AUX, NUL, COM1,
 # LPT1 and the like are devices on Windows, whatever ending they have.
 _ESCAPED: Final = re.compile(
     r"[^a-z0-9_.@+=,-]|^\.|^(?:c(?=on(?:\.|$))|p(?=rn(?:\.|$))|a(?=ux(?:\.|$))|n(?=ul(?:\.|$))|[cl](?=(?:om|pt)\d(?:\.|$)))"

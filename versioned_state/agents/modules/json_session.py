@@ -18,13 +18,13 @@ from versioned_state.errors import CorruptStoreError, InvalidArgumentError, Limi
 _files: Final = SessionFiles()
 
 _OURS: Final = b" "
-"""Our files begin with a blank. So ``a_b.json``, if it is the file of our session ``a_b``, is not taken for AgentScope's of user ``a``."""
+"""Our files begin with a blank. So ``a_b.json``, the file of our session ``a_b``, is not mistaken for AgentScope's of user ``a``."""
 
 
 class JSONSession(SessionBase):
     """Sessions as files of JSON in a folder. A save replaces the file as a whole, on a background thread.
 
-    Two ways to call it: ``JSONSession(session_id, save_dir)`` is one session, and ``save_session_state(agent=agent)`` saves it;
+    Two ways to call it: ``JSONSession(session_id, save_dir)`` is one session, and ``save_session_state(agent=agent)`` saves it.
     ``JSONSession(save_dir=…)`` is all sessions of a folder, and ``save_session_state(session_id, user_id, agent=agent)`` names one.
 
     Calls on one session in this process run in the order in which they were made. Any number of processes may save: a file is always one of
@@ -32,7 +32,7 @@ class JSONSession(SessionBase):
 
     Args:
         session_id: the session of the calls that name none.
-        save_dir: the folder; made by the first save.
+        save_dir: the folder, which the first save makes.
     """
 
     def __init__(self, session_id: str | None = None, save_dir: str | os.PathLike[str] = "./") -> None:
@@ -41,7 +41,7 @@ class JSONSession(SessionBase):
 
     @property
     def save_path(self) -> str:
-        """The file of the session that the constructor was given; its folder is there."""
+        """The file of the session of the constructor. Makes its folder if it is missing."""
         if self.session_id is None:
             raise AttributeError("save_path is the file of one session: JSONSession(session_id, save_dir)", name="save_path", obj=self)
         Path(self.save_dir).mkdir(parents=True, exist_ok=True)
@@ -53,11 +53,11 @@ class JSONSession(SessionBase):
         If it is cancelled, or the power is lost, the file holds the old states or the new ones.
 
         Args:
-            session_id, user_id: the session; see the class.
+            session_id, user_id: the session, as described for the class.
             state_modules_mapping: the modules by name.
 
         Raises:
-            TypeError: JSON cannot hold the state of a module; the error names its path. The file is as it was.
+            TypeError: JSON cannot hold the state of a module, at the path that the error names. The file is as it was.
             SessionFileError: also ``OSError``: the disk is full, or the folder cannot be written. The file is as it was.
         """
         session, user = self._ids(session_id, user_id)
@@ -82,7 +82,7 @@ class JSONSession(SessionBase):
         If the session was never saved here, a file that AgentScope wrote for it is read.
 
         Args:
-            session_id, user_id: the session; see the class.
+            session_id, user_id: the session, as described for the class.
             allow_not_exist: change nothing if the session was never saved. By default True if this call names the session.
             state_modules_mapping: the modules by name.
 
@@ -151,7 +151,7 @@ def _failed(what: str, path: str, error: OSError) -> SessionFileError:
 
 def _to_json(states: dict[str, Any]) -> bytes:
     try:
-        # What contains itself ends the recursion; looking for it at every container takes a fifth of the time.
+        # A value that contains itself ends the recursion. A check at every container would take a fifth of the time.
         text = json.dumps(states, ensure_ascii=False, check_circular=False)
         try:
             return _OURS + text.encode()
@@ -167,7 +167,7 @@ def _to_json(states: dict[str, Any]) -> bytes:
 
 
 _DEEPEST: Final = 1000
-"""About how deep JSON may be nested; Python's limit, which counts its own calls too."""
+"""About how deep JSON may be nested: Python's limit, which counts its own calls too."""
 
 
 def _culprit(value: Any) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-"""Tells whether an object is a module, and which methods its class overrides. Layer: agents."""
+"""The marks of a module, and the methods that its class overrides. Layer: agents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NEVER: Final = ATOMS | {list, dict, tuple, set}
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """How a registered attribute becomes JSON, and JSON the attribute; None: as it is."""
+    """The functions that convert a registered attribute to JSON and back. None converts nothing."""
 
     to_json: Function | None = None
     load_json: Function | None = None
@@ -51,7 +51,7 @@ def is_class_of_modules(cls: type) -> bool:
 
 
 class Overrides(dict[type, bool | None]):
-    """By class, whether it overrides a method of ``StateModule``; None if its instances are not modules. Kept for one call."""
+    """A cache of ``overrides`` by class for one method and one call. None for a class whose instances are not modules."""
 
     def __init__(self, method: str) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ def nested_in(module: Any) -> list[tuple[str, Any]]:
 
 
 LEVELS: Final = 100
-"""Levels of modules that are walked by calls of calls; those below are walked from a list, so that no chain of modules is too long."""
+"""Levels of modules that are walked by recursion. Those below are walked from a list, so that no chain of modules is too long."""
 
 
 def contains_itself(module: Any) -> InvalidArgumentError:

@@ -34,7 +34,7 @@ from versioned_state.errors import UnknownPathError
 _MISSING: Final = object()
 
 _TRIES: Final = 3
-"""Attempts at a step of the way back that is interrupted; a module may raise an interrupt of its own each time."""
+"""Attempts at an undo step that is interrupted: a module may raise an interrupt of its own each time."""
 
 
 Fields = tuple[dict[str, Any], dict[str, Any]]
@@ -51,7 +51,7 @@ def load_states(states: Iterable[tuple[Any, Any, str]], *, strict: bool = True, 
     """Load states into modules: all of them, or none if one raises. An interrupted load happens as a whole or not at all.
 
     Args:
-        states: for each module the module, its state, and its name in errors; "" for a module by itself.
+        states: for each module the module, its state, and its name in errors, which is "" for a module by itself.
         strict: raise ``KeyError`` for a key that is missing.
         whole: call the ``load_state_dict`` of a module whose class overrides it. False in the base method, which such an override calls.
         owned: whether the states have no other references, so that their containers need no copies.

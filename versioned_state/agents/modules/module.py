@@ -1,4 +1,4 @@
-"""``StateModule``: an object whose state is a dict: its registered attributes, and the modules among its attributes. Layer: agents."""
+"""``StateModule``: an object whose state is a dict of its registered attributes and modules. Layer: agents."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from versioned_state.errors import InvalidArgumentError, UnserializableValueErro
 class StateModule:
     """An object whose state goes into a dict and comes back from one, with all modules that are among its attributes.
 
-    Call ``super().__init__()`` before any attribute is set to a module. An attribute that is a ``StateModule`` is state by itself, an
-    agentscope module too; any other is if ``register_state`` names it. Not for two threads that load at once.
+    Call ``super().__init__()`` before any attribute is set to a module. An attribute that is a ``StateModule`` or an
+    agentscope module is state by itself, and any other if ``register_state`` names it. Not for two threads that load at once.
     """
 
     def __init__(self) -> None:
@@ -50,13 +50,13 @@ class StateModule:
 
         Args:
             attr_name: an attribute that is there.
-            custom_to_json: makes JSON of its value; by default the value must be JSON now.
-            custom_from_json: makes the value of the result of ``custom_to_json``; by default the JSON is the value.
+            custom_to_json: converts its value to JSON. By default the value must be JSON now.
+            custom_from_json: converts the result of ``custom_to_json`` to the value. By default the JSON is the value.
 
         Raises:
             AttributeError: there is no such attribute, or ``super().__init__()`` was not called.
             TypeError: JSON cannot hold the value, and no function was given.
-            ValueError: the attribute is a module, which is state already; or a function cannot be called, or is asynchronous.
+            ValueError: the attribute is a module, which is state already, or a function cannot be called, or is asynchronous.
         """
         attributes, modules = registered_in(self)
         value = getattr(self, attr_name)
@@ -91,7 +91,7 @@ class StateModule:
 
         Args:
             state_dict: is not changed, and shares no container with this object afterwards.
-            strict: raise ``KeyError`` if a key is missing, here or in a nested module; otherwise that part stays as it is.
+            strict: raise ``KeyError`` if a key is missing, here or in a nested module. Otherwise that part stays as it is.
 
         Raises:
             KeyError: see ``strict``.

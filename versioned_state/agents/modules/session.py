@@ -12,9 +12,9 @@ from versioned_state.errors import InvalidArgumentError
 
 
 class SessionBase(ABC):
-    """Keeps the states of modules, such as the agents of an application, under the id of a session.
+    """Sessions: the states of modules, such as the agents of an application, under an id.
 
-    A kind of session of your own implements the two methods.
+    Your own kind of session implements the two methods.
 
     Args:
         session_id: the session of the calls that name none.

@@ -8,7 +8,7 @@ from typing import Any
 from versioned_state.agents.modules.containers import ATOMS, copied
 from versioned_state.agents.modules.kinds import LEVELS, Overrides, before_init, contains_itself, overrides
 
-_ANCESTORS: ContextVar[frozenset[int]] = ContextVar("modules that contain the one whose state is asked for", default=frozenset())
+_ANCESTORS: ContextVar[frozenset[int]] = ContextVar("modules around the one whose state is read", default=frozenset())
 
 
 def state_of(root: Any, *, copying: bool = True) -> dict[str, Any]:
@@ -89,7 +89,7 @@ def _state_by_override(module: Any, path: set[int], *, copying: bool) -> Any:
 
 
 def state_by_kind(module: Any) -> Any:
-    """Return the state of a module, ours or agentscope's, as its class makes it. It shares containers with the module; see ``state_of``."""
+    """Return the state of a module, ours or agentscope's, as its class makes it. It shares containers with the module."""
     if overrides(type(module), "state_dict"):
         return _state_by_override(module, set(_ANCESTORS.get()), copying=False)
     return state_of(module, copying=False)

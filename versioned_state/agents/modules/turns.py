@@ -1,4 +1,4 @@
-"""``Turns``: runs the calls on one thing one at a time, in the order in which they were made. Layer: agents."""
+"""``Turns``: calls on one thing, run one at a time in the order in which they were made. Layer: agents."""
 
 from __future__ import annotations
 

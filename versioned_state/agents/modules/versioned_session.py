@@ -1,9 +1,9 @@
-"""``VersionedSession``: the states of modules on a branch for each session; every save is a commit. Layer: agents.
+"""``VersionedSession``: the states of modules on a branch for each session. Every save is a commit. Layer: agents.
 
 ::
 
     load ── head ──┬── save: nobody else saved the module since, so its state becomes the head's
-                   └── save: others did. Our state is committed on a fork of what we have seen, and merged by path
+                   └── save: others did. Our state is committed on a fork of the commit that we had, and merged by path
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from versioned_state.storage import Cache, KVStore, Memory
 from versioned_state.values.paths.path import Key, StatePath
 
 _SAVING_S: Final = 3600
-"""How long the branches of a merging save stay if its process is killed; ``repository.expire()`` deletes them then."""
+"""How long the branches of a merging save stay if its process is killed, until ``repository.expire()`` deletes them."""
 
 _KEPT: Final = 4
 """Commits for a module and a place. More than one, for a commit whose reply was lost, and for one branch name in several stores."""
@@ -100,7 +100,7 @@ class _Saved:
     """A module to be saved.
 
     Attributes:
-        base: the commit whose content the module has seen; None until the first attempt.
+        base: the commit whose content the module has, or None until the first attempt.
     """
 
     name: str
@@ -117,7 +117,7 @@ class VersionedSession(SessionBase):
     before replaces the saved state, which stays in history.
 
     Args:
-        store: a ``KVStore``, or a ``Repository`` to share; a ``Memory`` of its own by default. The session does not close it.
+        store: a ``KVStore``, or a ``Repository`` to share. By default a ``Memory`` of its own. The session does not close it.
     """
 
     def __init__(self, store: KVStore | Repository | None = None) -> None:
@@ -142,7 +142,7 @@ class VersionedSession(SessionBase):
     async def save_session_state(self, session_id: str | None = None, user_id: str = "", **state_modules_mapping: StateModule) -> Commit:
         """Commit the states of modules, as they are when this is called, and return the head of the session then.
 
-        All or nothing. A save that is cancelled before it has begun is dropped; one that has begun ends first, and then raises.
+        All or nothing. A save that is cancelled before it has begun is dropped. One that has begun ends first, and then raises.
 
         Args:
             session_id, user_id: the session. The meta of the commit has both.
@@ -151,7 +151,7 @@ class VersionedSession(SessionBase):
         Raises:
             MergeConflictError: others saved another value of a field that changed here too. Nothing was saved.
             UnserializableValueError: a state has a value that cannot be stored. Nothing was saved.
-            CommitInDoubtError: the store failed, and cannot tell whether it has the commit. The next save of the module finds out.
+            CommitInDoubtError: the store failed, and it is not known whether it has the commit. The next save of the module finds out.
             StorageError: the store failed, and nothing was saved.
         """
         session, user = check_ids(session_id, user_id)
@@ -235,7 +235,7 @@ class VersionedSession(SessionBase):
         return state.head
 
     def _commit(self, state: Versioned, saved: list[_Saved], meta: Mapping[str, Any], place: str = "") -> Commit:
-        """Commit states on the head of a handle, and remember that the modules have seen it."""
+        """Commit states on the head of a handle, and remember that the modules have its content."""
         for each in saved:
             state.get(each.name)  # load the saved state for comparison, so that only the difference is stored
             state[each.name] = each.state
@@ -245,7 +245,7 @@ class VersionedSession(SessionBase):
         return commit
 
     def _base_of(self, saved: _Saved, state: Versioned) -> Commit:
-        """Return the last commit of the session whose content the module has seen, or the head if it has seen none."""
+        """Return the last commit of the session whose content the module has had, or the head if there is none."""
         found = []
         for id in _seen.commits(saved.module, (state.branch, saved.name)):
             with suppress(UnknownRevisionError):
@@ -254,7 +254,7 @@ class VersionedSession(SessionBase):
         return next((commit for commit in found if graph.is_ancestor(commit, state.head, read)), found[0] if found else state.head)
 
     def _is_late(self, saved: _Saved, head: Commit) -> bool:
-        """Return whether others changed the saved state of a module after the module saw it."""
+        """Return whether others changed the saved state of a module after the module was loaded or saved."""
         assert saved.base is not None
         if saved.base == head:
             return False
@@ -267,7 +267,7 @@ class VersionedSession(SessionBase):
             return None
 
     def _merge(self, state: Versioned, saved: list[_Saved], late: list[_Saved], meta: Mapping[str, Any]) -> None:
-        """Commit late states on forks of the commits that their modules have seen, and merge these into the session in one move."""
+        """Commit late states on forks of the commits that their modules had, and merge these into the session in one move."""
         prefix = f"saving/{urandom(6).hex()}"
         message = f"{', '.join(each.name for each in late)}: merged with the saves of others"
         forks: list[Versioned] = []
@@ -282,7 +282,7 @@ class VersionedSession(SessionBase):
         except MergeConflictError as error:
             conflict = MergeConflictError(state.branch, error.conflicts, remains="nothing was saved")
             conflict.hint = (
-                "load_session_state() and do the work again; or repository.merge_policies says who wins at a path, "
+                "load_session_state() and do the work again, or set repository.merge_policies for a path, "
                 f"such as {str(error.conflicts[0].path)!r}"
             )
             raise conflict from None

@@ -1,10 +1,10 @@
-"""``EventSourced``: a value that is computed from a list of events; stored copies of it only save replaying. Layer: agents.
+"""``EventSourced``: a value that is computed from a list of events. Stored copies of it only save replaying. Layer: agents.
 
 ::
 
     events             e0 e1 e2 ── ... ── e97 e98 | e99        a list of the state, which grows at its end
     events.snapshot            the value after e98             made by each commit, or every 128 events if it is large
-    value                                         + e99        replayed when it is asked for
+    value                                         + e99        replayed on access
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Source(Generic[V]):
     """The definition of a value by events: the function, the value before the first event, and the keys.
 
     Attributes:
-        version: the version of the function; a snapshot of another version is not used.
+        version: the version of the function. A snapshot of another version is not used.
         prefix: the beginning of the root keys of the state.
         events_key, snapshot_key: root keys.
     """
@@ -107,7 +107,7 @@ class Point(NamedTuple, Generic[V]):
 
 
 class EventSourced(Generic[V]):
-    """A value that is computed from its events: ``append`` adds one, and replaying them gives the value.
+    """A value that is computed from its events: ``append`` adds one, and replaying them computes the value.
 
     ::
 
@@ -214,11 +214,11 @@ class EventSourced(Generic[V]):
         """Return the value by replaying the events from the first one on.
 
         Args:
-            until: only that many events; or those of a commit, a revision, or the last commit of the branch at a time.
+            until: only that many events, or those of a commit, a revision, or the last commit of the branch at a time.
 
         Raises:
             UnknownRevisionError: there is no such commit.
-            InvalidArgumentError: fewer events; or a commit or a time for a ``Live`` state.
+            InvalidArgumentError: there are fewer events, or a commit or a time was given for a ``Live`` state.
         """
         events, count = self._until(until)
         return self._source.replay(self._source.begin(), _read(events, 0, count)).value
@@ -277,7 +277,7 @@ class EventSourced(Generic[V]):
 
 
 class SourceHook(Hook):
-    """Keeps the values of one handle's sources with its commits.
+    """The hook that keeps the values of one handle's sources with its commits.
 
     Args:
         state: the state of the handle. A weak reference, so that the hook does not keep the state alive.
@@ -360,7 +360,7 @@ class SourceHook(Hook):
         """Return the events of the last commit whose kept value is that of replaying its events: a binary search among the commits."""
         head, read = self._handle.head, self._handle.repository.database.commits.read
         agreed: Sequence[Any] = ()
-        low, high = 0, head.height + 1  # the last commit that is known to agree; and one that does not agree, or the uncommitted changes
+        low, high = 0, head.height + 1  # the last commit that is known to agree, and one that does not agree, or the uncommitted changes
         while high - low > 1:
             middle = (low + high) // 2
             view = self.view(source, graph.descend(head, middle, read))
@@ -403,7 +403,7 @@ def _read(events: Sequence[Any], start: int, end: int) -> Iterator[Any]:
 def _copied(value: Any) -> Any:
     try:
         return copy.deepcopy(value)
-    except Exception:  # noqa: BLE001 - whatever the code of its class raises; a Live state holds any object
+    except Exception:  # noqa: BLE001 - code of its class: a Live state holds any object
         return value
 
 

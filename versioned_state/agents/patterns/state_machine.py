@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from versioned_state.values.codec.pickles import PicklePolicy
 
 _DROPPING: Final = ("reset()", "rollback()")
-"""The moves that drop what no commit has."""
+"""The moves that drop uncommitted changes."""
 
 
 class StateMachine:
@@ -94,7 +94,7 @@ class StateMachine:
 
     @property
     def current(self) -> Any:
-        """The state that the machine is in; that of the key, even if it was not declared."""
+        """The state that the machine is in: the value of the key, even if it was not declared."""
         return self._state.get(self._rules.key, self._rules.initial)
 
     @property
@@ -106,7 +106,7 @@ class StateMachine:
         """Make a transition and return the new state. The event is kept, and committed with the value.
 
         Raises:
-            InvalidTransitionError: also ``ValueError``; no transition leads from the current state by this event, or the value of the key
+            InvalidTransitionError: also ``ValueError``. No transition leads from the current state by this event, or the value of the key
                 is not a state of the machine. Nothing was changed.
             UnserializableValueError, PickleRefusedError, LimitExceededError: the event cannot be stored. Nothing was changed.
         """
@@ -155,7 +155,7 @@ class Rules:
             states = list(dict.fromkeys((self.initial, *(source for source, _ in self.transitions), *self.transitions.values())))
             hint = ""
             if not any(before == each for each in states):
-                hint = f"{before!r:.80} at {self.key!r} is not a state of this machine; its states are {', '.join(map(str, states))}"
+                hint = f"{before!r:.80} at {self.key!r} is not a state of this machine, whose states are {', '.join(map(str, states))}"
             raise InvalidTransitionError(self.key, before, event, self.allowed(before), hint=hint) from None
 
 
@@ -219,7 +219,7 @@ class Track:
 
 
 class TransitionHook(Hook):
-    """Checks the machines of one handle.
+    """The hook that checks the machines of one handle.
 
     Args:
         state: the state of the handle. A weak reference, so that the hook does not keep the state alive.

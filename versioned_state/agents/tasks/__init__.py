@@ -1,1 +1,1 @@
-"""Tasks: functions each of whose calls is a round of a state. Layer: agents."""
+"""Tasks: functions whose calls are rounds of a state. Layer: agents."""

@@ -3,7 +3,7 @@
 ::
 
     enter ── changes, checkpoints ──┬── committed
-                                    └── rolled back to the last checkpoint, or to the start; the failure is committed
+                                    └── rolled back to the last checkpoint, or to the start, and the failure is committed
 
 A nested call on the same handle is a nested transaction. Events are pending entries of the handle, which a rollback does not change.
 """
@@ -41,7 +41,7 @@ _OPTIONS: Final = CommitOptions()
 
 
 class _Repeated(Exception):  # noqa: N818 - caught here
-    """Another call has committed under the same key."""
+    """Raised if another call has committed under the same key."""
 
     def __init__(self, recorded: Recorded) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class Commits(Round):
         self._unstorable: StateError | None = None
         self._keyed: KeyedCall | None = None
         self._added: list[tuple[bytes, str]] = []  # the pending entries of this call and of its nested calls
-        self._before_end = 0  # how many of them were there when the body returned
+        self._before_end: int | None = None  # how many of them were there before that of the success
         self._outer = None if call.parent is None else self._find_outer()
 
     def _find_outer(self) -> Commits | None:
@@ -116,7 +116,7 @@ class Commits(Round):
 
     def _find_recorded(self) -> Recorded | None:
         call = self.call
-        assert call.key is not None, "it was asked for"
+        assert call.key is not None, "the caller checks this"
         with ready(self._lock):
             port.check_open(self._state)
             self._keyed = KeyedCall(self._state, agent=call.agent, task=call.name, key=call.key, inputs=call.inputs)
@@ -160,7 +160,8 @@ class Commits(Round):
             return True
         if self._has_ended():
             return False  # the interrupt came after the commit
-        self._withdraw(self._before_end)
+        if self._before_end is not None:
+            self._withdraw(self._before_end)
         if isinstance(error, CommitInDoubtError):  # the next call on the state finds out whether it was a success or a failure
             error.remains = "the next call on the state finds out, and rolls the changes of the task back if the commit was not made"
             self._open().has_left = True
@@ -206,7 +207,10 @@ class Commits(Round):
             port.check_open(self._state)
             kept = self._add(cls, fields, cell)
         if self._outer is None:
-            await way(self._state, partial(self._record_failure, error))
+            try:
+                await way(self._state, partial(self._record_failure, error))
+            except StateError as failure:  # of the store, or because the event loop is closed
+                error.add_note(f"the failure of task {self.call.name!r} is not recorded yet, but by the next commit: {failure}")
         else:
             self._outer._added += self._added
         self._deliver_own(kept)
@@ -227,12 +231,9 @@ class Commits(Round):
         message = f"{self.call.name}: {outcome}: {shown(error):.200}"
         meta = self._options(outcome).meta
         try:
-            try:
-                self._state.commit(message, meta=meta, allow_empty=True, keys=())
-            except MergeConflictError:  # a conflict of changes that were staged before the call; these stay uncommitted
-                self._commit_beside(message, meta)
-        except StateError as failure:
-            error.add_note(f"the failure of task {self.call.name!r} is not recorded yet, but by the next commit: {failure}")
+            self._state.commit(message, meta=meta, allow_empty=True, keys=())
+        except MergeConflictError:  # a conflict of changes that were staged before the call, which stay uncommitted
+            self._commit_beside(message, meta)
 
     def _commit_beside(self, message: str, meta: Mapping[str, Any] | None) -> None:
         """Commit the pending entries through another handle on the branch."""

@@ -113,7 +113,7 @@ def awaited(value: Any) -> Coroutine[Any, Any, Any]:
 
 
 def to_end(kind: Kind, given: Any) -> Any:
-    """Run a generator to its end and drop its values; return any other result as it is."""
+    """Run a generator to its end and drop its values, or return any other result as it is."""
     if kind == "generator":
         for _ in given:
             pass

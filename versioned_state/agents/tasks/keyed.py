@@ -1,4 +1,4 @@
-"""Calls with ``key=``: the results of committed calls, in a series of the state. Layer: agents.
+"""Calls with ``key=``, and the results of committed ones in a series of the state. Layer: agents.
 
 An entry is a list: the fingerprint of the arguments, the id of the call, and the result.
 """

@@ -8,7 +8,7 @@
 ``Round`` runs these steps one after the other, and ``AsyncRound`` runs those of a coroutine off the event loop. A round without commits, on
 a ``Live`` or without a state, has no other steps; ``commits`` has those of a call on a ``Versioned``.
 
-A round is a block. Its end always runs; if an interrupt keeps it from running, the next call on the state runs it
+A round is a block. Its end always runs. If an interrupt keeps it from running, the next call on the state runs it
 (``state.branch.transactions``).
 """
 
@@ -53,7 +53,7 @@ _TEXT: Final = 2000
 
 
 class TaskFailed(Exception):  # noqa: N818 - the public name
-    """Raised by a task that gives up: its call ends with a ``FailEvent``."""
+    """Raised by a task that cannot succeed: its call ends with a ``FailEvent``."""
 
 
 class TaskClarify(Exception):  # noqa: N818 - the public name
@@ -61,7 +61,7 @@ class TaskClarify(Exception):  # noqa: N818 - the public name
 
 
 class Way(Protocol):
-    """Runs a step of a round."""
+    """A way to run a step of a round."""
 
     async def __call__(
         self,
@@ -74,7 +74,7 @@ class Way(Protocol):
         """Run a step, and return its result.
 
         Args:
-            state: the state whose store the step accesses; None if it accesses none.
+            state: the state whose store the step accesses, or None if it accesses none.
             ahead: the part of the step that needs no store.
             undo: undoes the step if no caller gets the result.
         """
@@ -85,9 +85,9 @@ class Round(Block):
     """The round of a call without commits.
 
     Args:
-        call: the call; its ``state`` is a ``Live``.
+        call: the call, whose ``state`` is a ``Live``.
         on_event: gets each event of the call and of its nested calls.
-        is_kept: whether the state keeps events; False if the caller passed no state.
+        is_kept: whether the state keeps events. False if the caller passed no state.
         closes: a state to close at the end, because it was opened for this call.
 
     Attributes:
@@ -250,7 +250,7 @@ class Round(Block):
         return {"inputs": call.inputs, "message": message, "task_name": call.name}
 
     def _keep_own(self, cls: type, fields: dict[str, Any]) -> Kept:
-        """Keep an event of the call itself, of a class in ``events.classes``; ``fields`` in the order of their names."""
+        """Keep an event of the call itself, of a class in ``events.classes``, with ``fields`` in the order of their names."""
         return (cls, fields, *self._keep(cls(**fields)))
 
     def _keep(self, event: Any) -> tuple[int, Commit | None]:
@@ -388,6 +388,6 @@ def shown(value: Any) -> str:
     """Return the ``repr`` of a value of any class, shortened, or its type if that fails."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - code of the class; the event must be kept even so
+    except Exception:  # noqa: BLE001 - code of the class, and the event must be kept even so
         text = f"<{type(value).__name__}>"
     return text if len(text) <= _TEXT else text[:_TEXT] + "…"

@@ -18,7 +18,7 @@ _SIMPLE: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 Bound = tuple[dict[str, Any], tuple[Any, ...], dict[str, Any]]
-"""The arguments of one call: the inputs, which are the arguments by name with defaults and without ``state`` and ``self``; then the
+"""The arguments of one call: the inputs, which are the arguments by name with defaults and without ``state`` and ``self``, then the
 positional and the keyword arguments of the function, without ``state``. A plain tuple, because every call makes one."""
 
 
@@ -71,7 +71,7 @@ class TaskSignature:
         try:
             return self._own.bind(*args, **kwargs)
         except TypeError as error:
-            rule = "; the state of a task must be a keyword argument: state=" if self.takes_state else ""
+            rule = "; the state must be passed by keyword: state=" if self.takes_state else ""
             raise TypeError(f"{self._function.__name__}(): {error}{rule}") from None
 
     def _bind_simply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
@@ -129,7 +129,7 @@ class TaskSignature:
         """Whether the body of the function is a docstring, ``pass`` or ``...`` only."""
         code = self._function.__code__
         if code.co_names or len(code.co_code) > _EMPTY_CODE or code.co_name == "<lambda>":
-            return False  # the body does something; the source need not be read
+            return False  # the body does something, so the source need not be read
         if not _gives_none(code):
             return False
         try:
@@ -161,4 +161,4 @@ async def _nothing_async() -> None:
 
 
 _EMPTY_CODE: Final = 64
-"""Bytes beyond which the code of a function is not that of an empty one; of a coroutine function, about 30."""
+"""Bytes beyond which the code of a function is not that of an empty one, which has about 30 if it is a coroutine function."""

@@ -1,7 +1,7 @@
 """``stream``: the events of one call, as they happen. Layer: agents.
 
-A synchronous call runs in a thread of its own, in step with its reader, like a generator: after each event it waits until the reader wants
-the next one. A coroutine does not wait.
+A synchronous call runs in a thread of its own, in step with its reader, like a generator: after each event it waits until the reader
+requests the next one. A coroutine does not wait.
 """
 
 from __future__ import annotations

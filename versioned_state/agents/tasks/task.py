@@ -1,4 +1,4 @@
-"""``task``: makes a function whose calls are rounds of a state. Layer: agents."""
+"""``task``: the decorator that makes the calls of a function rounds of a state. Layer: agents."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _STATES: Final = frozenset({Versioned, Namespace, Live, str})
 class Task(Generic[R]):
     """A function whose calls are rounds of a state. Called like the function, with ``state=``, ``key=`` and ``on_event=`` in addition.
 
-    Made by ``task`` and by ``Agent.task``; see there.
+    The decorators ``task`` and ``Agent.task`` make and describe it.
     """
 
     __name__: str
@@ -78,7 +78,7 @@ class Task(Generic[R]):
     def __call__(
         self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
     ) -> R:
-        """Call the task. One call is one commit on ``state``; see ``task``."""
+        """Call the task. One call is one commit on ``state``, as ``task`` describes."""
         result: R = self._call(args, kwargs, state, key, on_event, 0)
         return result
 
@@ -87,7 +87,7 @@ class Task(Generic[R]):
     ) -> Any:
         """Call the task, and iterate over its events as they happen, asynchronously for a coroutine. Values of a generator are left out.
 
-        The last event is that of the end, after the commit; an exception of the call is raised after it. A reader that stops early closes
+        The last event is that of the end, after the commit. An exception of the call is raised after it. A reader that stops early closes
         the call, or cancels the coroutine: its changes are rolled back.
         """
         return self._stream(args, kwargs, state, key, on_event, 0)
@@ -186,14 +186,14 @@ class BoundTask(Generic[R]):
     def __call__(
         self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
     ) -> R:
-        """Call the task; see ``task``."""
+        """Call the task, as ``task`` describes."""
         result: R = self.__func__._call((self.__self__, *args), kwargs, state, key, on_event, 1)
         return result
 
     def stream(
         self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
     ) -> Any:
-        """Call the task, and iterate over its events as they happen; see ``Task.stream``."""
+        """Call the task, and iterate over its events as they happen, as ``Task.stream`` does."""
         return self.__func__._stream((self.__self__, *args), kwargs, state, key, on_event, 1)
 
     def __repr__(self) -> str:
@@ -213,31 +213,31 @@ def task(
     store, which the call opens and closes. Without it nothing is kept. The function gets the state by ``current_state()``, or as its
     parameter ``state`` if it has one. Uncommitted changes from before the call are committed with it.
 
-    - A call that ends well makes one commit, and one more for each ``checkpoint()``; its meta has ``task``, ``agent``, ``call``,
+    - A call that ends well makes one commit, and one more for each ``checkpoint()``. Its meta has ``task``, ``agent``, ``call``,
       ``seconds`` and ``outcome``.
-    - A call that raises leaves the state as it was at its last checkpoint, or else before the call, references included; the exception
+    - A call that raises leaves the state as it was at its last checkpoint, or else before the call, references included. The exception
       propagates, and a commit with only the call's events records it. A ``Live`` is not restored.
     - A nested call works in a namespace of its name, and is committed with the outermost call. A nested call with a state of its own
       commits there. If a nested generator fails or is closed early, only its own namespace is restored, because its caller runs between its
-      steps; the same holds for a coroutine in an asyncio task of its own.
+      steps. The same holds for a coroutine in an asyncio task of its own.
     - ``key=`` makes a call idempotent: if a call with the same key has committed on the branch, its result is returned and nothing runs.
     - ``on_event=`` gets every event of the call and of its nested calls when it happens, and the last event after the commit.
 
     Args:
-        name: names the task in commits and events; by default the function's name.
-        on_unstorable: if a change of a call cannot be stored, "keep" leaves the state as the call left it, to be repaired and committed;
-            "restore" rolls it back.
+        name: the name of the task in commits and events, by default that of the function.
+        on_unstorable: if a change of a call cannot be stored, "keep" leaves the state as the call left it, to be repaired and committed,
+            and "restore" rolls it back.
 
     Raises:
-        TypeError: the function has a parameter ``key`` or ``on_event``; or it is not a function.
+        TypeError: the function has a parameter ``key`` or ``on_event``, or it is not a function.
         InvalidArgumentError: another argument is of the wrong kind.
 
         A call raises also:
             TransactionError: another call runs on this handle, in another thread or task, or a transaction is open on it.
             IdempotencyConflictError: ``key`` was used with other arguments.
-            UnserializableValueError: a value in the state cannot be stored; the error names the task and the path.
+            UnserializableValueError: a value in the state cannot be stored. The error names the task and the path.
             CommitInDoubtError: it is not known whether the store has the commit. The next call on the state finds out, and rolls the
-                changes back if it does not; until then the call is recorded neither as a success nor as a failure.
+                changes back if it does not. Until then the call is recorded neither as a success nor as a failure.
             StateError: as ``Versioned.commit``. The changes of the call were rolled back.
     """
     if function is None:
@@ -253,7 +253,7 @@ def current_state() -> State:
 def checkpoint(message: str = "") -> Commit | None:
     """Commit in the middle of a task: everything that has changed on its state. Returns None if the state has no commits.
 
-    A later failure of the task, or of an enclosing one, restores the state to this point. This waits for the store; in a coroutine,
+    A later failure of the task, or of an enclosing one, restores the state to this point. This waits for the store. In a coroutine,
     ``await state.aio.run(checkpoint)`` waits off the event loop.
 
     Raises:
@@ -286,7 +286,7 @@ def _first_line(docstring: str) -> str:
 def check_state(state: object) -> None:
     """Raise ``InvalidArgumentError`` or ``ReadOnlyError`` unless a task can work on a state."""
     if isinstance(state, Snapshot):
-        raise ReadOnlyError("a task cannot work on a snapshot", hint="state.fork(name, at=commit) gives a state that begins there")
+        raise ReadOnlyError("a task cannot work on a snapshot", hint="state.fork(name, at=commit) is a state that begins there")
     if not isinstance(state, Versioned | Namespace | Live | str):
         raise InvalidArgumentError(
             f"state= must be a Versioned, a namespace of one, a Live or the URL of a store, not {type(state).__name__}",

@@ -131,7 +131,7 @@ def _unsafe(refused: dict[str, str]) -> WorkspaceError:
 class Files(Mapping[str, bytes]):
     """The regular files of a folder or a commit, by relative path: a read-only mapping to their bytes.
 
-    Links and empty folders are not in it. Cost: finding the paths reads the entries; a file is read when asked for.
+    Links and empty folders are not in it. Cost: finding the paths reads the entries. A file is read on access.
     """
 
     def __init__(self, nodes: Nodes, content: Content) -> None:

@@ -17,7 +17,7 @@ PLAIN_MODE: Final = 0o644
 """The mode of the files that are kept as a text or bytes alone."""
 
 RESERVED: Final = ".versioned-state"
-"""The folder of the workspace's own files; no name in a workspace begins like this."""
+"""The folder of the workspace's own files. No name in a workspace begins like this."""
 
 MAX_FOLDERS: Final = 256
 """The depth of folders around a file that is written or committed. Each folder holds a descriptor while it is scanned."""

@@ -30,7 +30,7 @@ ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAME
 _IN_THE_WAY: Final = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST})
 
 Stat = tuple[int, int, int, int, int]
-"""Times of modification and of change in nanoseconds, size, inode and mode: what tells that a file was changed."""
+"""Times of modification and of change in nanoseconds, size, inode and mode, which differ if a file was changed."""
 
 
 def stat_of(found: os.stat_result) -> Stat:
@@ -122,7 +122,7 @@ def is_empty(parents: Parents, path: str) -> bool:
 
 
 class Step(NamedTuple):
-    """Write the entry of a cell at a path; None removes the path. If the path does not have the ``expected`` stat, it is not touched."""
+    """A path to write the entry of a cell at, or to remove if the cell is None, unless its stat is not the ``expected`` one."""
 
     path: str
     expected: Stat | None

@@ -39,7 +39,7 @@ class Saved(NamedTuple):
 
 
 class WorkspaceHook(Hook):
-    """Includes the files of a folder in the commits of a handle, and updates the folder when the handle moves."""
+    """The hook that adds a folder's files to the commits of a handle, and updates the folder when the handle moves."""
 
     def __init__(self, handle: BranchHandle, path: str, name: str, ignored: Ignored, records: str | None) -> None:
         self._handle = ref(handle)  # which holds the hook
@@ -67,7 +67,7 @@ class WorkspaceHook(Hook):
                 raise InvalidArgumentError(
                     f"state[{name}] was changed, and is made of the files in {self.folder.path}",
                     remains="the staged changes are still there",
-                    hint=f'write the file in the folder, and take the change back: state[{name}] = state.checkout("HEAD")[{name}]',
+                    hint=f'write the file in the folder, and undo the change: state[{name}] = state.checkout("HEAD")[{name}]',
                 )
         self.folder.follow(handle.head)
         self.folder.check_resolved()
@@ -103,8 +103,8 @@ class WorkspaceHook(Hook):
         changed = (path_of(key) for key, _, _ in diff_maps(nodes, self.folder.base(nodes).tree, theirs.tree))
         files = [path for path in changed if path in dirty and dirty[path][1] != theirs.cell_at(path)]
         if files:
-            what = "taking in the commits of others would overwrite files that were changed here, and by one of them"
-            hint = "commit() merges both, by line; discard() drops the changes here"
+            what = "the commits of others would overwrite files that were changed here, and by one of them"
+            hint = "commit() merges both, by line, and discard() drops the changes here"
             raise DirtyWorkspaceError(what, files, paths=self.folder.paths_of(files), hint=hint)
 
     def moved(self, before: Commit, after: Commit) -> None:
@@ -112,7 +112,7 @@ class WorkspaceHook(Hook):
             self.folder.follow(after)
         except StateError:
             if self._failed == after:
-                return  # the error was raised before; reads continue, and the next commit tries again
+                return  # the error was raised before. Reads continue, and the next commit tries again
             self._failed = after
             raise
         self._failed = None
@@ -142,7 +142,7 @@ class WorkspaceHook(Hook):
         rest = path.steps[1:]
         step = rest[0] if len(rest) == 1 else None
         if rest and not (isinstance(step, Key) and type(step.key) is str):
-            raise InvalidArgumentError(f"{path}: restore() takes a whole file of a workspace, or all of it")
+            raise InvalidArgumentError(f"{path}: restore() is for a whole file of a workspace, or all of it")
         assert snapshot.commit is not None
         self.folder.restore(step.key if isinstance(step, Key) else None, snapshot.commit, overwrite=False)
         return True

@@ -55,7 +55,7 @@ def rules_of(data: bytes) -> Rules:
 
 
 _Rule = tuple[Callable[[bytes], object], bool, bool, bool]
-"""What matches, by name or by path; whether only folders are meant; whether they are ignored."""
+"""An expression for a name or a path, whether it is for folders only, and whether its matches are ignored."""
 
 
 def _read(line: bytes) -> _Rule | None:

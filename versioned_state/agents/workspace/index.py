@@ -1,10 +1,10 @@
-"""The index of a workspace: which files are known to be as their commit has them, and the files that outlive the process. Layer: agents.
+"""The index of a workspace: the files that are known to be unchanged since their commit, and its records on disk. Layer: agents.
 
 ::
 
-    .versioned-state/lock       held by the process that uses the folder; the three lie in the folder, or in one of their own
+    .versioned-state/lock       held by the process that uses the folder. The three are in the folder, or in one of their own
     .versioned-state/index      stat and cell of each path, as git's index: a hint that saves reading, never content
-    .versioned-state/position   the commit that the folder is at, and what was being written to it
+    .versioned-state/position   the commit that the folder is at, and the one that was being written to it
 
 If one of these files is damaged, or belongs to another state, it is ignored: then every file is read and compared, and none is overwritten.
 """
@@ -43,7 +43,7 @@ class Position:
 
     Attributes:
         at: the address of the commit that the files are relative to.
-        toward: the commits to which the folder was being brought when the process ended; some files are as one of them has them.
+        toward: the commits to which the folder was being brought when the process ended. Some files are as in one of them.
         writing: paths that were being written otherwise: a discard, a rollback, a restore.
         unresolved: paths that a move could not bring, since they had changes that no commit has.
         restored: the commits whose files ``restore`` has brought since.
@@ -62,7 +62,7 @@ class Index:
     Attributes:
         cells: the cell of each path at the commit that the folder is at.
         stats: for paths known to have that content, the stat that shows whether they were changed since.
-        time: when the last complete scan of the folder began, in nanoseconds; files that were changed later are read again.
+        time: when the last complete scan of the folder began, in nanoseconds. Files that were changed later are read again.
         changed: paths whose stat or cell changed since the index was saved.
     """
 
@@ -154,7 +154,7 @@ class Records:
         except OSError:
             self.close()
             raise WorkspaceError(
-                "the folder is in use by another workspace", hint="close() that one, or give this one a folder of its own"
+                "the folder is in use by another workspace", hint="close() that one, or use another folder for this one"
             ) from None
 
     def _open_folder(self, root: int) -> int:

@@ -1,6 +1,6 @@
-"""A scan of a folder: finds the paths that differ from the commit. Layer: agents.
+"""A scan of a folder for the paths that differ from the commit. Layer: agents.
 
-Each entry costs a stat; only a file whose stat says that it may have changed is read.
+Each entry costs a stat. A file is read only if its stat shows that it may have changed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from versioned_state.values.cells import MAX_KEY
 from versioned_state.values.codec.files import Folder, Symlink
 
 Changes = dict[str, tuple[Stat | None, bytes | None]]
-"""The paths that differ from the commit: what each is now, as its stat and its cell (None: nothing is there)."""
+"""The paths that differ from the commit, with the present stat and cell of each (None: nothing is there)."""
 
 Same = Callable[[bytes, bytes, Entry], bool]
 
 
 class Ignored:
-    """Decides which entries that the commit does not have are left out. Decisions are kept until a ``.gitignore`` changes."""
+    """The decisions which entries that the commit does not have are left out. They are kept until a ``.gitignore`` changes."""
 
     def __init__(self, patterns: Rules, *, gitignore: bool) -> None:
         self._patterns = patterns
@@ -46,7 +46,7 @@ class Ignored:
                 self._decisions.clear()
             return
         now = stat_of(found)
-        if known is None or known[0] != now or now[1] > time.time_ns() - 2_000_000_000:  # too new for its stat to tell
+        if known is None or known[0] != now or now[1] > time.time_ns() - 2_000_000_000:  # too new for its stat to be conclusive
             rules = rules_of(read_file(parent, ".gitignore"))
             self._rules[folder] = now, rules
             self._decisions.clear()
@@ -224,7 +224,7 @@ class Scan:
             self._names.append(path)
         cell = self._encode(Folder(), path)
         old = self._index.cells.get(path)
-        if old == cell:  # even if it is not empty now: two commits that were merged may say both
+        if old == cell:  # even if it is not empty now: two commits that were merged may have both
             self._seen += 1
         elif empty:
             self.changes[path] = (_FOLDER_STAT, cell)

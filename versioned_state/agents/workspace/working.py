@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 Overwrite = bool | Literal["restored"]
-"""Whether a call may replace content that no commit has: all of it, none, or only what ``restore`` has brought since the last commit."""
+"""Whether a call may replace content that no commit has: all of it, none, or only files that ``restore`` wrote since the last commit."""
 
 _SAVE_AFTER: Final = 200
 """Changed paths after which the index is saved. Those that a killed process did not save are read again by the next one."""
@@ -67,7 +67,7 @@ class WorkingFolder:
     """A folder that is at a commit: its files are those of the commit, except for the user's changes.
 
     Args:
-        database: gives the database that the commits are in.
+        database: returns the database that the commits are in.
         path: the folder.
         key: the root key that the files are under.
         head: the commit that a folder without records is assumed to be at.
@@ -76,7 +76,7 @@ class WorkingFolder:
     Attributes:
         special: the sockets, pipes and devices that the last scan found.
         staged: the changes that the last scan for a commit found.
-        taken: the changes in the commit that is being published; None if there is none.
+        taken: the changes in the commit that is being published, or None if there is none.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class WorkingFolder:
         except OSError as error:
             raise WorkspaceError(
                 f"the folder {self.path} cannot be opened: {error.strerror}",
-                hint="make it again; the state has its files, and workspace.restore() brings them out",
+                hint="make it again: the state has its files, and workspace.restore() writes them",
             ) from error
         try:
             if self._records is not None:
@@ -136,7 +136,7 @@ class WorkingFolder:
         position = self.records.read_position()
         content = None if position is None else self._content_at(nodes, position.at)
         self._is_new = position is None or content is None
-        if position is None or content is None:  # new, damaged, or of another store: the files are not known
+        if position is None or content is None:  # new, damaged, or of another store: the files are unknown
             position = Position(head.address)
             content = Content.of(nodes, head.tree, self.key)
         self._position = position
@@ -333,8 +333,8 @@ class WorkingFolder:
             raise WorkspaceError(
                 f"files in {self.path} could not be written: {error.strerror}",
                 [step.path for step in steps if step.path not in brought.stats],
-                remains=f"{remains}; status() shows what differs",
-                hint=f"see that the folder can be written, and has room; {hint}",
+                remains=f"{remains}, and status() shows the differences",
+                hint=f"make sure that the folder can be written and has room; {hint}",
             ) from error
 
     def bring(
@@ -345,7 +345,7 @@ class WorkingFolder:
         Args:
             source: the address of the commit with these files, if there is one.
             scope: only this file, or the content of this folder.
-            overwrite: whether to replace content that no commit has, or only content that ``restore`` has written; otherwise refuse.
+            overwrite: whether to replace content that no commit has, or only content that ``restore`` has written. Otherwise refuse.
         """
         changes = self.scan(nodes, scope)
         wanted = self._wanted(nodes, target, changes, scope)
@@ -488,7 +488,7 @@ class WorkingFolder:
             self._close.detach()  # last, because an interrupted close is repeated
 
 
-_OVERWRITE: Final = "restore(path, overwrite=True) overwrites them; commit() keeps them"
+_OVERWRITE: Final = "restore(path, overwrite=True) overwrites them, and commit() keeps them"
 
 
 def _check_typed(nodes: Nodes, steps: Iterable[Step]) -> None:

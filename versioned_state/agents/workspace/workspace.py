@@ -1,4 +1,4 @@
-"""``Workspace``: a folder of files that is kept with a state; and files of a commit, read or written elsewhere. Layer: agents."""
+"""``Workspace``, a folder of files that is kept with a state, and the files of a commit without one. Layer: agents."""
 
 from __future__ import annotations
 
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
 
 
 class Workspace:
-    """A folder of files kept with a state: each commit of the state takes both, and each move of the state brings both back.
+    """A folder of files kept with a state: each commit of the state includes both, and each move of the state restores both.
 
     The files are a value of the state under the key ``name``: a dict from relative path to a text (a file of mode 0644 in UTF-8), bytes,
     ``File``, ``Symlink`` or ``Folder``. So ``diff``, ``blame``, ``log``, ``grep`` and ``merge`` go into them, as ``workspace["src/a.py"]``.
-    The state reads that value as any other; files are changed in the folder.
+    The value is read as any other, and the files are changed in the folder.
 
-    ``reset``, ``rollback``, ``switch``, ``undo`` and ``merge`` raise ``DirtyWorkspaceError`` while files have changes that no commit has;
+    ``reset``, ``rollback``, ``switch``, ``undo`` and ``merge`` raise ``DirtyWorkspaceError`` while files have changes that no commit has.
     ``discard`` drops those changes. A transaction or task that fails restores the files to those at its start. Forks, snapshots and other
     handles leave the folder alone.
 
-    An empty or missing folder gets the files of the head. The files of another folder are uncommitted changes; none is overwritten.
+    An empty or missing folder gets the files of the head. The files of another folder are uncommitted changes, and none is overwritten.
 
     Cost of a commit, of ``status()``, of a move and of the start of a transaction or task: a stat for each file, and reading those that
     changed. A move writes what differs.
@@ -59,7 +59,7 @@ class Workspace:
         records: a folder for the workspace's own records, instead of one in the folder: if code that is not trusted writes there.
 
     Raises:
-        WorkspaceError: the folder cannot be read or written, or another workspace uses it; or the state has something else under ``name``.
+        WorkspaceError: the folder cannot be read or written, or another workspace uses it, or the state has something else under ``name``.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Workspace:
             port.transactions(state).refuse("Workspace")
             handle = port.handle(state)
             if handle.hooks.makes(user_key(name)):
-                raise InvalidArgumentError(f"the state has a workspace under {name!r} already", hint="give each a name= of its own")
+                raise InvalidArgumentError(f"the state has a workspace under {name!r} already", hint="use another name= for each")
             try:
                 Path(self._path).mkdir(parents=True, exist_ok=True)
                 is_empty = all(each.name.startswith(RESERVED) or each.name == ".git" for each in Path(self._path).iterdir())
@@ -130,9 +130,9 @@ class Workspace:
 
     @property
     def files(self) -> Files:
-        """The regular files in the folder, as a commit would take them now: a read-only mapping from relative path to bytes.
+        """The regular files in the folder, as a commit would have them now: a read-only mapping from relative path to bytes.
 
-        Ignored files are not in it. It does not follow later changes. Cost: as of ``status``; a file is read on access.
+        Ignored files are not in it. It does not follow later changes. Cost: as of ``status``. A file is read on access.
         """
         with ready(port.lock(self._state)):
             folder = self._ready()
@@ -147,7 +147,7 @@ class Workspace:
 
     @property
     def left_out(self) -> list[str]:
-        """The sockets, pipes and devices in the folder, which no commit takes. Cost: as of ``status``."""
+        """The sockets, pipes and devices in the folder, which no commit includes. Cost: as of ``status``."""
         with ready(port.lock(self._state)):
             folder = self._ready()
             folder.scan(folder.nodes())
@@ -157,7 +157,7 @@ class Workspace:
     def unresolved(self) -> list[str]:
         """The files that were left as they are when the state moved on, or whose restoration was cut short. The next commit is refused.
 
-        ``restore(path, overwrite=True)`` takes the state's file; ``keep(path)`` keeps the folder's, after merging by hand.
+        ``restore(path, overwrite=True)`` writes the state's file, and ``keep(path)`` keeps the folder's, after merging by hand.
         """
         with ready(port.lock(self._state)):
             return self._ready().unresolved
@@ -168,15 +168,15 @@ class Workspace:
         Each file has its old content or the new one, whenever the process ends.
 
         Args:
-            path: a file, or a folder with all that is in it, relative to the workspace; without it, everything.
-            overwrite: replace and remove files whose content no commit has; with ``"restored"``, only what ``restore`` has brought since
-                the last commit.
+            path: a file, or a folder with all that is in it, relative to the workspace. Without it, everything.
+            overwrite: replace and remove files whose content no commit has. With ``"restored"``, only files that ``restore`` has written
+                since the last commit.
 
         Raises:
             InvalidArgumentError: there is no such ``overwrite``.
             DirtyWorkspaceError: files whose content no commit has would be lost. Nothing was changed.
             UnknownPathError: neither the revision nor the head has such a file.
-            WorkspaceError: files cannot be written, or must not be; it names them. Those before them were restored.
+            WorkspaceError: files cannot be written, or must not be. The error names them, and those before them were restored.
         """
         one_of("overwrite", overwrite, (True, False, "restored"), remains="no file was touched")
         with ready(port.lock(self._state)):
@@ -224,7 +224,7 @@ def _patterns_of_stores(store: KVStore, folder: Path) -> list[str]:
         path = getattr(each, "path", None)
         place = Path(path).resolve() if isinstance(path, str | Path) else None
         if place is not None and folder.is_relative_to(place):
-            raise InvalidArgumentError(f"the folder {folder} is that of the state's store", hint="give one of them a place of its own")
+            raise InvalidArgumentError(f"the folder {folder} is that of the state's store", hint="move one of them")
         if place is not None and place.is_relative_to(folder):
             patterns.append("/" + re.sub(r"([][*?\\!# ])", r"\\\1", str(place.relative_to(folder))) + "/")
     return patterns
@@ -244,10 +244,11 @@ def restore_into(
 ) -> int:
     """Write files of a commit into a folder, which is made if it is missing. Returns the number of files written or removed.
 
-    In the folder of a workspace, its index says which files may be replaced; in any other, only files with the same content may.
+    In the folder of a workspace, files may be replaced if its index has their content. In any other folder, they may only if they have the
+    same content.
 
     Args:
-        paths: files, or folders of files, relative to the folder; all if there are none.
+        paths: files, or folders of files, relative to the folder. All if there are none.
         overwrite: replace and remove files whose content no commit has.
 
     Raises:
