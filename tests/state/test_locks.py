@@ -328,7 +328,7 @@ def test_uncommitted_changes_that_conflict_with_the_head_leave_the_lock_free():
 
 def test_a_store_that_takes_one_condition_says_so():
     state = Versioned(OneCondition())
-    with pytest.raises(UnsupportedByStoreError, match="3 conditions, and this store takes 1"), state.lock():
+    with pytest.raises(UnsupportedByStoreError, match="3 conditions, and this store allows 1"), state.lock():
         pass
 
 
