@@ -16,8 +16,21 @@ from functools import partial
 from typing import Any, Final, Literal, NotRequired, Required, TypeVar, Union, get_args, get_origin
 
 from versioned_state.errors import InvalidArgumentError, MissingDependencyError, SchemaError
-from versioned_state.state.shape.parts import Entries, FieldRule, Fields, Items, Row
-from versioned_state.state.shape.rules import ANYTHING, Constrained, Either, Instance, OneOf, Opaque, Rule, shown
+from versioned_state.state.shape.rules import (
+    ANYTHING,
+    Constrained,
+    Either,
+    Entries,
+    FieldRule,
+    Fields,
+    Instance,
+    Items,
+    OneOf,
+    Opaque,
+    Row,
+    Rule,
+    shown,
+)
 from versioned_state.values.paths.path import Index, Key, StatePath
 
 _NUMBERS: Final[dict[type, tuple[type, ...]]] = {int: (int,), float: (float, int), complex: (complex, float, int)}

@@ -17,8 +17,7 @@ from versioned_state.arguments import check_function, count
 from versioned_state.errors import STAGED, InvalidArgumentError, SchemaError
 from versioned_state.state.aio.caller import current_caller
 from versioned_state.state.branch.hooks import Hook
-from versioned_state.state.shape.parts import parts_of
-from versioned_state.state.shape.rules import shown
+from versioned_state.state.shape.rules import parts_of, shown
 from versioned_state.values.cells import ELEMENT_INLINE
 from versioned_state.values.changes.diff import diff_maps, diff_sequences
 from versioned_state.values.changes.replacement import replace_in_root

@@ -13,8 +13,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.state.shape.parts import Fields
-from versioned_state.state.shape.rules import ANYTHING, Rule
+from versioned_state.state.shape.rules import ANYTHING, Fields, Rule
 from versioned_state.values.changes.diff import CellChange, diff_maps, diff_values
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.containers import container_of, sequence_of

@@ -6,8 +6,8 @@
            ├── Items  Row  Entries  Fields    a value whose parts have rules of their own
            ├── Either                         a union: a part has the rule of the only alternative with such parts
            ├── Constrained                    a rule, and constraints on the whole value
-           ├── Below                          a rule for the values that match a pattern of paths
-           └── Function                       a function of the caller
+           ├── Function                       a function of the caller
+           └── Below                          a rule for the values that match a pattern of paths
 
 A change of a part is judged by the rule of that part. The rules around it judge only the whole: its length, its validators. Values are
 judged as they are: nothing is converted, filled in or changed.
@@ -16,12 +16,17 @@ judged as they are: nothing is converted, filled in or changed.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, Literal
 
 from versioned_state.errors import SchemaError, StateError
-from versioned_state.values.paths.path import StatePath, Step
+from versioned_state.values.paths.path import Index, Key, Namespace, StatePath, Step
+from versioned_state.values.typed.registry import fields_of
+
+REQUIRED: Final = "required"
+"""The rule that an error names for a field that is missing."""
 
 _SHOWN: Final = 60
 """Characters of a value that an error shows."""
@@ -124,6 +129,166 @@ class OneOf(Rule):
     def check(self, value: Any, path: StatePath) -> None:
         if not any(type(value) is type(each) and value == each for each in self.values):
             raise SchemaError(str(path), self.name, f"{shown(value)} is none of them")
+
+
+@dataclass
+class Items(Rule):
+    """A list, tuple, set or the like, of any number of elements."""
+
+    name: str
+    classes: tuple[type, ...]
+    item: Rule
+    but_not: tuple[type, ...] = (str, bytes, bytearray)
+
+    def check(self, value: Any, path: StatePath) -> None:
+        if not isinstance(value, self.classes) or isinstance(value, self.but_not):
+            raise self.refuse(value, path)
+        if self.item is not ANYTHING:
+            elements: Any = value
+            for index, element in enumerate(elements):
+                self.item.check(element, path.index(index))
+
+    def part(self, step: Step) -> Rule | None:
+        return self.item if isinstance(step, Index) else ANYTHING
+
+    def has_parts(self, step: Step) -> bool:
+        return isinstance(step, Index)
+
+
+@dataclass
+class Row(Rule):
+    """A tuple with a rule for each of its elements."""
+
+    name: str
+    items: tuple[Rule, ...]
+
+    def check(self, value: Any, path: StatePath) -> None:
+        if not isinstance(value, tuple):
+            raise self.refuse(value, path)
+        if len(value) != len(self.items):
+            raise SchemaError(str(path), self.name, f"it has {len(value)} elements")
+        for index, (rule, element) in enumerate(zip(self.items, value, strict=True)):
+            rule.check(element, path.index(index))
+
+    def part(self, step: Step) -> Rule | None:
+        return None
+
+    def has_parts(self, step: Step) -> bool:
+        return isinstance(step, Index)
+
+
+@dataclass
+class Entries(Rule):
+    """A dict, with one rule for its keys and one for its values."""
+
+    name: str
+    classes: tuple[type, ...]
+    key: Rule
+    value: Rule
+
+    def check(self, value: Any, path: StatePath) -> None:
+        if not isinstance(value, self.classes):
+            raise self.refuse(value, path)
+        entries: Any = value
+        for key, each in entries.items():
+            self.key.check(key, path.key(key))
+            self.value.check(each, path.key(key))
+
+    def part(self, step: Step) -> Rule | None:
+        return self.value if isinstance(step, Key) else ANYTHING
+
+    def check_added(self, step: Step, path: StatePath) -> None:
+        if isinstance(step, Key) and step.cell is None:
+            self.key.check(step.key, path)
+
+    def has_parts(self, step: Step) -> bool:
+        return isinstance(step, Key)
+
+
+@dataclass(frozen=True)
+class FieldRule:
+    """The rule of a field, and whether the field must be there."""
+
+    rule: Rule
+    is_required: bool
+
+
+@dataclass
+class Fields(Rule):
+    """A dict with these keys, or an instance of the class that declares them as fields.
+
+    Args:
+        fields_of_class: returns the fields. It is called once, when they are first needed, since a class may refer to itself.
+        cls: None for a ``TypedDict``, which has no instances.
+        forbids_others: whether there may be no other key.
+        validate: raises ``SchemaError`` for fields, by name, that break a validator of the class; None if the class has none.
+    """
+
+    name: str
+    fields_of_class: Callable[[], dict[str, FieldRule]]
+    cls: type | None = None
+    forbids_others: bool = False
+    validate: Callable[[dict[str, Any], StatePath], None] | None = None
+    _fields: dict[str, FieldRule] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        self.judges_whole = self.validate is not None
+
+    @property
+    def fields(self) -> dict[str, FieldRule]:
+        """The rules of the fields, by name."""
+        if self._fields is None:
+            self._fields = self.fields_of_class()
+        return self._fields
+
+    def check(self, value: Any, path: StatePath) -> None:
+        held = self._held(value)
+        if held is None:
+            raise self.refuse(value, path)
+        self.check_required(held, path)
+        for key, each in held.items():
+            found = self.fields.get(key)
+            if found is not None:
+                found.rule.check(each, path.key(key))
+            elif isinstance(value, Mapping):
+                self.check_added(Key(key), path.key(key))
+        self.check_whole(value, path)
+
+    def check_required(self, held: Mapping[Any, Any], path: StatePath) -> None:
+        """Raise ``SchemaError`` if a field is missing that must be there."""
+        for name, each in self.fields.items():
+            if each.is_required and name not in held:
+                self.check_removed(Key(name), path.key(name))
+
+    def _held(self, value: Any) -> Mapping[Any, Any] | None:
+        """Return the fields of a value by name, or None if it is neither a dict nor an instance."""
+        if isinstance(value, Mapping):
+            return value
+        return fields_of(value) if self.cls is not None and isinstance(value, self.cls) else None
+
+    def part(self, step: Step) -> Rule | None:
+        found = self.fields.get(step.key) if isinstance(step, Key) and step.cell is None else None
+        return ANYTHING if found is None else found.rule
+
+    def check_whole(self, value: Any, path: StatePath) -> None:
+        held = self._held(value)
+        if self.validate is not None and held is not None:
+            self.validate({name: held[name] for name in held if self.forbids_others or name in self.fields}, path)
+
+    def check_added(self, step: Step, path: StatePath) -> None:
+        if self.forbids_others and isinstance(step, Key) and step.key not in self.fields and not self._is_private(step.key):
+            raise SchemaError(str(path), "no other keys", f"{self.name} has no field of that name")
+
+    def _is_private(self, name: object) -> bool:
+        return name in (getattr(self.cls, "__private_attributes__", None) or ())
+
+    def check_removed(self, step: Step, path: StatePath) -> None:
+        found = self.fields.get(step.key) if isinstance(step, Key) else None
+        if found is not None and found.is_required:
+            raise SchemaError(str(path), REQUIRED, f"{self.name} has no default for it")
+
+    def has_parts(self, step: Step) -> bool:
+        return isinstance(step, Key)
 
 
 @dataclass
@@ -249,3 +414,42 @@ class Function(Rule):
 
     def part(self, step: Step) -> Rule | None:
         return None
+
+
+@dataclass
+class Below(Rule):
+    """A rule for the values that the rest of a pattern matches from here."""
+
+    name: str
+    steps: tuple[Step | Literal["*", "**"], ...]
+    rule: Rule
+
+    def check(self, value: Any, path: StatePath) -> None:
+        for step, part in parts_of(value):
+            for rule in self.parts(step):
+                rule.check(part, StatePath((*path.steps, step)))
+
+    def parts(self, step: Step) -> list[Rule]:
+        first = self.steps[0]
+        if first == "**":
+            return below(self.name, self.steps, self.rule)
+        return below(self.name, self.steps[1:], self.rule) if first in ("*", step) else []
+
+
+def below(name: str, steps: tuple[Step | Literal["*", "**"], ...], rule: Rule) -> list[Rule]:
+    """Return the rules, at one place, for the values that the steps of a pattern match from there."""
+    if not steps:
+        return [rule]
+    here: list[Rule] = [Below(name, steps, rule)]
+    return here + below(name, steps[1:], rule) if steps[0] == "**" else here
+
+
+def parts_of(value: Any) -> list[tuple[Step, Any]]:
+    """Return the parts of a value, each with the step that leads to it; those of a state or a snapshot include its namespaces."""
+    if isinstance(value, Mapping):
+        state: Any = value
+        names = state.namespaces() if hasattr(state, "namespaces") else ()
+        return [*((Key(key), each) for key, each in value.items()), *((Namespace(name), state.namespace(name)) for name in names)]
+    if isinstance(value, list | tuple | deque):
+        return [(Index(index), each) for index, each in enumerate(value)]
+    return [(Key(key), each) for key, each in (fields_of(value) or {}).items()]

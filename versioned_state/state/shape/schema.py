@@ -16,8 +16,7 @@ from versioned_state.state.branch.hooks import Hook
 from versioned_state.state.shape.annotations import Rules, annotations_of
 from versioned_state.state.shape.bounded import Bound, Bounded
 from versioned_state.state.shape.judge import Judge
-from versioned_state.state.shape.parts import Fields, below
-from versioned_state.state.shape.rules import Function, Rule
+from versioned_state.state.shape.rules import Fields, Function, Rule, below
 from versioned_state.values.keys import USER, path_of
 from versioned_state.values.paths.path import Index, Key, StatePath, as_path
 from versioned_state.values.paths.pattern import Pattern
