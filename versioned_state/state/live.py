@@ -1,4 +1,4 @@
-"""``Live``: a state of this process, without commits. Layer: state."""
+"""``Live``: a state of this process, without commits, and its lists. Layer: state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``StateSequence``: reads and edits a list of a state without loading it. Layer: state."""
+"""``StateSequence``: a list of a state that is read and edited without being loaded. Layer: state."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Space(LockedState, Protocol):
-    """The keys among which a list is: a ``Versioned`` state, or a namespace of one."""
+    """The state that has a list: a ``Versioned`` one, or a namespace of it."""
 
     @property
     def _worktree(self) -> Worktree: ...

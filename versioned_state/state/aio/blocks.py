@@ -32,11 +32,11 @@ End = Callable[[type[BaseException] | None, BaseException | None], Coroutine[Any
 
 
 class _Held:
-    """Kept alive by the callable that ends a block."""
+    """An object that the callable that ends a block keeps alive."""
 
 
 class _Exit:
-    """``__aexit__`` of a block. For an instance it gives a callable that only the ``async with`` statement holds."""
+    """``__aexit__`` of a block. On an instance it is a callable that only the ``async with`` statement refers to."""
 
     def __get__(self, block: AsyncBlock | None, cls: type[AsyncBlock]) -> Callable[..., Coroutine[Any, Any, None]]:
         if block is None:

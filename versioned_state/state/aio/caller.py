@@ -25,7 +25,7 @@ _TRIES: Final = 3
 
 
 class StoreNeeded(BaseException):
-    """A step that must not wait for the store needs an object that is not in memory. Only those who seal a step catch this."""
+    """A step that must not wait for the store needs an object that is not in memory. Only the code that seals a step catches this."""
 
 
 class Caller:
@@ -108,7 +108,7 @@ def run_still(function: Callable[[], T]) -> T:
             function()
         except StorageError:
             raise
-        except Exception:  # noqa: BLE001, S110 - values changed under it; the run that counts raises what is true
+        except Exception:  # noqa: BLE001, S110 - values changed meanwhile; the run that counts raises the true error
             pass
     with caller.hold():
         return function()

@@ -134,7 +134,7 @@ class Holding:
 
 
 class LockHook(Hook):
-    """Puts the condition of a lock into the commits and moves of a handle."""
+    """The hook that adds the condition of a lock to the commits and moves of a handle."""
 
     def __init__(self) -> None:
         self._holding: ReferenceType[Holding] | None = None  # weak: the block refers to it

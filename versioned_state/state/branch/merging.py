@@ -100,7 +100,7 @@ def replacing_root(staged: Staged, ours: Tree, theirs: Tree) -> Tree:
 
 
 class LateMerge:
-    """Merges three roots for stale values that were changed here.
+    """The merge of three roots for stale values that were changed here.
 
     It has a weak reference to the handle, so that the worktree, which calls it, does not keep the handle alive.
     """

@@ -324,7 +324,7 @@ def undo(handle: BranchHandle, steps: int) -> Commit:
     call = "undo()" if steps > 0 else "redo()"
     handle.clean(call)
     actual = handle.commit_of(handle.read_ref())
-    if actual != handle.head:  # this handle has not seen the last moves
+    if actual != handle.head:  # this handle has not read the last moves
         raise BranchMovedError(handle.branch, expected=handle.head.id, actual=actual.id, hint="refresh() first")
     return again_if_swept(handle, lambda: _undo(handle, steps))
 

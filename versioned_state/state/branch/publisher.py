@@ -1,4 +1,4 @@
-"""The publisher: sends commits and moves of branches to the store, for one handle or for several. Layer: state.
+"""The publisher: commits and moves of branches, sent to the store for one handle or for several. Layer: state.
 
 ::
 
@@ -370,7 +370,7 @@ def again_if_swept(handle: BranchHandle, call: Callable[[], T]) -> T:
     def attempt() -> T:
         nonlocal failure
         if failure is not None and handle.ref is not ref:
-            raise failure  # the branch has moved, so this must not be done once more
+            raise failure  # the branch has moved, so the call must not be repeated
         try:
             return call()
         except MissingObjectError as error:

@@ -70,7 +70,7 @@ def _locked(states: Sequence[BranchState]) -> Iterator[None]:
         except BaseException:
             for state in states:
                 with suppress(StateError):
-                    state._check_open()  # an interrupted call is ended before its exception goes on
+                    state._check_open()  # completes an interrupted call before its exception propagates
             raise
 
 

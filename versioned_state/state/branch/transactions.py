@@ -242,7 +242,7 @@ class Transactions:
                 raise
             except BaseException:
                 with suppress(StateError):
-                    self._check_open()  # completes what was interrupted
+                    self._check_open()  # completes the interrupted step
                 raise
 
     def _enter(

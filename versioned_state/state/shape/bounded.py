@@ -1,4 +1,4 @@
-"""``Bounded``: a list that does not outgrow a number of items or tokens; and the hook that trims it at a commit. Layer: state.
+"""``Bounded``: a list that does not outgrow a number of items or tokens, and the hook that trims it at a commit. Layer: state.
 
 ::
 
@@ -161,7 +161,7 @@ def advanced(steps: Steps, step: Step) -> list[Steps]:
 
 
 class Bounds(Hook):
-    """Trims the bounded lists that the commits of a handle change. Cost: the changed and the removed elements."""
+    """The hook that trims the bounded lists that commits change. Cost: the changed and the removed elements."""
 
     def __init__(self, bounds: list[Bound], policy: PicklePolicy, worktree: Worktree) -> None:
         self._bounds = bounds

@@ -142,7 +142,7 @@ class Migrated:
 
 
 class Headed(Protocol):
-    """A ``BranchHandle``, of which a migrator needs the head."""
+    """The handle of a migrator, which needs its head."""
 
     @property
     def head(self) -> Commit: ...

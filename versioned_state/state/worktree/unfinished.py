@@ -23,7 +23,7 @@ from versioned_state.values.trees.tree import Tree
 
 
 class HandlePosition(NamedTuple):
-    """The branch of a handle, the last record of the branch that it saw, and the head. One assignment moves a handle."""
+    """The branch of a handle, the last record of the branch that it read, and the head. One assignment moves a handle."""
 
     branch: str
     ref: Ref

@@ -82,7 +82,7 @@ class Updater:
         except StorageError:
             if base is not None:
                 raise
-            # The head has moved nevertheless: go on as below.
+            # The head has moved nevertheless: continue as below.
             tracked.tree = head
             tracked.stale.update(tracked.entries, tracked.stale_lists())
             return
@@ -97,7 +97,7 @@ class Updater:
                 del pending[key]
             self._mend(expected, staging, claimed)
         except BaseException as error:
-            # A value that could not be read is patched at its next use. So is one that an interrupt left; it must not pass for the head's.
+            # A value that could not be read is patched at its next use. So is one that an interrupt left: it must not count as the head's.
             tracked.stale.update(key for key in tracked.entries if key in pending or key not in own)
             tracked.stale |= tracked.stale_lists()
             if not isinstance(error, StorageError):

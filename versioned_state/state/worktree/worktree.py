@@ -46,7 +46,7 @@ _PREVIEWED: Final = 256
 
 
 class ReadCheck(Protocol):
-    """Checks the values of the head when they are read."""
+    """The check of the head's values when they are read."""
 
     def check(self, nodes: Nodes, head: Tree, key: bytes, cell: bytes | None) -> None:
         """Raise if the value of a root key is not valid. ``cell`` is that of the head."""
