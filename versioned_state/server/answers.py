@@ -36,20 +36,20 @@ NOTHING: Final = object()
 """The result of an operation that has none: status 204."""
 
 LARGE: Final = 1 << 16
-"""Bytes from which a value may take much memory, or its answer much time."""
+"""Bytes from which a value is large: it may take much memory, or its answer much time."""
 
 _PIECE: Final = 1 << 16
-"""Bytes of an answer that are given to a connection at once."""
+"""Bytes of an answer that are written to a connection at once."""
 
 _PART: Final = 32
-"""Bytes of text that take as long to write as a part of a value: 2,000 parts of the slowest types take 5 ms."""
+"""Bytes of text that take as long to write as one part of a value: 2,000 parts of the slowest types take 5 ms."""
 
 RETRY_S: Final = 1
-"""When a client that was refused for lack of room should come again."""
+"""Seconds after which a client that was refused for lack of room should try again."""
 
 
 class RefusalError(Exception):
-    """A request is refused: a status, and the error that the client gets."""
+    """A refused request: a status, and the error for the client."""
 
     def __init__(self, status: int, error: StateError, **headers: str) -> None:
         super().__init__(status)
@@ -58,56 +58,56 @@ class RefusalError(Exception):
 
 
 def unauthorized() -> RefusalError:
-    """No token, or one that is not known."""
+    """Return the refusal of a request without a token, or with an unknown one."""
     error = AccessDeniedError("the request has no token that this server knows", hint="send the header Authorization: Bearer TOKEN")
     return RefusalError(401, error, www_authenticate="Bearer")
 
 
 def forbidden(scope: str) -> RefusalError:
-    """A token without the scope."""
+    """Return the refusal of a token without the scope."""
     error = AccessDeniedError(f"the token does not allow to {scope}")
     return RefusalError(403, error, www_authenticate=f'Bearer error="insufficient_scope", scope="{scope}"')
 
 
 def absent() -> RefusalError:
-    """The one answer for a session of another user, and for one that is not there: nobody can tell them apart."""
+    """Return the one answer for a session of another user and for one that does not exist, so that nobody can tell them apart."""
     error = SessionNotFoundError()
     return RefusalError(404, error)
 
 
 def too_large(limit: int) -> RefusalError:
-    """A body beyond the limit."""
+    """Return the refusal of a body beyond the limit."""
     error = LimitExceededError("the size of a request's body", limit=limit)
     error.remains = "nothing was changed"
     return RefusalError(413, error)
 
 
 def too_many_parts(limit: int) -> RefusalError:
-    """A body that is small, and takes more memory as a value than all bodies together may."""
+    """Return the refusal of a small body that takes more memory as a value than all bodies together may."""
     error = LimitExceededError("the memory for the parts of a request's body", limit=limit)
     error.remains = "nothing was changed"
     return RefusalError(413, error)
 
 
 def too_large_an_answer(limit: int) -> RefusalError:
-    """An answer that is larger than all answers together may be."""
+    """Return the refusal of an answer that is larger than all answers together may be."""
     error = LimitExceededError("the size of an answer", limit=limit)
     error.remains, error.hint = "nothing was changed", "ask for less: last, limit, top_k and page_size say how much"
     return RefusalError(422, error)
 
 
 def late(cls: type[StateError] = UnreachableStoreError, *, remains: str = "nothing was changed", hint: str = "try again") -> RefusalError:
-    """The store did not answer in time."""
+    """Return the refusal of a request for which the store did not answer in time."""
     return RefusalError(504, cls("the store did not answer in time", remains=remains, hint=hint))
 
 
 def malformed(what: str, status: int = 422) -> RefusalError:
-    """A request that breaks the API."""
+    """Return the refusal of a request that breaks the API."""
     return RefusalError(status, InvalidArgumentError(what))
 
 
 def refusal_of(error: BaseException) -> RefusalError:
-    """The refusal that an error of a service is. An error that is not expected says nothing of itself: the log has it."""
+    """Return the refusal for an error of a service. That of an unexpected error gives no details: the log has them."""
     match error:
         case RefusalError():
             return error
@@ -126,25 +126,25 @@ def refusal_of(error: BaseException) -> RefusalError:
         case BranchMovedError() | MergeConflictError():
             return RefusalError(409, error)
         case StateError():
-            if error.remains == STAGED:  # by a handle that the client never sees
+            if error.remains == STAGED:  # in a handle, which the client does not have
                 error.remains = "nothing was changed"
             return RefusalError(422, error)
         case ValidationError():
             return RefusalError(422, invalid("the request", error))
-    return RefusalError(500, StateError("the server failed", hint="its log has the request under the X-Request-ID of this answer"))
+    return RefusalError(500, StateError("the server failed", hint="the server's log has the request under the X-Request-ID of this answer"))
 
 
 def refuse(refusal: RefusalError) -> Response:
-    """The answer to a refused request."""
+    """Return the answer to a refused request."""
     body = json.dumps(error_document(refusal.error), separators=(",", ":")).encode()
     return Response(body, refusal.status, refusal.headers, bodies.JSON)
 
 
 def is_large(value: Any, part: int = _PART) -> bool:
-    """Whether a value is, by a quick count, beyond ``LARGE``: the event loop must not deal with it. Cost: that of a value that is not.
+    """Return whether a value is, by a quick count, beyond ``LARGE``, so that the event loop must not process it. Cost: O(``LARGE``).
 
     Args:
-        part: bytes for which a part of the value counts.
+        part: bytes that each part of the value counts as.
     """
     left = LARGE
     waiting = [value]
@@ -163,7 +163,7 @@ def is_large(value: Any, part: int = _PART) -> bool:
 
 
 class Answer(Response):
-    """A response that is sent piece by piece, as fast as its client reads: until then it is under way."""
+    """A response that is sent piece by piece, as fast as its client reads. Until the end it counts as under way."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
@@ -174,7 +174,7 @@ class Answer(Response):
 
 
 def answer(value: Any, accepted: list[str]) -> Answer:
-    """A value in the best form that the client accepts and that holds it exactly. Raises ``RefusalError`` if there is none."""
+    """Return a value in the best form that the client accepts and that holds it exactly. Raises ``RefusalError`` if there is none."""
     if value is NOTHING:
         return Answer(status_code=204)
     try:

@@ -5,8 +5,8 @@
     id ── the head: 400, 431 ── 401 ── 413 ── 503 ── which operation: 404, 405
        ── 404: the one answer ── 403, 406, 415, 400, 422 ── the body: 413, 503, 408 ── 400, 413, 422 ── the service ── log
 
-The one answer, for a session of another user and for one that is not there, comes before all refusals that would tell the two apart.
-A body is read only for an operation that takes one, and that the token allows: nobody gets room for what he cannot do.
+The one answer, for a session of another user and for one that does not exist, comes before all refusals that would distinguish the two.
+A body is read only for an operation that has one and that the token allows.
 """
 
 from __future__ import annotations
@@ -74,17 +74,17 @@ AGE_HEADER: Final = "idempotency-age"
 _OPEN: Final = frozenset({"/health", "/openapi.json"})
 
 _ON_LOOP: Final = {bodies.JSON: 1 << 14, bodies.NATIVE: 1 << 12}
-"""Bytes of a body up to which it is decoded on the event loop: in 5 ms at most, whatever it holds. Three bytes may be a set."""
+"""The largest body that is decoded on the event loop: in 5 ms at most, whatever it holds. Three bytes may be a set."""
 
 _THREADS: Final = 4
-"""More would not end sooner: one of them runs at a time. A few, so that a short body does not wait for the end of a long one."""
+"""More threads would not be faster, because one runs at a time. With a few, a short body does not wait for the end of a long one."""
 
 _CHARSETS: Final = frozenset({"", "utf-8", "utf8", "us-ascii"})
 
 _LEAST_ANSWER: Final = 1024
 """Bytes of the answer to a write, apart from the names in it: the number of a round, or a session without messages."""
 _BYTES_OF_A_NAME: Final = 12
-"""Bytes that a character of a name takes at most: six in JSON, as the two halves of a character may be escaped."""
+"""The most bytes that a character of a name takes: in JSON, both halves of a surrogate pair may be escaped."""
 
 
 @dataclass
@@ -93,8 +93,8 @@ class Server:
 
     Attributes:
         tokens: may be replaced at any time.
-        off_loop: threads for bodies and answers: for what takes more than a moment, and never waits for a store. If the store hangs, those
-            of the services wait for it.
+        off_loop: threads for bodies and answers, which take more than a moment and never wait for a store. If the store hangs, the
+            threads of the services wait for it.
         under_way: calls on the services, those that were answered with 504 among them.
     """
 
@@ -107,7 +107,7 @@ class Server:
     slots: Room = field(init=False)
     off_loop: Threads = field(default_factory=lambda: Threads(_THREADS, "versioned-state-bodies"))
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """A large body may take seventy times its size as a value, which is known once it is read: so they are read one after another."""
+    """A large body may take seventy times its size as a value. That is known only after reading, so they are read one by one."""
     _writes: dict[tuple[str, str], tuple[asyncio.Task[Any], str]] = field(default_factory=dict)
     """The writes that are under way, each with its fingerprint, by user and id."""
 
@@ -122,16 +122,16 @@ class Server:
         return self.slots.size - self.slots.free
 
     def check_room(self) -> None:
-        """Raise ``RefusalError`` if as many requests are under way as the server takes."""
+        """Raise ``RefusalError`` if the server has no room for another request."""
         if not self.slots.free:
-            raise no_room("the server has as many requests under way as it takes")
+            raise no_room("the server has as many requests under way as it may have")
 
     def end(self) -> None:
-        """Wait no longer than a moment for bodies that are on their way: what has arrived is carried out, and nothing else."""
+        """Wait only a moment for bodies that are on their way. Requests that have arrived are carried out, and no others."""
         self.bodies.end()
 
     def application(self) -> Starlette:
-        """The ASGI application. Its lifespan starts and stops the services."""
+        """Return the ASGI application. Its lifespan starts and stops the services."""
 
         @asynccontextmanager
         async def lifespan(_: Starlette) -> AsyncIterator[None]:
@@ -166,7 +166,7 @@ class Server:
         return endpoint
 
     async def _perform(self, operation: Operation, request: Request) -> Response:
-        """Carry out an operation of a request whose token and size are good. Raises ``RefusalError``."""
+        """Carry out an operation for a request with a valid token and size. Raises ``RefusalError``."""
         grant: Grant = request.scope["versioned_state.grant"]
         query = split_query(request.scope["query_string"])
         users = query.get("user_id", [])
@@ -178,7 +178,7 @@ class Server:
 
         @asynccontextmanager
         async def one_answer() -> AsyncIterator[None]:
-            """A session that is not there gets the one answer whatever else is wrong."""
+            """Refuse a session that does not exist with the one answer, whatever else is wrong."""
             try:
                 yield
             except RefusalError:
@@ -193,7 +193,7 @@ class Server:
             arguments = arguments_of(query, operation.parameters)
             call.arguments = {name: value for name, value in arguments.items() if name not in ("user_id", "session_id")}
             if not users and grant.user == EVERY_USER:
-                raise malformed("the token is for every user, so the parameter user_id says which")
+                raise malformed("the token is for every user, so the request needs the parameter user_id")
             operation.check_session(call)
         body = await self.bodies.read(request.receive, user_id, scope["versioned_state.declared"], operation.most_body(self.limits))
         shares.append(body.share)
@@ -208,9 +208,9 @@ class Server:
             else:
                 async with self._reading if len(body.content) > LARGE else nullcontext():
                     await self.off_loop(read)
-            body.content = b""  # the value takes as much once more
+            body.content = b""  # otherwise it would be in memory twice
         if operation.scope == "write" and operation.result is not None:
-            # Before the write: an answer that found no room afterwards would say that nothing was changed.
+            # Before the write: if the answer found no room afterwards, it would say that nothing was changed.
             names = len(call.user_id) + len(call.session_id or "")
             room.take(min(_LEAST_ANSWER + _BYTES_OF_A_NAME * names, self.answers.size))
         value = await self._call(operation, call, request, slot, body.share, room)
@@ -225,7 +225,7 @@ class Server:
 
     @staticmethod
     def _check(operation: Operation, grant: Grant, request: Request) -> list[str]:
-        """The media types that the client accepts. Raises ``RefusalError`` if there are none, or the token lacks the scope."""
+        """Return the media types that the client accepts. Raises ``RefusalError`` if there are none, or if the token lacks the scope."""
         if operation.scope not in grant.scopes:
             raise forbidden(operation.scope)
         try:
@@ -233,11 +233,11 @@ class Server:
         except InvalidArgumentError as error:
             raise RefusalError(400, error) from None
         if not accepted:
-            raise malformed(f"answers are {bodies.JSON} or {bodies.NATIVE}, and the request accepts neither", 406)
+            raise malformed(f"an answer is {bodies.JSON} or {bodies.NATIVE}, and the request accepts neither", 406)
         return accepted
 
     async def _call(self, operation: Operation, call: Call, asked: Request, *shares: Share) -> Any:
-        """The result of an operation, which goes on if its client does not wait for it, with its shares. Raises ``RefusalError``."""
+        """Return the result of an operation, which goes on, with its shares, if its client does not wait. Raises ``RefusalError``."""
         request = _written(operation, call, asked.headers)
         name = None if request is None else (call.user_id, request.id)
         task, fingerprint = (None, "") if name is None else self._writes.get(name, (None, ""))
@@ -258,7 +258,7 @@ class Server:
             return task.result()
         task.add_done_callback(_ignore)
         if operation.scope == "read":
-            task.cancel()  # if it waits for its turn; one that has begun looks at its time
+            task.cancel()  # if it waits for its turn; one that has begun checks its deadline
             raise late()
         raise late(UnknownOutcomeError, remains="the write goes on", hint="repeat it with its Idempotency-Key: it is done once")
 
@@ -291,7 +291,7 @@ def _ignore(task: asyncio.Task[Any]) -> None:
 
 
 def _written(operation: Operation, call: Call, headers: Headers) -> exactly_once.Request | None:
-    """The identity of a write, if its client gave it one. With the same key, a write of another kind or session is another write.
+    """Return the identity of a write, if its client gave it one. With the same key, a write of another kind or session is another write.
 
     Raises ``RefusalError``.
     """
@@ -299,9 +299,9 @@ def _written(operation: Operation, call: Call, headers: Headers) -> exactly_once
     if key is None or operation.scope != "write":
         return None
     if not 1 <= len(key) <= 128 or not key.isascii() or not key.isprintable():
-        raise malformed("the Idempotency-Key is 1 to 128 characters of ASCII", 400)
+        raise malformed("the Idempotency-Key must be 1 to 128 ASCII characters", 400)
     if age is not None and not (age.isascii() and age.isdecimal() and len(age) <= 9 and int(age) <= LONGEST_AGE_S):
-        raise malformed(f"the Idempotency-Age is a number of seconds up to {LONGEST_AGE_S}", 400)
+        raise malformed(f"the Idempotency-Age must be a number of seconds up to {LONGEST_AGE_S}", 400)
     parts = "\0".join((operation.name, key, call.session_id or ""))
     id = blake3(parts.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     return exactly_once.Request(id, call.fingerprint, None if age is None else float(age))
@@ -316,24 +316,24 @@ def _read_body(operation: Operation, call: Call, kind: str, headers: Headers, bo
 
 
 def _kind_of_body(operation: Operation, headers: Headers) -> str:
-    """The media type of the body of a request, empty if the operation takes none. Raises ``RefusalError`` for what is not read."""
+    """Return the media type of a request's body, empty if the operation has none. Raises ``RefusalError`` for an unsupported one."""
     if operation.body is None:
         if headers.get("content-length", "0").strip("0"):
-            raise malformed("the request has a body, and takes none", 400)
+            raise malformed("this operation takes no body", 400)
         return ""
     if headers.get("content-encoding", "identity").strip().lower() != "identity":
-        raise malformed("the body has a Content-Encoding, and must be sent as it is", 415)
+        raise malformed("the body has a Content-Encoding, and must be sent without one", 415)
     declared = headers.get("content-type", "")
     kind = bodies.media_type(declared)
     if kind not in _ON_LOOP:
-        raise malformed(f"a body is {bodies.JSON} or {bodies.NATIVE}, as its Content-Type says", 415)
+        raise malformed(f"the Content-Type of a body must be {bodies.JSON} or {bodies.NATIVE}", 415)
     if kind == bodies.JSON and bodies.charset(declared) not in _CHARSETS:
         raise malformed(f"{bodies.JSON} must be UTF-8, and its Content-Type names another charset", 415)
     return kind
 
 
 def _body_of(operation: Operation, kind: str, body: Body) -> Any:
-    """The value of a request's body. Raises ``RefusalError``."""
+    """Return the value of a request's body. Raises ``RefusalError``."""
     content = body.content
     if operation.body is None:
         return None
@@ -357,7 +357,7 @@ async def _no_operation(_: Request, error: Exception) -> Response:
 
 
 class _Guard:
-    """The first to get a request: its id, its token, its body, its errors, its line in the log."""
+    """The outermost layer of a request: its id, its token, its body, its errors, its line in the log."""
 
     def __init__(self, app: ASGIApp, server: Server) -> None:
         self._app = app

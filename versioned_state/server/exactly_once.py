@@ -1,4 +1,4 @@
-"""Does a write once, even if a client repeats it because the reply was lost. Layer: server.
+"""Exactly-once writes: a write that a client repeats, because its reply was lost, is done once. Layer: server.
 
 Each write has an id, which the client keeps when it repeats the write. The commit has the id in its meta. Before a commit is made, the
 earlier commits are searched for the same id, back to the time at which the client may have sent the write first. This is repeated if
@@ -12,8 +12,8 @@ repeated deletion does not delete a branch that was created after the first dele
 
 A commit has the fingerprint of its request too, so that another request with the same id is refused, and not taken for a repeated one.
 
-``prune`` may delete the commit of a request that is repeated later. An instance that has seen the commit knows the answer without it. To
-another one, the pruned history cannot tell whether the request was done, and it refuses to do it.
+``prune`` may delete the commit of a request that is repeated later. An instance that has seen the commit has the answer in memory. Another
+instance cannot find out from the pruned history whether the request was done, and refuses it.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ _PLAN: Final = "plan"
 """The key of a state that is the plan of a request."""
 
 _PLAN_S: Final = 24 * 3600
-"""How long the plan of a request stays that is never repeated: longer than any client repeats one. ``expire`` deletes its branch then."""
+"""How long the plan of a request stays that is never repeated: longer than any client repeats one. Then ``expire`` deletes its branch."""
 
 _BY_REQUEST: Final = f"{DELETE} by request "
-"""The beginning of the reflog's words for a deletion by a request."""
+"""The beginning of the reflog's action for a deletion by a request."""
 
 META: Final = "request"
 """The name under which a commit's meta has the id of its request."""
@@ -77,12 +77,12 @@ _REQUESTS: Final = 1 << 16
 
 @dataclass(slots=True)
 class Request:
-    """A write of a client, as one instance got it.
+    """A write of a client, as one instance received it.
 
     Attributes:
         id: its id.
         fingerprint: a hash of its parameters and its body.
-        age: seconds since the client sent it first; None if this is the first attempt.
+        age: seconds since the client sent it first, or None for the first attempt.
         made: the commits of this attempt.
     """
 
@@ -110,13 +110,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What the commit of a request says of it. It is kept without the commit, which ``prune`` and ``gc`` may delete.
+    """The record of a request in its commit. It is kept without the commit, which ``prune`` and ``gc`` may delete.
 
     Attributes:
         address: the address of the commit.
         time: the time of the commit, in microseconds since 1970.
-        fingerprint: the fingerprint of the request; empty if the commit has none.
-        round: the number of the round that the commit saved; None if it saved none.
+        fingerprint: the fingerprint of the request, or an empty string.
+        round: the number of the round that the commit saved, or None.
     """
 
     address: Address
@@ -130,7 +130,7 @@ REQUEST: Final[ContextVar[Request | None]] = ContextVar("versioned_state_request
 
 
 def conflict() -> IdempotencyConflictError:
-    """Two requests that differ have one key."""
+    """Return the error for two different requests with one key."""
     return IdempotencyConflictError(
         "the Idempotency-Key was used for a request with other parameters or another body",
         remains="the first request counts, and this one changed nothing",
@@ -139,9 +139,9 @@ def conflict() -> IdempotencyConflictError:
 
 
 class RepeatedError(ApartError):
-    """A write was done by an earlier attempt, as ``done`` says. Nothing was changed.
+    """An earlier attempt did the write that is recorded in ``done``. Nothing was changed.
 
-    If it was to be done together with others, each of them is then done by itself, so ``request`` is that of the caller who sees this.
+    If it was batched with other writes, each of them is then done by itself, so ``request`` is that of the caller who gets this error.
     """
 
     def __init__(self, request: Request, done: Done) -> None:
@@ -189,7 +189,7 @@ class OnceDatabase(Database):
         meta: Mapping[str, Any] | None = None,
         tag: str | None = None,
     ) -> Commit:
-        """As ``Database.write_commit``, with the ids of the requests that are being done. Raises ``RepeatedError`` if one has a commit."""
+        """Stage a commit, with the ids of the current requests. Raises ``RepeatedError`` if one of them has a commit already."""
         requests = _requests()
         if not requests:
             return super().write_commit(tree, parents, staging=staging, message=message, author=author, meta=meta, tag=tag)
@@ -202,7 +202,7 @@ class OnceDatabase(Database):
         return commit
 
     def log_entry(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> bytes:
-        """As ``Database.log_entry``. Raises ``UnknownRevisionError`` if the request of this context has deleted the branch already."""
+        """Return a log entry. Raises ``UnknownRevisionError`` if the request of this context has deleted the branch already."""
         request = REQUEST.get()
         if request is not None and commit is None and action == DELETE:
             if self._has_deleted(request, ref):
@@ -211,9 +211,9 @@ class OnceDatabase(Database):
         return super().log_entry(ref, commit, action=action, author=author)
 
     def planned(self, branch: str, find: Callable[[], list[str]]) -> list[str]:
-        """As ``Database.planned``. The first attempt of a request commits what it found before it does anything.
+        """Return the branches that a call works on, as ``Database.planned``. The first attempt of a request commits them as its plan.
 
-        A later attempt gets what is left of that: nothing if the first one has ended, and no branch that anybody has deleted since.
+        A later attempt gets the rest of the plan: nothing if the first one has ended, and no branch that was deleted since.
 
         Raises ``IdempotencyConflictError`` if the first one was another request with the same key.
         """
@@ -236,7 +236,7 @@ class OnceDatabase(Database):
                 close_handle(state)
 
     def end_plan(self, branch: str) -> None:
-        """As ``Database.end_plan``. The branch goes, and its reflog keeps the plan, for attempts that come later."""
+        """Delete the branch of a plan. Its reflog keeps the plan for later attempts."""
         request = REQUEST.get()
 
         def check(_: Ref, head: Commit) -> None:
@@ -247,9 +247,9 @@ class OnceDatabase(Database):
             Repository.over(self).branches.remove(branch, check)
 
     def _find_plan(self, request: Request, ref: Ref) -> tuple[Commit | None, bool]:
-        """The plan of an earlier attempt, and whether that has ended. Cost: the plans since the first attempt.
+        """Return the plan of an earlier attempt, and whether that attempt has ended. Cost: the plans since the first attempt.
 
-        Then a request has deleted its branch: this one, or another one of the user, which planned and did all that was left of it.
+        In that case a request has deleted the branch of the plan: this one, or another one of the user that did the rest of it.
         """
         heads = [] if ref.head is None else [(ref.head, False)]
         log = ref.log
@@ -269,7 +269,7 @@ class OnceDatabase(Database):
         return None, False
 
     def _was_deleted(self, branch: str, since: int) -> bool:
-        """Whether a branch was deleted after a time, in microseconds. It may be there again. Cost: its moves since."""
+        """Return whether a branch was deleted after a time, in microseconds. It may be there again. Cost: its moves since."""
         log = self.ref("branch", branch).log
         with suppress(MissingObjectError):
             while log is not None:
@@ -282,7 +282,7 @@ class OnceDatabase(Database):
         return False
 
     def is_done(self, request: Request, branch: str) -> bool:
-        """Whether an earlier attempt of a write to a branch was done. Cost: the moves and commits since the first attempt.
+        """Return whether an earlier attempt of a write to a branch was done. Cost: the moves and commits since the first attempt.
 
         Raises ``IdempotencyConflictError`` if that was another request with the same key.
         """
@@ -323,7 +323,7 @@ class OnceDatabase(Database):
             return
 
     def _check_history(self, requests: Sequence[Request], head: Commit) -> None:
-        """As ``_check``. Raises ``MissingObjectError`` if others delete the history."""
+        """Check as ``_check``. Raises ``MissingObjectError`` if others delete the history."""
         recent = self._recent_of(head, min(request.since for request in requests))
         for request in requests:
             done = recent.done.get(request.id)
@@ -334,7 +334,7 @@ class OnceDatabase(Database):
                 raise RepeatedError(request, done)
 
     def _recent_of(self, head: Commit, since: int) -> _Recent:
-        """The requests of the commits up to ``head``. Cost: the commits since the last call; else those since a time."""
+        """Return the requests of the commits up to ``head``. Cost: the commits since the last call, or else those since a time."""
         new: list[Commit] = []
         known = None
         for commit in islice(graph.first_parents(head, self.commits.read), _FIRST_STEPS):
@@ -364,7 +364,7 @@ class OnceDatabase(Database):
         return found
 
     def _find(self, request: Request, head: Commit) -> Commit | None:
-        """The commit of an attempt that may have been made long ago. Raises ``IdempotencyConflictError`` if its time has been pruned."""
+        """Find the commit of an attempt that may be old. Raises ``IdempotencyConflictError`` if the history of that time was pruned."""
         commit = head
         for commit in graph.first_parents(head, self.commits.read):
             if commit.time < request.since:
@@ -373,25 +373,25 @@ class OnceDatabase(Database):
                 return commit
         if self._is_cut(commit):
             raise IdempotencyConflictError(
-                "whether the request was done before cannot be told: the commits of that time have been pruned",
+                "the server cannot find out whether the request was done before: the commits of that time have been pruned",
                 remains="this attempt changed nothing",
-                hint="read what is stored; if the write is not there, send it with a new Idempotency-Key",
+                hint="read what is stored; if the write is missing, send it with a new Idempotency-Key",
             )
         return None
 
     def _is_cut(self, commit: Commit) -> bool:
-        """Whether ``prune`` ended history here. The commit may have been read before that."""
+        """Return whether ``prune`` ended history here. The commit may have been read before that."""
         commit = self.commits.read(commit.address)
         return commit.shallow and not commit.parent_addresses
 
 
 def _deletion(request: Request) -> str:
-    """The reflog's words for a deletion by a request."""
+    """Return the reflog's action for a deletion by a request."""
     return f"{_BY_REQUEST}{request.id}"
 
 
 def _done_by(commit: Commit) -> dict[str, Done]:
-    """What a commit says of its requests, by their ids."""
+    """Return the records of a commit's requests, by their ids."""
     meta = commit.meta or {}
     found = meta.get(META)
     marks = [found] if type(found) is str else [mark for mark in found if type(mark) is str] if type(found) is list else []
@@ -401,7 +401,7 @@ def _done_by(commit: Commit) -> dict[str, Done]:
 
 
 def _requests() -> list[Request]:
-    """The writes that this thread is doing: exactly those whose content the commit has."""
+    """Return the writes of this thread: exactly those whose content the commit has."""
     together = callers()
     found = [context.get(REQUEST) for context in together] if together else [REQUEST.get()]
     return [request for request in found if request is not None]

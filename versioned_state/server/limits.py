@@ -1,4 +1,4 @@
-"""What requests may cost: their number, the size of their bodies and answers, the time that these take. Layer: server."""
+"""Limits of requests: their number, the size of their bodies and answers, and their time. Layer: server."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from versioned_state.server.answers import RETRY_S, RefusalError, malformed, too
 from versioned_state.services.store_service import HANDLE_BYTES
 
 MAX_HEAD: Final = 1 << 16
-"""Bytes of the head of a request: its path, its query and its headers."""
+"""The largest head of a request, in bytes: its path, its query and its headers."""
 
 MAX_BODY_OF_A_READ: Final = 1 << 20
-"""Bytes of the body of a request that only reads: a query, or filters."""
+"""The largest body of a request that only reads, in bytes: a query, or filters."""
 
 _LAST_BODIES_S: Final = 1.0
-"""How long a server that ends waits for bodies that are on their way."""
+"""Seconds for which a stopping server waits for bodies that are on their way."""
 
 _BODIES: Final = 4
-"""The largest bodies that have room at once, as requests and as answers, unless ``max_bodies`` or ``max_answers`` says otherwise."""
+"""How many bodies of the largest size have room at once, by default, as requests and as answers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
     """The limits of a server.
 
-    One user's requests get no more of any room than they leave to the others: see ``Room``.
+    The requests of one user take no more of any room than they leave to others: see ``Room``.
 
     Attributes:
-        max_body: bytes of a request's body; of one that only reads, at most ``MAX_BODY_OF_A_READ``.
-        max_requests: requests that are under way at once; others are refused with 503.
-        max_bodies: bytes of the bodies of all requests that are under way; a request beyond them is refused with 503, before its body is
-            read. A body of many small parts counts with the memory that these take. At least ``max_body``; 0: four times that.
+        max_body: the largest body of a request, in bytes. That of a request that only reads is at most ``MAX_BODY_OF_A_READ``.
+        max_requests: how many requests may be under way at once. Others are refused with 503.
+        max_bodies: bytes of the bodies of all requests that are under way. A request beyond them is refused with 503, before its body is
+            read. A body of many small parts counts as the memory that they take. At least ``max_body``; 0 means four times that.
         max_answers: bytes of all answers that are under way, about as stored, from the time at which they are read until their clients have
-            them. An answer for which there is no room left is refused with 503, and one that is larger with 422. It takes three to ten
-            times its size in memory while it is read. At least ``max_body``; 0: four times that.
-        max_connections: that are open at once; others are closed. 0: about as many as the process may have open files.
-        handle_bytes: of memory for the open sessions of each service, about; see ``StoreService``.
-        head_timeout: seconds in which the head of a request has to arrive.
-        body_timeout: seconds in which its body has to arrive.
-        send_timeout: seconds in which the client has to read an answer that does not fit into the connection.
+            them. An answer without room is refused with 503, and one that is larger than all room with 422. While it is read, it takes
+            three to ten times its size in memory. At least ``max_body``; 0 means four times that.
+        max_connections: how many connections may be open at once. Others are closed. 0 means about as many as the process may have files.
+        handle_bytes: approximate bytes of memory for the open sessions of each service; see ``StoreService``.
+        head_timeout: seconds within which the head of a request must arrive.
+        body_timeout: seconds within which its body must arrive.
+        send_timeout: seconds within which the client must read an answer that does not fit into the connection.
         idle_timeout: seconds after which a connection without a request is closed.
         call_timeout: seconds after which a call on the store is answered with 504. A write goes on; a read ends.
     """
@@ -70,16 +70,16 @@ class Limits:
             count(name, getattr(self, name))
         for name in ("max_bodies", "max_answers"):
             if 0 < getattr(self, name) < self.max_body:
-                raise InvalidArgumentError(f"{name} is less than max_body, so the largest body has no room")
+                raise InvalidArgumentError(f"{name} is less than max_body, so the largest body would have no room")
         for name in ("head_timeout", "body_timeout", "send_timeout", "idle_timeout", "call_timeout"):
             seconds(name, getattr(self, name), above=True)
 
 
 def check_head(scope: Scope) -> None:
-    """Raise ``RefusalError`` for a head that is too large, or that two servers may read as two different requests."""
+    """Raise ``RefusalError`` for a head that is too large, or that two servers could read as two different requests."""
     names = [name for name, _ in scope["headers"]]
     if b"transfer-encoding" in names and b"content-length" in names:
-        error: StateError = InvalidArgumentError("the request has a Content-Length and a Transfer-Encoding")
+        error: StateError = InvalidArgumentError("the request must not have both a Content-Length and a Transfer-Encoding")
         raise RefusalError(400, error, connection="close")
     size = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in scope["headers"])
     if size > MAX_HEAD:
@@ -89,21 +89,21 @@ def check_head(scope: Scope) -> None:
 
 
 def room_for_requests(limits: Limits) -> Room:
-    """The room for requests that are under way."""
-    return Room(limits.max_requests, "requests", lambda _: no_room("the server has as many requests under way as it takes"))
+    """Return the room for requests that are under way."""
+    return Room(limits.max_requests, "requests", lambda _: no_room("the server has as many requests under way as it may have"))
 
 
 def room_for_answers(limits: Limits) -> Room:
-    """The room for the answers of requests that are under way."""
+    """Return the room for the answers of requests that are under way."""
     return Room(limits.max_answers or _BODIES * limits.max_body, "answers", too_large_an_answer)
 
 
 class DisconnectedError(Exception):
-    """The client went away before its request was complete."""
+    """The client disconnected before its request was complete."""
 
 
 def declared_length(header: str | None, limits: Limits) -> int:
-    """The length of a body as its Content-Length says; 0 if it does not. Raises ``RefusalError`` if it is too large."""
+    """Return the length of a body by its Content-Length, or 0 if it has none. Raises ``RefusalError`` if it is too large."""
     length = int(header[:20]) if header is not None and header.isdecimal() else 0
     if length > limits.max_body:
         raise too_large(limits.max_body)
@@ -111,15 +111,15 @@ def declared_length(header: str | None, limits: Limits) -> int:
 
 
 class Room:
-    """Room that the requests under way share, such as bytes. Safe for many threads.
+    """Room that the requests under way share, such as bytes of memory. Safe for many threads.
 
-    One request may have all that is free. Requests of one user together get at most as much as they leave free: half of the room if no
-    other user has any, a third each if two users want all. So there is always some left for one more user.
+    One request may take all that is free. Several requests of one user together take at most as much as they leave free: half of the room
+    if no other user has any, a third each if two users want all. So some is always left for one more user.
 
     Args:
-        size: how much.
-        what: takes them, such as "answers".
-        refusal: of a request that is larger than the room.
+        size: the size of the room.
+        what: the things in it, such as "answers".
+        refusal: makes the refusal of a request that is larger than the room.
     """
 
     def __init__(self, size: int, what: str, refusal: Callable[[int], RefusalError]) -> None:
@@ -140,11 +140,11 @@ class Share:
         self.taken = 0
 
     def take(self, size: int) -> None:
-        """Have room for at least so many bytes. Raises ``RefusalError`` if there is none."""
+        """Take room for at least this many bytes in all. Raises ``RefusalError`` if there is none."""
         self.add(max(size - self.taken, 0))
 
     def add(self, more: int) -> None:
-        """Have room for so many bytes more. Raises ``RefusalError`` if there is none."""
+        """Take room for this many more bytes. Raises ``RefusalError`` if there is none."""
         if not more:
             return
         room = self._room
@@ -159,10 +159,10 @@ class Share:
         if self.taken + more > room.size:
             raise room.refusal(room.size)
         whose = "the user" if has_room else "the server"
-        raise no_room(f"{whose} has as many {room.what} under way as {'one user may have' if has_room else 'it takes'}")
+        raise no_room(f"{whose} has as many {room.what} under way as {'one user may have' if has_room else 'it may have'}")
 
     def keep(self, size: int) -> None:
-        """Give back what is beyond so many bytes."""
+        """Give back the room beyond this many bytes."""
         room = self._room
         with room.lock:
             back = max(self.taken - size, 0)
@@ -175,11 +175,11 @@ class Share:
                 room.of_users.pop(self._user, None)
 
     def belongs_to(self, call: asyncio.Task[Any]) -> None:
-        """From now on the request has its part as long as the call is under way, also after its client was answered."""
+        """Keep the request's share until the call ends, also after its client was answered."""
         self._call = call
 
     def free(self) -> None:
-        """Give it back, now or when the call ends. A second call does nothing."""
+        """Give back all the room, now or when the call ends. A second call does nothing."""
         if self._call is not None and not self._call.done():
             self._call.add_done_callback(lambda _: self.free())
             return
@@ -189,7 +189,7 @@ class Share:
 class Bodies:
     """The room for the bodies of requests that are under way. For one event loop.
 
-    A body whose length is declared has its room before a byte of it is read; another one takes room as it arrives.
+    A body of declared length gets its room before a byte of it is read. Any other body takes room as it arrives.
     """
 
     def __init__(self, limits: Limits) -> None:
@@ -199,22 +199,22 @@ class Bodies:
         self._is_ending = False
 
     def end(self) -> None:
-        """Give the bodies that are on their way, and those that come, a second to arrive."""
+        """Give the bodies that are on their way, and later ones, a second to arrive."""
         self._is_ending = True
         until = asyncio.get_running_loop().time() + _LAST_BODIES_S
-        for each in [each for each in self._timeouts if not each.expired()]:  # one whose time is over cannot be given another
+        for each in [each for each in self._timeouts if not each.expired()]:  # an expired one cannot be extended
             each.reschedule(min(until, each.when() or until))
 
     async def read(self, receive: Receive, user: str, declared: int, most: int) -> Body:
-        """The body of a request; its room is taken until ``Share.free``.
+        """Read the body of a request. Its room is taken until ``Share.free``.
 
-        Raises ``RefusalError`` if it is too large, as soon as that is known, if there is no room for it, or if it is too slow; and
-        ``DisconnectedError``.
+        Raises ``DisconnectedError``, and ``RefusalError`` if the body is too large, as soon as that is known, if it has no room, or if it
+        is too slow.
 
         Args:
-            user: who sends it.
-            declared: its length as far as it is known.
-            most: bytes that it may have.
+            user: the sender.
+            declared: the declared length, or 0.
+            most: the largest length that is allowed.
         """
         if declared > most:
             raise _more_than(most)
@@ -244,7 +244,7 @@ class Bodies:
         except TimeoutError:
             body.share.free()
             if self._is_ending:
-                raise no_room("the server ends, and the body had not arrived", connection="close") from None
+                raise no_room("the server is stopping, and the body had not arrived", connection="close") from None
             error = InvalidArgumentError(f"the body did not arrive within {limits.body_timeout:g} s")
             raise RefusalError(408, error, connection="close") from None
         except BaseException:
@@ -256,7 +256,7 @@ class Bodies:
 
 
 def _more_than(most: int) -> RefusalError:
-    return too_large(most) if most else malformed("the request has a body, and takes none", 400)
+    return too_large(most) if most else malformed("this operation takes no body", 400)
 
 
 class Body:
@@ -268,6 +268,6 @@ class Body:
 
 
 def no_room(what: str, **headers: str) -> RefusalError:
-    """More is under way than the server takes."""
+    """Return the refusal of a request for which the server has no room."""
     error = StoreBusyError(what, hint="try again")
     return RefusalError(503, error, retry_after=str(RETRY_S), **headers)

@@ -21,7 +21,7 @@ _FACTS: Final = "event request_id method path status ms received sent error serv
 
 
 def request_id(given: str | None) -> str:
-    """The id of a request: that of the client, or of a balancer before the server, if it is one, or a new one."""
+    """Return the id of a request: a valid one from the client or from a balancer before the server, or else a new one."""
     return given if given is not None and _REQUEST_ID.fullmatch(given) else uuid4().hex
 
 
@@ -55,7 +55,7 @@ class RequestLog:
             self._name = type(self._error).__name__
 
     def disconnected(self) -> None:
-        """Note that the client went away."""
+        """Record that the client has disconnected."""
         self._name = "disconnected"
 
     def write(self) -> None:
@@ -80,7 +80,7 @@ class RequestLog:
 
 
 def _path(scope: Scope) -> str:
-    """The path of an operation; that of another request may have anything in it."""
+    """Return the path of an operation, and nothing for other requests, whose paths may contain anything."""
     return scope["path"] if "endpoint" in scope else "(unknown)"
 
 
@@ -102,7 +102,7 @@ class JsonLines(logging.Formatter):
 
 
 def _places(traceback: Any) -> list[str]:
-    """The files and lines of a traceback, without the error's text, which may contain values."""
+    """Return the files and lines of a traceback, without the error's text, which may contain values."""
     places = []
     while traceback is not None:
         code = traceback.tb_frame.f_code

@@ -33,7 +33,7 @@ _REFUSALS: Final[dict[str, str]] = {
 
 
 class Fault(BaseModel):
-    """An error of the library."""
+    """An error, as the library reports it."""
 
     type: str = Field(description="The class of the error in `versioned_state.errors`.")
     what: str
@@ -49,7 +49,7 @@ class Failure(BaseModel):
 
 
 class Health(BaseModel):
-    """The answer of a server that lives."""
+    """The answer of a server that is alive."""
 
     status: str
 
@@ -70,7 +70,7 @@ _AGE: Final[dict[str, Any]] = {
 
 @cache
 def document() -> dict[str, Any]:
-    """The document."""
+    """Return the OpenAPI document."""
     kinds = [Failure, Health, *(kind for operation in OPERATIONS for kind in (operation.body, operation.result) if kind is not None)]
     asked: list[Any] = [(str(kind), "validation", adapter(kind)) for kind in kinds]
     found, shared = TypeAdapter.json_schemas(asked, ref_template="#/components/schemas/{model}")

@@ -1,6 +1,6 @@
 """The operations of the API: each is a call of a service, as a row of a table. Layer: server.
 
-The table is also what the OpenAPI document is made of.
+The OpenAPI document is made from the table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from versioned_state.services.store_service import StoreService
 Method = Literal["GET", "POST", "DELETE"]
 
 _PART_OF_A_MESSAGE: Final = 256
-"""Bytes for which a part of a message counts until it is checked, which takes ten times as long as to write it."""
+"""Bytes that each part of a message counts as until it is checked, because checking takes ten times as long as writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Services:
     """The services that a server offers.
 
     Attributes:
-        state, history, memory: over one repository. ``history`` does not create a session that is asked for.
-        opening: the same history, which does.
+        state, history, memory: over one repository. ``history`` does not create sessions that do not exist.
+        opening: the same history, which creates them.
     """
 
     state: VersionedStateService
@@ -59,7 +59,7 @@ class Services:
             await service.stop()
 
     async def health(self) -> bool:
-        """Whether the store answers."""
+        """Return whether the store answers."""
         return await self.state.health()
 
     @property
@@ -69,11 +69,11 @@ class Services:
 
 @dataclass(slots=True)
 class Call:
-    """A request that an operation carries out.
+    """A request for an operation.
 
     Attributes:
-        off_loop: runs what takes long, and does not wait for the store.
-        fingerprint: tells the arguments and the body from others.
+        off_loop: runs a function that takes long and does not wait for the store.
+        fingerprint: a hash that distinguishes the arguments and the body from others.
     """
 
     services: Services
@@ -85,7 +85,7 @@ class Call:
     fingerprint: str = ""
 
     async def messages(self, given: Any) -> CheckedMessages:
-        """Messages out of the body, checked: off the event loop if they are many. Raises ``InvalidArgumentError``."""
+        """Check the messages of the body, off the event loop if they are many. Raises ``InvalidArgumentError``."""
         check = partial(as_messages, given)
         return CheckedMessages(await self.off_loop(check) if is_large(given, _PART_OF_A_MESSAGE) else check())
 
@@ -107,13 +107,13 @@ class Operation:
     """A row of the API.
 
     Attributes:
-        run: makes the call; its result is what ``document`` makes the answer of, ``NOTHING`` none.
-        document: the answer as data; off the event loop if it is large.
+        run: makes the call. Its result is the argument of ``document``, or ``NOTHING`` for an empty answer.
+        document: turns the result into data, off the event loop if it is large.
         own: the parameters besides user and session.
-        session: whether it takes a session.
-        must_exist: whether a session that is not there is an error; ``exists`` says whether it is there.
-        body, result: types of the request's body and of the answer, as pydantic knows them; None if there is none.
-        repeated: the answer if an earlier attempt has made the commit.
+        session: whether it needs a session, may have one, or has none.
+        must_exist: whether a missing session is an error, by ``exists``.
+        body, result: the pydantic types of the request's body and of the answer, or None.
+        repeated: makes the answer if an earlier attempt has made the commit.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Operation:
             raise malformed("the parameter session_id is missing")
 
     def checked_body(self, value: Any) -> Any:
-        """The body as its type; the service looks further. Raises ``RefusalError``."""
+        """Return the body as its type, which the service checks further. Raises ``RefusalError``."""
         try:
             return adapter(self.body).validate_python(value, strict=True)
         except ValidationError as error:
@@ -162,7 +162,7 @@ class Operation:
 
 
 async def _repeated(service: StoreService, branch: str) -> Any:
-    """The answer to a deletion of what is not there: none if an earlier attempt of it deleted that. Raises ``RefusalError`` else."""
+    """Return no answer to a deletion of a missing thing if an earlier attempt deleted it. Otherwise raises ``RefusalError``."""
     request, database = REQUEST.get(), service.repository.database
     if request is None or not isinstance(database, OnceDatabase):
         raise absent()
@@ -323,7 +323,7 @@ class Listing(BaseModel, extra="forbid"):
 
 
 class Search(Listing):
-    """The body of a search, which looks at the last of its messages: the service checks that one."""
+    """The body of a search for the last of its messages, which the service checks."""
 
     messages: list[SkipValidation[Message]]
 
@@ -335,11 +335,11 @@ class Round(BaseModel):
 
 
 _ROUND: Final = Parameter("round_id", int, "The number of the round; by default the latest, or for a save the next one.")
-_LAST: Final = Parameter("last", Count, "The newest messages that are wanted; by default all.")
-_TTL: Final = Parameter("ttl_seconds", Number, "Seconds after which the session expires, if nothing is saved.")
+_LAST: Final = Parameter("last", Count, "How many of the newest messages to return; by default all.")
+_TTL: Final = Parameter("ttl_seconds", Number, "Seconds after the last save until the session expires.")
 _AFTER: Final = (
-    Parameter("after", str, "Begin after the session of this id."),
-    Parameter("limit", Count, "The most sessions that are wanted."),
+    Parameter("after", str, "Begin after the session with this id."),
+    Parameter("limit", Count, "The largest number of sessions to return."),
 )
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
@@ -359,7 +359,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="export_state",
         method="GET",
         path="/v1/state",
-        summary="The state of a round.",
+        summary="Return the state of a round.",
         run=_export,
         own=(_ROUND,),
         session="optional",
@@ -382,7 +382,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="list_rounds",
         method="GET",
         path="/v1/state/rounds",
-        summary="The rounds of a session, in order.",
+        summary="List the rounds of a session, in order.",
         run=_list_rounds,
         session="optional",
         must_exist=True,
@@ -393,7 +393,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="list_state_sessions",
         method="GET",
         path="/v1/state/sessions",
-        summary="The sessions of a user that have a state.",
+        summary="List the sessions of a user that have a state.",
         run=_list_state_sessions,
         result=list[str],
     ),
@@ -401,7 +401,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="create_session",
         method="POST",
         path="/v1/history/sessions",
-        summary="Create a session, or find it: its history stays.",
+        summary="Create a session, or return the existing one.",
         run=_create_session,
         document=session_document,
         repeated=_created_again,
@@ -413,7 +413,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="list_sessions",
         method="GET",
         path="/v1/history/sessions",
-        summary="The sessions of a user, without their messages.",
+        summary="List the sessions of a user, without their messages.",
         run=_list_history_sessions,
         document=_session_documents,
         own=_AFTER,
@@ -430,7 +430,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="get_session",
         method="GET",
         path="/v1/history/session",
-        summary="A session with its messages.",
+        summary="Return a session with its messages.",
         run=_get_session,
         document=session_document,
         own=(_LAST,),
@@ -443,7 +443,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="open_session",
         method="POST",
         path="/v1/history/session",
-        summary="A session with its messages; it is created, unless it is there or was deleted.",
+        summary="Return a session with its messages. Create it unless it exists or was deleted.",
         run=_open_session,
         document=session_document,
         repeated=_created_again,
@@ -465,7 +465,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="append_message",
         method="POST",
         path="/v1/history/messages",
-        summary="Append a message, or several, to a session.",
+        summary="Append one or more messages to a session.",
         run=_append,
         own=(_TTL,),
         session="required",
@@ -497,7 +497,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         name="list_memory",
         method="POST",
         path="/v1/memory/list",
-        summary="A page of the memory of a user.",
+        summary="List a page of the memory of a user.",
         run=_list_memory,
         document=_documents,
         body=Listing,

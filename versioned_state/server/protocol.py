@@ -1,4 +1,4 @@
-"""Connections that cost nothing for long: time limits beneath ASGI, which sees requests only once their head is there. Layer: server."""
+"""Time limits of connections, beneath ASGI, which sees a request only after its head has arrived. Layer: server."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if sys.platform != "win32":
 
 _MOST_CONNECTIONS: Final = 65_536
 _FILES_KEPT: Final = 256
-"""Files that are not for connections: those of the store, and connections that are accepted to be closed."""
+"""Files that are kept free for the store, and for connections that are accepted only to be closed."""
 
 _LINGER_S = 2.0
-"""How long the rest of a body is read, and dropped, after its request was refused: a client that is cut off may not see the answer."""
+"""Seconds for which the rest of a refused body is read and dropped: a client that is cut off may not see the answer."""
 
 
 class GuardedProtocol(H11Protocol):
     """HTTP/1.1 whose clients must send the head of a request in time, and read the response in time.
 
-    A client that sends a byte now and then would otherwise keep its connection for ever; so would one that never reads.
+    Otherwise a client could keep its connection for ever by sending a byte now and then, or by never reading.
     """
 
     def __init__(self, limits: Limits, *args: Any, **kwargs: Any) -> None:
@@ -39,7 +39,7 @@ class GuardedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         if len(self.connections) > self._most:
-            transport.abort()  # without an answer, which would take a thousand times what it takes to ask
+            transport.abort()  # without an answer, which would cost a thousand times as much as the request
             return
         transport.set_write_buffer_limits(high=0)  # writing is paused until the client has read all that was sent
         self._watch()
@@ -61,7 +61,7 @@ class GuardedProtocol(H11Protocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        # A client that reads a piece now and then has no more time than one that reads nothing: an answer takes memory.
+        # A client that reads a little now and then gets no more time than one that reads nothing, because its answer takes memory.
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete or not cycle.response_started:
             self._stop_writing_timer()
@@ -80,7 +80,7 @@ class GuardedProtocol(H11Protocol):
             self._writing = None
 
     def _watch(self) -> None:
-        """Set the time by which the client must have sent the head that it began, or the rest of a body that was refused."""
+        """Set the deadline for the head that the client has begun, or for the rest of a refused body."""
         seconds: float | None = None
         if self.conn.their_state is h11.IDLE:
             if self.conn.trailing_data[0] or self.cycle is None:
@@ -98,7 +98,7 @@ class GuardedProtocol(H11Protocol):
 
 @cache
 def most_connections() -> int:
-    """The connections for which the process has files: without files for its store, no request could be answered."""
+    """Return how many connections the process has files for, besides the files of its store."""
     if sys.platform == "win32":
         return _MOST_CONNECTIONS
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
@@ -108,5 +108,5 @@ def most_connections() -> int:
 
 
 def guarded(limits: Limits) -> Any:
-    """The protocol of a server, as uvicorn takes it: something that makes one for each connection."""
+    """Return the protocol of a server for uvicorn, which calls it for each connection."""
     return partial(GuardedProtocol, limits)

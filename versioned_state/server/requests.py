@@ -1,7 +1,7 @@
-"""The parts of a request: parameters out of its query, ids of any characters among them. Layer: server.
+"""The parameters in the query of a request, among them ids of any characters. Layer: server.
 
-Ids are in the query, percent-encoded as UTF-8 (a lone surrogate as the three bytes that UTF-8 would give it): a path with them could be
-cut or joined on its way, by whoever takes ``%2F`` for ``/`` or removes ``..``.
+Ids are in the query, percent-encoded as UTF-8 (a lone surrogate as the three bytes that UTF-8 would give it). In a path, a proxy could
+change them by decoding ``%2F`` or removing ``..``.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 
 @cache
 def adapter(kind: Any) -> TypeAdapter[Any]:
-    """Checks values of a type, and has its schema."""
+    """Return the adapter that checks values of a type and has its schema."""
     return TypeAdapter(kind)
 
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a query: its type, and what it means."""
+    """A parameter of a query: its type and its meaning."""
 
     name: str
     kind: Any
     description: str
 
     def read(self, text: str) -> Any:
-        """The value of a text, in which a number is as JSON writes it. Raises ``RefusalError``, which does not show it."""
+        """Return the value of a text, in which a number is as JSON writes it. Raises ``RefusalError``, which does not show it."""
         if self.kind is str:
             return text
         try:
@@ -46,12 +46,12 @@ class Parameter:
             raise malformed(f"the parameter {self.name} is not valid: {error.errors()[0]['msg']}") from None
 
 
-USER: Final = Parameter("user_id", str, "The user; needed if the token is for every user.")
+USER: Final = Parameter("user_id", str, "The user. Required if the token is for every user.")
 SESSION: Final = Parameter("session_id", str, "The session.")
 
 
 def split_query(query: bytes) -> dict[str, list[str]]:
-    """The parameters of a query, each with all its values. Raises ``RefusalError`` if it is not UTF-8, or if there are too many."""
+    """Return the parameters of a query, each with all its values. Raises ``RefusalError`` if it is not UTF-8, or if there are too many."""
     found: dict[str, list[str]] = {}
     items = query.split(b"&", _MOST_PARAMETERS)
     if len(items) > _MOST_PARAMETERS:
@@ -71,14 +71,14 @@ def _text(raw: bytes) -> str:
 
 
 def arguments_of(query: Mapping[str, list[str]], parameters: tuple[Parameter, ...]) -> dict[str, Any]:
-    """The arguments in a query. Raises ``RefusalError`` for one that is unknown, given twice or malformed; no value is shown."""
+    """Return the arguments in a query. Raises ``RefusalError``, which shows no value, for one that is unknown, repeated or malformed."""
     known = {parameter.name: parameter for parameter in parameters}
     arguments = {}
     for name, values in query.items():
         parameter = known.get(name)
         if parameter is None:
-            raise malformed(f"there is no such parameter; there are {', '.join(known) or 'none'}")
+            raise malformed(f"unknown parameter; the parameters are {', '.join(known) or 'none'}")
         if len(values) > 1:
-            raise malformed(f"the parameter {name} is there {len(values)} times")
+            raise malformed(f"the parameter {name} is given {len(values)} times")
         arguments[name] = parameter.read(values[0])
     return arguments

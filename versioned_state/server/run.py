@@ -33,17 +33,17 @@ from versioned_state.storage import KVStore
 
 _BACKLOG: Final = 2048
 _ACCEPTED_AT_ONCE: Final = 32
-"""Connections that asyncio accepts before it looks at one of them: those beyond the limit take files until then."""
+"""Connections that asyncio accepts before it handles any of them. Until then, those beyond the limit take files."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How a server runs.
+    """The options of a server.
 
     Attributes:
-        host, port: where it listens; port 0 is any free one.
-        tokens: the file of tokens. It is read again on SIGHUP; a file that is wrong is then refused, and the tokens stay.
-        grace: seconds that requests have to end after SIGTERM or Ctrl-C. A second later the process ends, whatever its threads do. A
+        host, port: the address to listen on. Port 0 means any free port.
+        tokens: the file of tokens. It is read again on SIGHUP. If it is invalid then, the server keeps the old tokens.
+        grace: seconds that requests have to finish after SIGTERM or Ctrl-C. One second later the process ends, whatever its threads do. A
             second signal ends it at once.
     """
 
@@ -55,7 +55,7 @@ class Options:
 
 
 def services_over(store: KVStore, handle_bytes: int = HANDLE_BYTES) -> Services:
-    """The services that a server offers over a store. Nothing is pickled, whatever the store: others write to it.
+    """Return the services of a server over a store. Nothing is pickled, whatever the store, because others write to it.
 
     Args:
         handle_bytes: as for ``StoreService``, for each service.
@@ -64,19 +64,19 @@ def services_over(store: KVStore, handle_bytes: int = HANDLE_BYTES) -> Services:
     return Services(
         state=VersionedStateService(repository, handle_bytes=handle_bytes),
         history=VersionedSessionHistoryService(repository, create_missing=False, handle_bytes=handle_bytes),
-        opening=VersionedSessionHistoryService(repository, create_missing=True, handles=0),  # its sessions go on in ``history``
+        opening=VersionedSessionHistoryService(repository, create_missing=True, handles=0),  # its sessions stay open in ``history``
         memory=VersionedMemoryService(repository, handle_bytes=handle_bytes),
     )
 
 
 def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> None:
-    """Serve until a signal ends it: accepted requests finish, and no other is accepted. The store is not closed.
+    """Serve until a signal. Then accepted requests finish, and no others are accepted. The store is not closed.
 
     Args:
         ready: called with the URL as soon as requests are accepted.
 
     Raises:
-        InvalidArgumentError: the tokens are wrong.
+        InvalidArgumentError: the file of tokens is invalid.
         StateError: the address cannot be used.
         StorageError: the store failed.
     """
@@ -88,7 +88,7 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
             http=guarded(options.limits),
             ws="none",
             backlog=_ACCEPTED_AT_ONCE,
-            h11_max_incomplete_event_size=2 * MAX_HEAD,  # so that one just above the limit gets an answer that says so
+            h11_max_incomplete_event_size=2 * MAX_HEAD,  # so that a head just above the limit gets an answer
             lifespan="on",
             log_config=None,
             access_log=False,
@@ -141,7 +141,7 @@ class _Process(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         if self.started:
-            self._listener.listen(_BACKLOG)  # which asyncio has set to what it accepts at once
+            self._listener.listen(_BACKLOG)  # asyncio has set it to the number that it accepts at once
             self._ready(_url(self._listener))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -168,10 +168,10 @@ class _Process(uvicorn.Server):
         self._signals.put(sig)
 
     def _end_at_last(self) -> None:
-        """Wait for a signal, and end the process if it has not ended by itself: on a thread that needs neither event loop nor store.
+        """Wait for a signal, and end the process if it does not end by itself. This thread needs neither the event loop nor the store.
 
-        A call on a store that hangs does not end, nor does Python as long as the thread of that call runs. The call is then lost like with
-        a process that dies.
+        A call on a store that hangs does not end, and Python does not end while the thread of that call runs. The call is then lost, as if
+        the process had died.
         """
         self._signals.get()
         time.sleep(self._options.grace + 1)
@@ -188,5 +188,5 @@ class _Process(uvicorn.Server):
 
 
 def _quit() -> None:
-    """End the process now. Its threads may wait for a store for ever, so it does not wait for them."""
+    """End the process now, without waiting for its threads, which may wait for a store for ever."""
     os._exit(1)

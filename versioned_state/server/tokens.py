@@ -1,4 +1,4 @@
-"""Bearer tokens: who may call the server, as which user, and to do what. Layer: server."""
+"""Bearer tokens: who may call the server, as which user, and with which scopes. Layer: server."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCOPES: Final[frozenset[Scope]] = frozenset({"read", "write"})
 EVERY_USER: Final = "*"
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
-"""The characters that a bearer token may have (RFC 6750)."""
+"""The characters of a bearer token (RFC 6750)."""
 
 _MOST_BYTES: Final = 16 << 20
 _SPACE: Final = re.compile(r"[ \t\r\n]*")
@@ -38,7 +38,7 @@ class Grant:
     scopes: frozenset[Scope]
 
     def covers(self, user_id: str) -> bool:
-        """Whether the token is for that user."""
+        """Return whether the token is for that user."""
         return self.user in (EVERY_USER, user_id)
 
 
@@ -46,7 +46,7 @@ class Tokens:
     """The tokens of a server. It has only keyed hashes of them, so that neither the time of a lookup nor a memory dump reveals a token.
 
     Args:
-        grants: by token. Raises ``InvalidArgumentError`` if a token has other characters than a bearer token may have.
+        grants: by token. Raises ``InvalidArgumentError`` if a token has characters that are not allowed.
     """
 
     def __init__(self, grants: Mapping[str, Grant]) -> None:
@@ -54,7 +54,7 @@ class Tokens:
         self._grants: dict[bytes, Grant] = {}
         for token, grant in grants.items():
             if not _TOKEN.fullmatch(token):
-                raise InvalidArgumentError("a token has characters that a bearer token must not have", hint=_HINT)
+                raise InvalidArgumentError("a token has characters that are not allowed in a bearer token", hint=_HINT)
             self._grants[self._hash(token)] = grant
 
     def __len__(self) -> int:
@@ -62,10 +62,10 @@ class Tokens:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Tokens:
-        """The tokens of a file.
+        """Return the tokens of a file.
 
         Raises:
-            InvalidArgumentError: others may write or everybody may read the file, or its content is wrong. The error names the line, and
+            InvalidArgumentError: others may write the file, everybody may read it, or its content is invalid. The error names the line, and
                 never a token.
             OSError: it cannot be read.
         """
@@ -78,7 +78,7 @@ class Tokens:
         return cls(_parse(name, raw))
 
     def grant(self, authorization: str) -> Grant | None:
-        """The grant of an ``Authorization`` header; None if it has no token that is known."""
+        """Return the grant of an ``Authorization`` header, or None if it has no known token."""
         scheme, _, token = authorization.strip().partition(" ")
         token = token.strip()
         if scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
@@ -123,7 +123,7 @@ def _parse(name: str, raw: bytes) -> dict[str, Grant]:
 
 
 def _entries(text: str, wrong: Callable[[int, str], InvalidArgumentError]) -> Iterator[tuple[int, str, Any]]:
-    """The names and values of a JSON object, each with the position of its name, which a parser of the whole would not tell."""
+    """Return the names and values of a JSON object, each with the position of its name, which a parser of the whole does not give."""
     decoder = json.JSONDecoder()
 
     def skip(position: int) -> int:
@@ -143,7 +143,7 @@ def _entries(text: str, wrong: Callable[[int, str], InvalidArgumentError]) -> It
         except json.JSONDecodeError as error:
             raise wrong(error.pos, f"it is not JSON: {error.msg}") from None
         except (RecursionError, ValueError):
-            raise wrong(position, "it is not JSON that can be read") from None
+            raise wrong(position, "it is not readable JSON") from None
 
     position = expect(0, "{")
     more = text[position : position + 1] != "}"
@@ -160,7 +160,7 @@ def _entries(text: str, wrong: Callable[[int, str], InvalidArgumentError]) -> It
             position = skip(position + 1)
     position = expect(position, "}")
     if position != len(text):
-        raise wrong(position, "there is more text after the last }")
+        raise wrong(position, "there is text after the last }")
 
 
 def _grant(value: Any, wrong: Callable[[str], InvalidArgumentError]) -> Grant:

@@ -1,6 +1,6 @@
-"""Data that AgentScope Runtime keeps in Redis, copied into the services here. Layer: services.
+"""Copies data of AgentScope Runtime from Redis into the services here. Layer: services.
 
-The keys there, for a user ``u`` and a session ``s``::
+Its keys, for a user ``u`` and a session ``s``::
 
     user_state:u:s     a hash: the number of a round, and the state as JSON
     session:u:s        a string: the session with its messages as JSON
@@ -30,7 +30,7 @@ from versioned_state.storage import KVStore
 from versioned_state.storage.redis.connection import Link
 
 Ids = Callable[[str], tuple[str, str] | None]
-"""The user and the session that ``u:s`` names, if an id has a colon; None if that is not known."""
+"""Returns the user and the session that ``u:s`` names, if an id has a colon, or None if they are unknown."""
 
 _TIMEOUT_S: Final = 30.0
 _KEYS_AT_ONCE: Final = 1000
@@ -39,12 +39,12 @@ _EVERYTHING: Final = {"page_size": 2**31}
 
 @dataclass(slots=True)
 class CopyReport:
-    """What a copy has done.
+    """The report of a copy.
 
     Attributes:
-        rounds: how many rounds of states were copied; what was there already does not count.
-        messages: how many messages of sessions.
-        memories: how many messages of memories.
+        rounds: how many rounds of states were copied, without those that existed already.
+        messages: how many messages of sessions were copied.
+        memories: how many messages of memories were copied.
         left_out: the keys, or the fields of hashes (``KEY FIELD``), that were not copied, each with the reason.
     """
 
@@ -57,23 +57,23 @@ class CopyReport:
 async def copy_from_redis(
     redis_url: str, store: KVStore | Repository | str | os.PathLike[str], *, ids: Ids | None = None, **options: Any
 ) -> CopyReport:
-    """Copy the states, sessions and memories that AgentScope Runtime keeps in a database of Redis. There, nothing is changed.
+    """Copy the states, sessions and memories of AgentScope Runtime from a database of Redis, which is not changed.
 
-    Each round becomes a commit, in the order of the numbers; a session's messages are one commit, and so is each session of a memory. It
-    replaces nothing that is here, so it can be run again: after an interruption it goes on, and later it copies what is new there. Expiries
-    are not copied.
+    Each round becomes a commit, in the order of the numbers. The messages of a session are one commit, and so is each session of a memory.
+    Nothing here is replaced, so the copy can be run again: it resumes after an interruption, and later it copies new data. Expiries are not
+    copied.
 
     Args:
-        redis_url: the URL that the services there were given.
+        redis_url: the URL of the services of AgentScope Runtime.
         store: a ``KVStore``, a ``Repository`` or a URL, as the services here take it.
-        ids: the user and the session in the name of a state, which is not clear if one of the ids has a colon. Without it, users of whom
-            there is a session or a memory are recognised, and what remains unclear is left out.
+        ids: the user and the session in the name of a state, which is ambiguous if one of the ids has a colon. Without it, users who have a
+            session or a memory are recognised, and states that remain ambiguous are left out.
         options: those of ``StoreService``.
 
     Raises:
         InvalidArgumentError: a URL is malformed.
         MissingDependencyError: the extra ``redis`` is not installed.
-        StorageError: Redis or the store failed. What was copied stays. Run it again.
+        StorageError: Redis or the store failed. The copied data stays. Run it again.
     """
     runtime = _Runtime(redis_url)
     report = CopyReport()
@@ -101,7 +101,7 @@ class _Runtime:
         self._link.close()
 
     async def keys(self, prefix: str, kind: str) -> AsyncIterator[str]:
-        """The keys of a kind that begin so; now and then one twice. Those of another kind are of other programs."""
+        """Iterate over the keys of a kind with a prefix, sometimes one of them twice. Keys of another kind belong to other programs."""
         cursor = b"0"
         while True:
             cursor, found = await self._ask("SCAN", cursor, "MATCH", f"{prefix}*", "COUNT", _KEYS_AT_ONCE, "TYPE", kind)
@@ -114,7 +114,7 @@ class _Runtime:
         return [_text(each) for each in await self._ask("HKEYS", _bytes(key))]
 
     async def value(self, key: str, name: str | None = None) -> bytes | None:
-        """The value of a string, or of a field of a hash; None if it is gone by now."""
+        """Read a string, or a field of a hash. Returns None if it does not exist any more."""
         found: bytes | None = await (self._ask("GET", _bytes(key)) if name is None else self._ask("HGET", _bytes(key), _bytes(name)))
         return found
 
@@ -124,7 +124,7 @@ class _Runtime:
 
 
 async def _recognised(runtime: _Runtime) -> Ids:
-    """The ids of ``u:s``, by the users of whom there is a session or a memory."""
+    """Return the ids of ``u:s``, by the users who have a session or a memory."""
     users = {key.removeprefix("session_index:") async for key in runtime.keys("session_index:", "set")}
     users |= {key.removeprefix("user_memory:") async for key in runtime.keys("user_memory:", "hash")}
 
@@ -191,7 +191,7 @@ async def _copy_memories(runtime: _Runtime, memories: MemoryService, report: Cop
     async for key in runtime.keys("user_memory:", "hash"):
         user = key.removeprefix("user_memory:")
         here = Counter(_ids_of(await memories.list_memory(user, _EVERYTHING)))
-        for session in sorted(await runtime.fields(key)):  # in the order in which list_memory gave those that are here
+        for session in sorted(await runtime.fields(key)):  # in the order of list_memory
             text = await runtime.value(key, session)
             if text is None:
                 continue
@@ -205,7 +205,7 @@ async def _copy_memories(runtime: _Runtime, memories: MemoryService, report: Cop
 
 
 def _taken(counted: Counter[Any], message: Any) -> bool:
-    """Whether a message is among those that were counted by their ids; it is then taken off."""
+    """Return whether a message is among those that were counted by their ids, and remove it from them."""
     (id,) = _ids_of([message])
     if not isinstance(id, str) or not counted[id]:
         return False
@@ -214,7 +214,7 @@ def _taken(counted: Counter[Any], message: Any) -> bool:
 
 
 def _session(key: str, found: Any) -> tuple[str, str, list[Any]]:
-    """The user, the id and the messages of a session. Raises ``InvalidArgumentError`` if it is none."""
+    """Return the user, the id and the messages of a session. Raises ``InvalidArgumentError`` if it is not a session."""
     if not isinstance(found, dict) or key != f"session:{found.get('user_id')}:{found.get('id')}":
         raise InvalidArgumentError("not a session of AgentScope Runtime")
     user, id = found["user_id"], found["id"]
@@ -224,7 +224,7 @@ def _session(key: str, found: Any) -> tuple[str, str, list[Any]]:
 
 
 def _messages(found: Any) -> list[Any]:
-    """Messages without the fields that say nothing: it writes all fields, those without a value as null."""
+    """Return messages without their empty fields, which AgentScope Runtime writes as null."""
     if not isinstance(found, list):
         raise InvalidArgumentError("not a list of messages")
     return [_said(each) for each in found]

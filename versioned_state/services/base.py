@@ -10,12 +10,12 @@ from versioned_state.arguments import instance_of
 
 
 class ServiceWithLifecycleManager(ABC):
-    """A service with a beginning and an end. ``async with service:`` starts it, and stops it at the end of the block."""
+    """A service that is started and stopped. ``async with service:`` starts it, and stops it at the end of the block."""
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         if cls.__abstractmethods__ and "over" in vars(cls):  # not an adapter that lacks a method: Python names that
             name = cls.__name__
-            raise TypeError(f"{name} is abstract: {name}.over(store_or_url) makes one over a store, InMemory{name}() one in memory")
+            raise TypeError(f"{name} is abstract: use {name}.over(store_or_url), or InMemory{name}() for one in memory")
         return super().__new__(cls)
 
     @abstractmethod
@@ -24,11 +24,11 @@ class ServiceWithLifecycleManager(ABC):
 
     @abstractmethod
     async def stop(self) -> None:
-        """Finish the accepted calls, and let go of what ``start`` took. A second call does nothing; ``start`` works again."""
+        """Finish the accepted calls, and release the resources of ``start``. A second call does nothing. ``start`` works again."""
 
     @abstractmethod
     async def health(self) -> bool:
-        """Whether the service can do its work now. Never raises."""
+        """Return whether the service can do its work now. Never raises."""
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -18,7 +18,7 @@ FILES_KEY: Final = "workspace"
 """The key of a session's state under which the files of its sandboxes are: a ``FileTree``, which is not a part of the saved dict."""
 
 Join = Callable[[Versioned], AbstractContextManager[object]]
-"""Joins a handle of the session until the block ends, as a ``Workspace`` does. It runs on the thread of the save."""
+"""Joins a handle of the session until the block ends, as a ``Workspace`` does. Called on the thread of the save."""
 
 
 class SessionHooks:
@@ -29,26 +29,26 @@ class SessionHooks:
         self._lock = Lock()
 
     def add(self, branch: str, join: Join) -> None:
-        """From now on ``join`` takes part in each save of the session."""
+        """Have ``join`` take part in each save of the session from now on."""
         with self._lock:
             self._joins[branch] = [*self._joins.get(branch, ()), join]
 
     def remove(self, branch: str, join: Join) -> None:
-        """``join`` takes part in no later save. A save under way ends with it. Removing what is not there does nothing."""
+        """Have ``join`` take part in no later save. A save under way ends with it. Does nothing if it was not added."""
         with self._lock:
             left = [each for each in self._joins.pop(branch, ()) if each is not join]
             if left:
                 self._joins[branch] = left
 
     def has(self, branch: str) -> bool:
-        """Whether anything takes part in the saves of the session."""
+        """Return whether the saves of the session have hooks."""
         return branch in self._joins
 
     @contextmanager
     def joined(self, branch: str, state: Versioned) -> Iterator[None]:
-        """The block in which a save changes and commits the handle: the hooks of the session join it for that long.
+        """Run the block in which a save changes and commits the handle, which the hooks of the session join meanwhile.
 
-        Raises what a hook raises as it joins; those before it have left then, and nothing was changed.
+        Raises the error of a hook that fails to join. The earlier hooks have left by then, and nothing was changed.
         """
         with ExitStack() as stack:
             for join in self._joins.get(branch, ()):

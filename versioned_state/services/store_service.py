@@ -42,7 +42,7 @@ THREADS: Final = 32
 HANDLES: Final = 256
 HANDLE_BYTES: Final = 64 << 20
 _HEALTH_S: Final = 2.0
-"""How long the store may take to answer ``health``."""
+"""Seconds that the store has to answer ``health``."""
 
 
 _REDIS: Final = "redis://localhost:6379/0"
@@ -56,25 +56,25 @@ def on_redis(place: Place | None, client: object) -> Place:
 
 
 class StoreService(ServiceWithLifecycleManager):
-    """A service over a ``KVStore``. Its calls are coroutines of any event loop; none of them waits for the store on the loop.
+    """A service over a ``KVStore``. Its calls are coroutines of any event loop, and do not wait for the store on the loop.
 
-    The calls on one session run one after another, in the order in which they were made; sessions do not wait for each other. A call that
-    is cancelled before it has begun is dropped; one that has begun ends first, and then raises. Other processes and machines may work on
+    The calls on one session run one after another, in the order in which they were made. Sessions do not wait for each other. A call that
+    is cancelled before it has begun is dropped. One that has begun ends first, and then raises. Other processes and machines may work on
     the same store.
 
     Args:
-        store: a ``KVStore``, a ``Repository`` or a URL, as ``open_store`` takes it; memory if there is none. A URL is opened by ``start``
-            and closed by ``stop``; the others stay open.
-        threads: threads at most that run calls. Another one begins only while calls wait and the process has time to spare. A hook runs on
-            such a thread: if it waits there for a call on its own session, or for any call while all threads wait so, it waits for ever.
-        handles: sessions that stay open between calls, so that the next one costs what changed since.
-        handle_bytes: of memory that they take together, about. Those that were used longest ago are closed first.
-        cache_bytes: the size of the cache of a store across a network that a URL names; 0 for none.
+        store: a ``KVStore``, a ``Repository`` or a URL for ``open_store``; by default a store in memory. A store that a URL names is opened
+            by ``start`` and closed by ``stop``. Others stay open.
+        threads: the largest number of threads that run calls. Another one begins only while calls wait and the process is not busy. A hook
+            runs on such a thread: if it waits there for a call on its own session, or for any call while all threads do, it waits for ever.
+        handles: how many sessions stay open between calls, so that the next call costs only what changed since.
+        handle_bytes: approximate bytes of memory of all of them. The least recently used ones are closed first.
+        cache_bytes: the size of the cache if the URL names a store across a network; 0 for none.
         encryption_key: as for ``open_store``.
     """
 
     kind: ClassVar[str] = ""
-    """The first part of the branches' names. Two services over one store differ in it. It begins with a mark that no id begins with."""
+    """The first part of the branches' names. Two services over one store differ in it. It begins with a mark that begins no id."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -120,9 +120,9 @@ class StoreService(ServiceWithLifecycleManager):
 
     @classmethod
     def over(cls, store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> Self:
-        """The service over a store, a ``Repository`` or a URL. A store that was handed in is not closed. Options are the constructor's."""
+        """Return the service over a store, which it does not close, a ``Repository`` or a URL. Options are those of the constructor."""
         if store is None:
-            # A setting that is missing, most likely: in memory everything would be lost in the end.
+            # Most likely a missing setting: a store in memory would lose everything at the end.
             raise InvalidArgumentError("None is not a store, a Repository or a URL", hint="memory is 'memory:'")
         return cls(store, **options)
 
@@ -142,12 +142,12 @@ class StoreService(ServiceWithLifecycleManager):
         await off_loop(self._stop)
 
     async def health(self) -> bool:
-        """Whether the service is started, and its store answers within two seconds. Never raises."""
+        """Return whether the service is started, and its store answers within two seconds. Never raises."""
         probe, repository = self._probe, self._repository
         if not self._started or probe is None or repository is None:
             return False
         try:
-            # One lane: a store that hangs has one such call, not one for each question.
+            # One lane: a store that hangs has one such call, not one for each call of ``health``.
             answer = wrap_future(probe.submit(_HEALTH, lambda: repository.store.get(FORMAT) is not None))
         except LanesClosedError:
             return False
@@ -165,7 +165,7 @@ class StoreService(ServiceWithLifecycleManager):
         return self._repository
 
     def _start(self) -> bool:
-        """Start the service; whether it was not started."""
+        """Start the service. Returns whether it was not started before."""
         with self._turn:
             if self._started:
                 return False
@@ -229,7 +229,7 @@ class StoreService(ServiceWithLifecycleManager):
     # Calls
 
     def branch(self, user_id: str, session_id: str) -> str:
-        """The name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string."""
+        """Return the name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string."""
         name = branch_name(as_id("user_id", user_id), as_id("session_id", session_id))
         return f"{self.kind}/{name}" if self.kind else name
 
@@ -238,15 +238,15 @@ class StoreService(ServiceWithLifecycleManager):
         return await self._submit(lambda lanes: lanes.submit(lane, function))
 
     async def _run_item(self, lane: str, item: Item, function: Callable[[list[Item]], Sequence[T | BaseException]]) -> T:
-        """``run_in_turn`` for a function of items, which does those together that wait in a row; see ``Lanes.submit_item``."""
+        """Run a function of items off the loop, which processes consecutive ones together; see ``Lanes.submit_item``."""
         return await self._submit(lambda lanes: lanes.submit_item(lane, item, function))
 
     async def _run_steps(self, lane: str, function: Callable[[], Steps[T]]) -> T:
-        """``run_in_turn`` for a generator function that yields ``Publication``s, and gets the answer of ``publish_each`` to each."""
+        """Run a generator function off the loop that yields ``Publication``s and gets the answer of ``publish_each`` to each."""
         return await self._submit(lambda lanes: lanes.submit_steps(lane, function))
 
     async def _run_item_steps(self, lane: str, item: Item, function: Callable[[list[Item]], Steps[Sequence[T | BaseException]]]) -> T:
-        """``_run_item`` for such a generator function."""
+        """Run a generator function of items off the loop, as ``_run_item`` and ``_run_steps``."""
         return await self._submit(lambda lanes: lanes.submit_item_steps(lane, item, function))
 
     async def _submit(self, submit: Callable[[Lanes], Future[T]]) -> T:

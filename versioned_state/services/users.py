@@ -1,4 +1,4 @@
-"""All that one user has in a store, whichever service keeps it: erased with proof, and exported as a file. Layer: services."""
+"""All data of one user in a store, of any service: erased with proof, and exported as a file. Layer: services."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ KINDS: Final = ("", "%messages", "%memory")
 FORMAT: Final = "versioned-state-user"
 _VERSION: Final = 1
 _END: Final = "records"
-"""The key of an export's last line, which has the number of its records."""
+"""The key of the last line of an export, which has the number of records."""
 
 _LONGEST_END: Final = 64
 _KEYS_AT_ONCE: Final = 1000
@@ -49,16 +49,16 @@ _KEYS_AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class UserErasure:
-    """What became of a user's data.
+    """The report of an erasure.
 
     Attributes:
-        branches: the erased branches: sessions of all services, deleted ones too.
+        branches: the erased branches: sessions of all services, also deleted ones.
         commits: how many commits they led to.
-        left: the ids of those that are still in the store: unless a writer was at work, they are in ``purge.shared`` or come before one of
-            these.
-        again: the branches that the user has again, since writers were at work meanwhile. Erase the user again, once they are not.
-        purge: the report of the purge: what it collected, ``shared`` commits that branches of others lead to, ``mentions``, and the
-            places that it cannot reach, such as backups.
+        left: the ids of the commits that are still in the store. Without concurrent writers, they are those in ``purge.shared`` and their
+            ancestors.
+        again: the branches that concurrent writers have created again. Erase the user again when they have stopped.
+        purge: the report of the purge: the collected objects, the ``shared`` commits that branches of others lead to, ``mentions``, and
+            the places that it cannot reach, such as backups.
     """
 
     branches: tuple[str, ...]
@@ -69,7 +69,7 @@ class UserErasure:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the store was looked through afterwards, and has nothing of the user."""
+        """Whether a check after the erasure found nothing of the user."""
         return not self.left and not self.again
 
 
@@ -81,8 +81,8 @@ class ExportedRecord:
         kind: ``"state"`` for a round of a session's state, ``"files"`` for its files; the kind of another service's branch.
         session_id: the session, or None.
         round_id: the round, or None.
-        commit, time: the commit that it is from.
-        content: the value, with its types.
+        commit, time: the commit that the value is from.
+        content: the value, with its exact types.
     """
 
     kind: str
@@ -94,7 +94,7 @@ class ExportedRecord:
 
 
 def branches_of(repository: Repository, user_id: str) -> Iterator[tuple[str, Ref]]:
-    """The branches of a user, each with its kind; deleted ones too. Cost: that of these branches."""
+    """Iterate over the branches of a user, each with its kind, deleted ones included. Cost: proportional to these branches."""
     user = branch_name(user_id)
     for kind in KINDS:
         name = f"{kind}/{user}" if kind else user
@@ -106,14 +106,14 @@ def branches_of(repository: Repository, user_id: str) -> Iterator[tuple[str, Ref
 
 
 def delete_user(repository: Repository, user_id: str) -> UserErasure:
-    """Erase the branches of a user from the store, those of all services, with their history, and look whether anything is left.
+    """Erase the branches of a user from the store, of all services, with their history, and check that nothing is left.
 
     Commits and objects that branches of others lead to stay. A call on the user's sessions that is made meanwhile begins a new session.
     Cost: as of ``purge``.
 
     Raises:
         UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
-        UnfinishedPurgeError: the purge did not finish; its ``report`` has what was erased. Delete the user again.
+        UnfinishedPurgeError: the purge did not finish. Its ``report`` lists the erased branches. Delete the user again.
         StoreBusyError, StorageError: nothing was erased.
     """
     commits = _commits_of(repository, user_id)
@@ -126,7 +126,7 @@ def delete_user(repository: Repository, user_id: str) -> UserErasure:
 
 
 def _commits_of(repository: Repository, user_id: str) -> list[Address]:
-    """The commits that the branches of a user lead to, in order."""
+    """Iterate over the commits that the branches of a user lead to, in order."""
     read = repository.database.commits.read
     for attempt in count():
         refs = [ref for _, ref in branches_of(repository, user_id)]
@@ -150,15 +150,15 @@ def _in_store(repository: Repository, commits: list[Address]) -> Iterator[Addres
 
 
 def export_user(repository: Repository, user_id: str, path: str | os.PathLike[str]) -> int:
-    """Write all that a user has into a new file of JSON lines; the number of records.
+    """Write all of a user's data to a new file of JSON lines. Returns the number of records.
 
     The first line names the format and the user. Then there is a line for each round of each session, for the files of a session, and for
-    the content of each branch of another service. The last line has their number, which tells a whole file from a part. ``content`` is JSON
-    that people and programs read; a type that JSON lacks is ``{"$tuple": [...]}`` and the like, and then ``exact`` has the value with its
-    types, for ``read_export``. The file is there as a whole or not at all, and only this user of the machine can read it.
+    the content of each branch of another service. The last line has their number, which distinguishes a whole file from a part. ``content``
+    is JSON for people and programs, with ``{"$tuple": [...]}`` and the like for types that JSON lacks. In that case ``exact`` has the value
+    with its types, for ``read_export``. The file is written whole or not at all, and only this user of the machine can read it.
 
     Raises:
-        InvalidArgumentError: there is a file.
+        InvalidArgumentError: the file exists.
         OSError: the file cannot be written.
         StorageError: the store failed. There is no file then.
     """
@@ -177,7 +177,7 @@ def export_user(repository: Repository, user_id: str, path: str | os.PathLike[st
             file.write(json.dumps({_END: count}) + "\n")
             file.flush()
             os.fsync(file.fileno())
-        os.link(name, target)  # another file that came meanwhile stays
+        os.link(name, target)  # a file that was created meanwhile stays
     except FileExistsError:
         raise InvalidArgumentError(f"{os.fspath(path)!r} exists", remains="nothing was written", hint="choose another name") from None
     finally:
@@ -216,16 +216,16 @@ def _line(kind: str, session: str | None, number: int | None, commit: Commit, co
     shown = json_value(content)
     time = datetime.fromtimestamp(commit.time / 1e6, UTC).isoformat()
     line = {"kind": kind, "session_id": session, "round_id": number, "commit": commit.id, "time": time, "content": shown}
-    if json.loads(json.dumps(shown)) != content:  # JSON makes one character of two surrogates that are a pair
-        with suppress(PickleRefusedError, UnserializableValueError):  # an object of a class that is no data is shown only
+    if json.loads(json.dumps(shown)) != content:  # JSON joins two surrogates of a pair into one character
+        with suppress(PickleRefusedError, UnserializableValueError):  # an object that is not data is only shown
             line["exact"] = b64encode(InlineEncoder().encode_inline(content)).decode()
     return line
 
 
 def read_export(path: str | os.PathLike[str]) -> Iterator[ExportedRecord]:
-    """The records of a file of ``export_user``, one by one. Nothing is unpickled.
+    """Iterate over the records of a file of ``export_user``. Nothing is unpickled.
 
-    A file without its end gives no record, so nobody takes a part for the whole.
+    A file without its end gives no records, so a part of an export never passes for the whole.
 
     Raises:
         InvalidArgumentError: the file is something else, or damaged, or only the beginning of an export.
@@ -252,7 +252,7 @@ def read_export(path: str | os.PathLike[str]) -> Iterator[ExportedRecord]:
 
 
 def _count_of(file: BinaryIO) -> int:
-    """The number of records that the last line of an export has. Raises ``ValueError`` if its end is missing."""
+    """Return the number of records in the last line of an export. Raises ``ValueError`` if its end is missing."""
     file.seek(max(0, file.seek(0, os.SEEK_END) - _LONGEST_END))
     end = file.read().removesuffix(b"\n").rpartition(b"\n")[2]
     with suppress(ValueError, KeyError, TypeError):

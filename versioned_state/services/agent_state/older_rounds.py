@@ -1,4 +1,4 @@
-"""``Run``, and ``OlderRounds``: those rounds of a session that are not in its list of runs, in a tree of the state. Layer: services.
+"""``Run``, and ``OlderRounds``: the rounds of a session that are not in its list of runs, in a tree of the state. Layer: services.
 
 The tree is that of a dict by number, so a save, a lookup and a deletion read and write one path of it. Rounds in a row are one entry::
 
@@ -22,7 +22,7 @@ from versioned_state.values.trees.references import tree_cell, tree_of
 from versioned_state.values.trees.tree import Tree, empty, iter_items, iter_items_back, locate, top_of
 
 _AT_ONCE: Final = 256
-"""Nodes that one call of the store reads: so many fit in any cache."""
+"""Nodes that one call of the store reads, few enough for any cache."""
 
 
 class Run(NamedTuple):
@@ -43,20 +43,20 @@ class Run(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """How many entries of the tree the run takes. The ranges of two entries never overlap, so steps of any other size take many."""
+        """The number of entries of the run in the tree. The ranges of two entries never overlap, so only a run of step 1 is one entry."""
         return 1 if self.step == 1 else self.length
 
     def place(self, number: int) -> int | None:
-        """The place of a round in the run, or None."""
+        """Return the place of a round in the run, or None."""
         index, rest = divmod(number - self.first, self.step)
         return index if not rest and 0 <= index < self.length else None
 
     def numbers(self) -> range:
-        """The rounds, in the order in which they were saved."""
+        """Return the rounds, in the order in which they were saved."""
         return range(self.first, self.last + (1 if self.step > 0 else -1), self.step)
 
     def without(self, gone: Collection[int]) -> list[Run]:
-        """The rounds but for some, as runs."""
+        """Return the rounds except some, as runs."""
         places = sorted(place for number in gone if (place := self.place(number)) is not None)
         parts, start = [], 0
         for end in (*places, self.length):
@@ -71,10 +71,10 @@ class OlderRounds:
     """The rounds in the tree, of which some may be gone already. Never changed.
 
     Attributes:
-        nodes: read the tree. None if there is none.
+        nodes: read the tree, or None if there is none.
         count: how many rounds the tree has.
-        greatest: the highest one of them, -1 if there is none. So whoever saves rising numbers reads no node of the tree.
-        gone: rounds of the tree that ``stored`` takes out.
+        greatest: the highest one of them, or -1. With it, saves of rising numbers read no node of the tree.
+        gone: rounds of the tree that ``stored`` removes.
     """
 
     nodes: Nodes | None = field(default=None, compare=False)
@@ -87,7 +87,7 @@ class OlderRounds:
         return self.count - len(self.gone)
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers, in order."""
+        """Iterate over the numbers, in order."""
         for leaf in self._leaves():
             assert leaf.keys is not None
             for key, cell in zip(leaf.keys, leaf.items, strict=True):
@@ -103,17 +103,17 @@ class OlderRounds:
         return next((number for number in left if number not in self.gone), -1)
 
     def height(self, number: int) -> int | None:
-        """The height of a round's commit, or None. Cost: one path."""
+        """Return the height of a round's commit, or None. Cost: one path."""
         run = None if number in self.gone else self._run_with(number)
         return None if run is None else run.height + number - run.first
 
     def without(self, numbers: Iterable[int]) -> OlderRounds:
-        """The rounds but for some, which need not be there."""
+        """Return the rounds without some, which need not exist."""
         gone = self.gone.union(number for number in numbers if self._run_with(number) is not None)
         return self if len(gone) == len(self.gone) else replace(self, gone=gone)
 
     def stored(self, nodes: Nodes, more: Iterable[Run] = ()) -> OlderRounds:
-        """The rounds and some more, which are not among them. The new nodes are staged in ``nodes``. Cost: as of one edit of the tree."""
+        """Return the rounds with some more, which are not among them. Stages the new nodes in ``nodes``. Cost: one edit of the tree."""
         touched: dict[Run, list[int]] = {}
         for number in self.gone:
             if (entry := self._run_with(number)) is not None:
@@ -125,17 +125,17 @@ class OlderRounds:
         greatest = max((run.greatest for run in runs), default=-1)
         count = len(self) + sum(run.length for run in runs)
         tree = edit_map(nodes, self.tree, changes)
-        if isinstance(tree.top, Node) and tree.count:  # not inline in the root, which every save writes, and few of them the tree
+        if isinstance(tree.top, Node) and tree.count:  # not inline in the root, which every save writes, while few of them change the tree
             tree = Tree(tree.shape, tree.count, nodes.add(tree.shape, tree.top))
         return OlderRounds(nodes, tree, count, max(greatest, self.latest))
 
     @property
     def cell(self) -> bytes | None:
-        """The stored form of the tree; None if it has no round."""
+        """The stored form of the tree, or None if it has no rounds."""
         return tree_cell(Code.DICT_TREE, self.tree) if self.count else None
 
     def _leaves(self) -> list[Node]:
-        """The leaves of the tree. Each call of the store reads many nodes of a level."""
+        """Read the leaves of the tree. Each call of the store reads many nodes of a level."""
         if self.nodes is None:
             return []
         row = [top_of(self.nodes, self.tree)]
@@ -149,7 +149,7 @@ class OlderRounds:
         return row
 
     def _run_with(self, number: int) -> Run | None:
-        """The entry of the tree that has a round, whether it is gone or not."""
+        """Return the entry of the tree that has a round, whether it is gone or not."""
         if self.nodes is None or not 0 <= number <= self.greatest:
             return None
         key = _key(number)
@@ -166,7 +166,7 @@ NO_OLDER: Final = OlderRounds()
 
 
 def older_rounds(nodes: Nodes, cell: bytes | None, count: int, greatest: int) -> OlderRounds:
-    """The rounds whose tree a cell refers to. Raises ``CorruptObjectError`` if it does not read."""
+    """Return the rounds whose tree a cell refers to. Raises ``CorruptObjectError`` if it is malformed."""
     try:
         tree = None if cell is None else tree_of(cell, Code.DICT_TREE)
     except MALFORMED as error:
@@ -180,7 +180,7 @@ _WHAT: Final = "(the older rounds of a session)"
 
 
 def _key(number: int) -> bytes:
-    """The key of a dict's tree for a number. MessagePack's forms of the numbers from 0 are in their order."""
+    """Return the key of a dict's tree for a number. MessagePack's forms of the numbers from 0 are in their order."""
     return order_key(number, pack(number))
 
 

@@ -24,12 +24,12 @@ _FILES: Final = pack_text(f"versioned_state.{FileTree.__name__}")
 
 
 def rounds_at(database: Database, head: Commit) -> Rounds:
-    """The rounds that a session has at a head."""
+    """Return the rounds that a session has at a head."""
     return rounds_of(_nodes(database), head.tree)
 
 
 def readable_rounds(database: Database, head: Commit) -> list[int]:
-    """The rounds of a session whose state can be read: those that ``prune`` cut off are left out. Cost: O(log n) reads if it cut any."""
+    """Return the rounds of a session whose state can be read, without those that ``prune`` cut off. Cost: O(log n) reads if it cut any."""
     rounds = rounds_at(database, head)
     if not rounds or not database.commits.shallow:
         return list(rounds)
@@ -39,21 +39,21 @@ def readable_rounds(database: Database, head: Commit) -> list[int]:
 
 
 def has_rounds(database: Database, head: Commit) -> bool:
-    """Whether a session has a round at a head. Without one it is not listed."""
+    """Return whether a session has a round at a head. Without one it is not listed."""
     return bool(rounds_at(database, head))
 
 
 def count_sessions(repository: Repository, prefix: str, *, but: str) -> int:
-    """The number of sessions with a round whose branches' names begin so, without one branch. Cost: reads the head of each."""
+    """Count the sessions with a round whose branches begin with ``prefix``, except one branch. Cost: reads the head of each."""
     database = repository.database
     others = (info for info in iter_sessions(repository, prefix) if info.name != but)
     return sum(at_listed(database, info, lambda head: has_rounds(database, head), absent=False) for info in others)
 
 
 def commit_of(database: Database, head: Commit, number: int | None) -> Commit | None:
-    """The last commit of a round, by default of the highest one that ``prune`` has left; None if it is not there. Cost: O(log n) reads.
+    """Return the last commit of a round, by default of the highest one that ``prune`` has left, or None. Cost: O(log n) reads.
 
-    If a squash or a rebase has moved the commits, it reads history from the head down to the round.
+    After a squash or a rebase, it reads history from the head down to the round.
     """
     rounds = rounds_at(database, head)
     if number is None:
@@ -76,7 +76,7 @@ def commit_of(database: Database, head: Commit, number: int | None) -> Commit | 
 
 
 def content_of(repository: Repository, commit: Commit) -> dict[str, Any]:
-    """The state of a round as a new dict, without the files of its sandboxes. Cost: reads it whole."""
+    """Read the state of a round as a new dict, without the files of its sandboxes. Cost: reads all of it."""
     database = repository.database
     snapshot = Snapshot(database.objects, commit.tree, database.policy, commit=commit, cache=database.nodes, spend=current_spend())
     if has_files(_nodes(database), commit.tree):
@@ -85,7 +85,7 @@ def content_of(repository: Repository, commit: Commit) -> dict[str, Any]:
 
 
 def files_of(repository: Repository, commit: Commit) -> FileTree | None:
-    """The files of a session's sandboxes, if it has any. Cost: reads them."""
+    """Read the files of a session's sandboxes, if it has any. Cost: reads all of them."""
     database = repository.database
     if not has_files(_nodes(database), commit.tree):
         return None
@@ -95,7 +95,7 @@ def files_of(repository: Repository, commit: Commit) -> FileTree | None:
 
 
 def has_files(nodes: Nodes, tree: Tree) -> bool:
-    """Whether the root of a commit has the files of sandboxes. Reads none of them."""
+    """Return whether the root of a commit has the files of sandboxes. Reads none of them."""
     cell = find(nodes, tree, user_key(FILES_KEY)) if tree.count else None
     found = None if cell is None else container_of(nodes, cell)
     return found is not None and found.head is not None and found.head.name == _FILES

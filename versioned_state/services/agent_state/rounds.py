@@ -1,7 +1,7 @@
 """``Rounds``: which rounds a session has, and at which heights of its branch their commits are. Layer: services.
 
-It lies in the state beside the user's keys, so it moves with the branch: after ``undo`` or on a fork, the rounds are those of that head.
-Heights stay as they are when history is rewritten, which ids do not. Rounds in steps are one run, however many they are::
+They lie in the state beside the user's keys, so they move with the branch: after ``undo`` or on a fork, the rounds are those of that
+head. Unlike ids, heights do not change when history is rewritten. Rounds in equal steps are one run, however many there are::
 
     saved 1, 2, 3, …, 900    (1, +1, height 1, 900)
     saved 10, 20, 3          (10, +10, height 1, 2) (3, +1, height 3, 1)
@@ -32,8 +32,8 @@ LARGEST: Final = (1 << 63) - 1
 """The largest number of a round."""
 
 _LIST_BYTES: Final = 96
-"""Packed bytes of the runs that stay in the list: with what is beside them, it is about what a root holds inline. Some six runs of numbers
-as large as time stamps; the tree is written once for them all."""
+"""Packed bytes of the runs that stay in the list: with the other fields, about the size that a root holds inline. These are some six runs
+of numbers as large as time stamps, for all of which the tree is written once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +42,8 @@ class Rounds:
 
     Attributes:
         current: the round that was written last. Commits above it, made by hand, belong to it. None if there is none.
-        session_id: the session, if the name of its branch does not tell.
-        runs: in the order in which they were saved; the last one has the current round.
+        session_id: the id of the session, if the name of its branch does not give it.
+        runs: in the order in which they were saved. The last one has the current round.
         older: the rounds that are not in a run.
     """
 
@@ -59,7 +59,7 @@ class Rounds:
         return None if (highest := max(latest, self.older.latest)) < 0 else highest
 
     def __iter__(self) -> Iterator[int]:
-        """The numbers, in order."""
+        """Iterate over the numbers, in order."""
         return iter(sorted((*self.older, *(number for run in self.runs for number in run.numbers()))))
 
     def __len__(self) -> int:
@@ -72,7 +72,7 @@ class Rounds:
         return type(number) is int and self.height(number) is not None
 
     def height(self, number: int) -> int | None:
-        """The height of the commit that has a round's content; None if there is no such round. The current round may be higher."""
+        """Return the height of the commit with a round's content, or None if there is no such round. The current round may be higher."""
         for run in reversed(self.runs):
             index = run.place(number)
             if index is not None:
@@ -80,19 +80,19 @@ class Rounds:
         return self.older.height(number)
 
     def without(self, *numbers: int) -> Rounds:
-        """The rounds but for some, which need not be there."""
+        """Return the rounds without some, which need not exist."""
         runs = tuple(part for run in self.runs for part in run.without(numbers))
         return replace(self, runs=runs, older=self.older.without(numbers), current=None if self.current in numbers else self.current)
 
     def settled(self, head: int) -> Rounds:
-        """The rounds before a new commit on a head of that height: the current round ends there."""
+        """Return the rounds before a new commit on a head of that height, where the current round ends."""
         current = self.current
         if current is None or self.height(current) == head:
             return self
         return replace(self.without(current).at(current, head), current=current)
 
     def at(self, number: int, height: int) -> Rounds:
-        """The rounds with another one, which becomes the current round, at a height above all others."""
+        """Return the rounds with another one, which becomes the current round, at a height above all others."""
         latest = self.latest
         rest = self if latest is None or number > latest else self.without(number)  # a copy less, as for most
         runs = rest.runs
@@ -108,7 +108,7 @@ class Rounds:
         return Rounds(number, self.session_id, (*runs, Run(number, 1, height, 1)), rest.older)
 
     def stored(self, nodes: Nodes) -> tuple[Rounds, dict[bytes, bytes | None]]:
-        """The rounds as a commit has them, and the cells of its root for them. New nodes are staged in ``nodes``."""
+        """Return the rounds as a commit has them, and the cells of its root for them. Stages new nodes in ``nodes``."""
         runs, older = self.runs, self.older
         beyond: set[Run] = set()
         if len(runs) > _FEW and len(pack(_flat(runs))) > _LIST_BYTES:
@@ -127,7 +127,7 @@ class Rounds:
 
 
 _FEW: Final = 2
-"""Runs that stay in the list in any case: the one that grows, and the one that takes most entries of the tree."""
+"""Runs that always stay in the list: the one that grows, and the one that would take most entries of the tree."""
 
 NO_ROUNDS: Final = Rounds()
 
@@ -137,7 +137,7 @@ def _flat(runs: tuple[Run, ...]) -> list[int]:
 
 
 def rounds_of(nodes: Nodes, tree: Tree) -> Rounds:
-    """The rounds that the root of a commit has. Raises ``CorruptObjectError`` if they do not read. ``nodes`` also read the older ones."""
+    """Read the rounds in the root of a commit, the older ones later by ``nodes``. Raises ``CorruptObjectError`` if they are malformed."""
     cell = find(nodes, tree, ROUNDS) if tree.count else None
     if cell is None:
         return NO_ROUNDS
@@ -156,7 +156,7 @@ def rounds_of(nodes: Nodes, tree: Tree) -> Rounds:
 
 
 def check_number(number: int | None) -> int | None:
-    """A number that a round can be saved under, or None. Raises ``InvalidArgumentError`` or ``LimitExceededError``."""
+    """Return a valid number of a round, or None. Raises ``InvalidArgumentError`` or ``LimitExceededError``."""
     if number is None:
         return None
     count("round_id", number, remains="nothing was saved")
@@ -166,10 +166,10 @@ def check_number(number: int | None) -> int | None:
 
 
 class RoundsHook(Hook):
-    """Puts the rounds of a session into the commit that a save makes.
+    """A hook that puts the rounds of a session into the commit of a save.
 
     Attributes:
-        rounds: those of the next commit; None if it is not a save.
+        rounds: those of the next commit, or None if it is not a save.
     """
 
     def __init__(self) -> None:

@@ -26,11 +26,11 @@ from versioned_state.state.versioned import Versioned
 from versioned_state.values.trees.nodes import Nodes
 
 _Prepare = Callable[[Commit, Rounds], "tuple[Rounds, dict[str, Any]] | None"]
-"""Changes the handle; the rounds and the meta of the commit to make on a head with these rounds, or None."""
+"""Changes the handle. Returns the rounds and the meta of the commit to make on a head with these rounds, or None."""
 
 
 def rounds_hook(state: Versioned) -> RoundsHook:
-    """The part that the service has in the commits of a handle."""
+    """Return the service's hook of the handle, which is added if there is none."""
     for hook in port.handle(state).hooks.all:
         if isinstance(hook, RoundsHook):
             return hook
@@ -40,11 +40,11 @@ def rounds_hook(state: Versioned) -> RoundsHook:
 
 
 def save(state: Versioned, session: Session, content: Mapping[str, Any], number: int | None, *, max_rounds: int | None = None) -> int:
-    """Commit a dict as a round, by default the one after the highest; its number. The branch then has the keys of the dict and no others.
+    """Commit a dict as a round, by default the one after the highest, and return its number. The branch then has exactly the dict's keys.
 
     Raises:
-        QuotaExceededError: the session has so many rounds already.
-        SessionGoneError: the session is gone; nothing was saved.
+        QuotaExceededError: the session has as many rounds as it may have.
+        SessionGoneError: the session is gone. Nothing was saved.
         StorageError and others: as ``commit``.
     """
 
@@ -65,7 +65,7 @@ def save(state: Versioned, session: Session, content: Mapping[str, Any], number:
 
 
 def delete_round(state: Versioned, session: Session, number: int) -> None:
-    """Commit that a session has a round no more. If the branch stands on it, the content is then that of the highest one left."""
+    """Commit the removal of a round from a session. If the branch stands on it, the content becomes that of the highest one left."""
 
     def prepare(head: Commit, rounds: Rounds) -> tuple[Rounds, dict[str, Any]] | None:
         return (_without(state, head, rounds, [number]), session.meta(deleted_round=number)) if number in rounds else None
@@ -74,10 +74,10 @@ def delete_round(state: Versioned, session: Session, number: int) -> None:
 
 
 def retain(state: Versioned, session: Session, *, keep_last: int | None, since: int | None) -> tuple[int, Commit | None]:
-    """Commit that a session has its last rounds only, and those that are newer.
+    """Commit the removal of rounds from a session, except its last ones and those that are newer.
 
-    Returns how many are gone, and the oldest commit that the others need: history before it may go, whatever others save meanwhile. None if
-    that history has no other rounds, not even those of an earlier call that ended before history was pruned.
+    Returns how many were removed, and the oldest commit that the others need: history before it may go, whatever others save meanwhile. It
+    is None if that history has no other rounds, not even those of an earlier call that ended before history was pruned.
 
     Args:
         keep_last: how many of the highest rounds stay.
@@ -112,9 +112,9 @@ def _time_of(state: Versioned, head: Commit, number: int) -> int:
 
 
 def _without(state: Versioned, head: Commit, rounds: Rounds, numbers: list[int]) -> Rounds:
-    """The rounds without some, for a commit on the head. If that is one of them, the handle gets the content of the highest one left.
+    """Return the rounds without some, for a commit on the head. If the current one is among them, the handle gets the highest one left.
 
-    Rounds that ``prune`` cut off, of which nothing is left, go as well then.
+    Rounds that ``prune`` cut off, of which nothing is left, are removed too in that case.
     """
     left = rounds.settled(head.height).without(*numbers)
     if rounds.current in numbers:
@@ -130,7 +130,7 @@ def _without(state: Versioned, head: Commit, rounds: Rounds, numbers: list[int])
 
 
 def _commit(state: Versioned, session: Session, prepare: _Prepare) -> Rounds | None:
-    """Commit what ``prepare`` makes of the head and its rounds, again for each head. None if it makes nothing of them."""
+    """Commit the result of ``prepare`` for the head and its rounds, again for each new head. Returns None if ``prepare`` does."""
     hook = rounds_hook(state)
     database = state.repository.database
 
@@ -142,7 +142,7 @@ def _commit(state: Versioned, session: Session, prepare: _Prepare) -> Rounds | N
         except QuotaExceededError:
             if is_fresh:
                 raise
-            raise MovedError from None  # perhaps: as far as this handle knew
+            raise MovedError from None  # perhaps: the handle's head may be old
         if prepared is None:
             if is_fresh:
                 return None
@@ -178,12 +178,12 @@ def _take_in(state: Versioned) -> None:
 
 
 def _seems_over(state: Versioned) -> bool:
-    """Whether the time to live of the branch is over, as far as the handle knows."""
+    """Return whether the branch's time to live is over by the last record that the handle read."""
     return state.head.id != ROOT_ID and is_over(state.repository.database, port.handle(state).ref, state.head)
 
 
 def _assign(state: Versioned, content: Mapping[str, Any]) -> None:
-    """Give the handle these keys and no others; the files of sandboxes stay. It loads what is there: only differences are stored."""
+    """Assign these keys and no others, except for the files of sandboxes. Loads the old values, so that only differences are stored."""
     keys = set(state)
     for key, value in content.items():
         if key in keys:

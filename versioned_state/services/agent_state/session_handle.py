@@ -63,19 +63,19 @@ class SessionGoneError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """A session, and what its commits say of it."""
+    """A session, and its part in the meta of commits."""
 
     user_id: str
     session_id: str
     has_plain_name: bool
-    """Whether the name of the branch tells the id."""
+    """Whether the name of the branch gives the id."""
 
     def meta(self, **more: Any) -> dict[str, Any]:
-        """The meta of a commit."""
+        """Return the meta of a commit."""
         return {"user_id": self.user_id, "session_id": self.session_id, **more}
 
     def named(self, rounds: Rounds) -> Rounds:
-        """The rounds, with the id if nothing else tells it."""
+        """Return the rounds, with the session's id if the name of the branch does not give it."""
         return rounds if self.has_plain_name else replace(rounds, session_id=self.session_id)
 
 
@@ -85,9 +85,9 @@ class Encoded:
 
     Attributes:
         cells: by root key, the cell and the baseline of its value.
-        changed: the keys that differ from those of the state before, removed ones too.
+        changed: the keys that differ from the last state, removed ones included.
         staging: the new objects.
-        late: by root key, captured values that ``complete`` encodes.
+        late: by root key, the captured values that ``complete`` encodes.
     """
 
     cells: dict[bytes, tuple[bytes, Baseline | None]]
@@ -96,19 +96,19 @@ class Encoded:
     late: dict[bytes, Any]
 
     def equals(self, other: Encoded) -> bool:
-        """Whether the other one is of the same state."""
+        """Return whether the other one encodes the same state."""
         return {key: cell for key, (cell, _) in self.cells.items()} == {key: cell for key, (cell, _) in other.cells.items()}
 
 
 @dataclass(slots=True)
 class Save:
-    """A round under way.
+    """A round that is being saved.
 
     Attributes:
-        number: of the round; None: the one after the highest.
-        max_rounds: the rounds that the session may have.
-        staged: what the commit is made of.
-        rounds: those of the session after the commit that was written last.
+        number: the number of the round, or None for the one after the highest.
+        max_rounds: how many rounds the session may have.
+        staged: the root and the new objects of the commit.
+        rounds: the rounds of the session after the commit that was written last.
     """
 
     session: Session
@@ -153,8 +153,8 @@ class SessionHandle(port.OpenHandle):
         """Encode a state. The handle does not change, and keeps nothing of the state.
 
         Args:
-            sealed: raise ``StoreNeededError`` instead of asking the store, and leave long new values to ``complete``.
-            anew: do not rely on the state before: its objects may be gone.
+            sealed: raise ``StoreNeeded`` instead of reading from the store, and leave long new values to ``complete``.
+            anew: do not rely on the last state, whose objects may be gone.
 
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored.
@@ -186,7 +186,7 @@ class SessionHandle(port.OpenHandle):
         return encoded
 
     def complete(self, encoded: Encoded) -> None:
-        """Encode the values that were captured only. Raises as ``encoded``."""
+        """Encode the values that were only captured. Raises as ``encoded``."""
         encoder = self._encoder
         self._nodes.bind(encoded.staging)
         try:
@@ -223,7 +223,7 @@ class SessionHandle(port.OpenHandle):
 
         Raises:
             QuotaExceededError: the session has as many rounds as it may have.
-            SessionGoneError: the session is gone; nothing was saved.
+            SessionGoneError: the session is gone. Nothing was saved.
             StorageError: as ``commit``.
         """
         handle = self._handle
@@ -288,7 +288,7 @@ class SessionHandle(port.OpenHandle):
         return self._rounds[1]
 
     def _changes(self, encoded: Encoded, parent: Commit) -> dict[bytes, tuple[bytes | None, bytes | None]]:
-        """The cells before and after of the keys in which a state differs from a commit."""
+        """Return the cells before and after of the keys in which a state differs from a commit."""
         if parent == self._content_of:
             before, cells = self._cells, encoded.cells
             return {key: (before[key][0] if key in before else None, cells[key][0] if key in cells else None) for key in encoded.changed}
@@ -307,7 +307,7 @@ class SessionHandle(port.OpenHandle):
         return changes
 
     def _end(self) -> None:
-        """Delete the branch if its time to live is over. Raises ``SessionGoneError`` if so."""
+        """Delete the branch and raise ``SessionGoneError``, if its time to live is over."""
         try:
             self._handle.refresh(SAVED)
         except BranchMovedError:
@@ -316,7 +316,7 @@ class SessionHandle(port.OpenHandle):
 
 
 def _is_long_and_new(value: Any, base: Baseline | None) -> bool:
-    """Whether encoding a value would hold the event loop for long."""
+    """Return whether encoding a value would block the event loop for long."""
     if base is None:
         return is_long(value)
     if isinstance(base, Elements | Entries):
@@ -325,10 +325,10 @@ def _is_long_and_new(value: Any, base: Baseline | None) -> bool:
 
 
 def is_long(value: Any, known: int = 0) -> bool:
-    """Whether a value takes long to encode if it is new. It looks at the length of the value, and at the values of dicts.
+    """Return whether a new value takes long to encode, by its length and the values of dicts.
 
     Args:
-        known: how many of its parts are not new.
+        known: how many parts of the value are not new.
     """
     parts = 0
     waiting = [value]
@@ -355,10 +355,10 @@ def _complete_error(error: Unstorable) -> None:
 
 
 class PreparedSave:
-    """A save that ``Database.publish_each`` makes, with those of other handles. The handle makes no other call until it is settled.
+    """A save that is sent with those of other handles. Until it is settled, the handle makes no other call.
 
     Attributes:
-        publication: for ``publish_each``, whose answer ``settle`` takes.
+        publication: for ``publish_each``, whose answer is the argument of ``settle``.
     """
 
     def __init__(self, state: SessionHandle, save: Save, prepared: PreparedCommit) -> None:
@@ -366,7 +366,7 @@ class PreparedSave:
         self.publication = prepared.publication
 
     def settle(self, answer: Ref | StateError | None) -> int | None:
-        """The number of the round; None if it was not saved: the branch had moved, or only ``save`` can tell. Raises as ``save``."""
+        """Return the number of the round, or None if the branch had moved, or if only ``save`` can find out. Raises as ``save``."""
         commit = self._prepared.settle(answer, SAVED.remains)
         return None if commit is None else self._state.saved(self._save, commit)
 

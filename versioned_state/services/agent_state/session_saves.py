@@ -34,11 +34,11 @@ from versioned_state.state.versioned import Versioned
 T = TypeVar("T")
 
 Ready = tuple[SessionHandle, Encoded]
-"""A state that is encoded, and the handle to save it with."""
+"""An encoded state, and the handle to save it with."""
 
 
 class AskedSave(NamedTuple):
-    """A state to save as a round. ``ready`` if it is encoded already; ``ttl`` in microseconds."""
+    """A state to save as a round. ``ready`` is its encoded form, if there is one, and ``ttl`` is in microseconds."""
 
     branch: str
     session: Session
@@ -49,7 +49,7 @@ class AskedSave(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """The sessions with a round that a user may have, and the rounds that a session may have."""
+    """How many sessions with a round a user may have, and how many rounds a session may have."""
 
     sessions: int | None
     rounds: int | None
@@ -72,7 +72,7 @@ def encoded(handles: Handles[SessionHandle], branch: str, state: dict[str, Any])
 
 
 class SessionSaves:
-    """The saves of the sessions of a repository. Those of one session come one after another; other processes may save as well."""
+    """The saves of the sessions of a repository. The caller makes those of one session one by one. Other processes may save too."""
 
     def __init__(
         self, repository: Repository, handles: Handles[SessionHandle], limits: Limits, creations: Locks, hooks: SessionHooks
@@ -84,7 +84,7 @@ class SessionSaves:
         self._hooks = hooks
 
     def save_in_steps(self, asked: AskedSave) -> Generator[Any, Any, int]:
-        """Save a state; the number of its round. Yields as a function in steps."""
+        """Save a state as a function in steps. Returns the number of its round."""
         number = None
         if asked.ready is not None:
             handle, ready = asked.ready
@@ -102,7 +102,7 @@ class SessionSaves:
         return number
 
     def _save_ready(self, asked: AskedSave, handle: SessionHandle, ready: Encoded) -> Generator[Any, Any, int | None]:
-        """Save an encoded state with those of other sessions; None if that cannot be, and nothing was saved."""
+        """Save an encoded state with those of other sessions. Returns None if that is not possible, and nothing was saved."""
         port.handle(handle).ttl = asked.ttl
         try:
             prepared = handle.prepare(asked.session, ready, asked.number, max_rounds=self._limits.rounds)
@@ -111,7 +111,7 @@ class SessionSaves:
             answer = yield from sent(prepared.publication)
             number = prepared.settle(answer)
             if number is None:
-                with suppress(BranchMovedError, MissingObjectError):  # it was deleted, which a save alone finds as well
+                with suppress(BranchMovedError, MissingObjectError):  # it was deleted, and a save alone finds that too
                     port.handle(handle).refresh(SAVED)
                 return None
         except BaseException:
@@ -182,7 +182,7 @@ class SessionSaves:
 
     @contextmanager
     def _creation(self, handle: BranchHandle, session: Session) -> Iterator[None]:
-        """A block that may create a session. Raises ``QuotaExceededError`` if the user has too many. Cost: reads the head of each."""
+        """Run a block that may create a session. Raises ``QuotaExceededError`` if the user has too many. Cost: reads the head of each."""
         if self._limits.sessions is None or has_rounds(self._repository.database, handle.head):
             yield
             return

@@ -40,26 +40,26 @@ T = TypeVar("T")
 DEFAULT_SESSION: Final = "default"
 
 _USERS: Final = "%users"
-"""The lane of calls on all that a user has."""
+"""The lane of calls on all data of a user."""
 
 
 class StateService(ServiceWithLifecycleManager):
     """Keeps the states of agents: dicts, by user, session and round.
 
-    A falsy ``session_id`` is ``"default"``. Rounds are numbers, in any order and with gaps; the latest round is the highest one. An
-    adapter of yours implements ``save_state``, ``export_state`` and ``health``, and the other calls if it can.
+    A falsy ``session_id`` is ``"default"``. Rounds are numbers, in any order and with gaps. The latest round is the highest one. Your
+    own adapter implements ``save_state``, ``export_state`` and ``health``, and the other calls if it can.
     """
 
     @staticmethod
     def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedStateService:
-        """The service over a store, a ``Repository`` or a URL; see ``VersionedStateService``, whose options these are."""
+        """Return the service over a store, a ``Repository`` or a URL. The options are those of ``VersionedStateService``."""
         return VersionedStateService.over(store, **options)
 
     async def start(self) -> None:
         """Get ready. By default there is nothing to do."""
 
     async def stop(self) -> None:
-        """Let go of what ``start`` took. By default there is nothing to do."""
+        """Release the resources of ``start``. By default there is nothing to do."""
 
     @abstractmethod
     async def save_state(
@@ -70,22 +70,22 @@ class StateService(ServiceWithLifecycleManager):
         round_id: int | None = None,
         ttl_seconds: float | None = None,
     ) -> int:
-        """Save a state as a round, by default the one after the highest, or 1; the number of the round."""
+        """Save a state as a round, by default the one after the highest, or 1. Returns the number of the round."""
 
     @abstractmethod
     async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
-        """The state of a round, by default of the latest one, as a copy; None if it is not there."""
+        """Return the state of a round, by default of the latest one, as a copy, or None if there is no such round."""
 
     async def list_sessions(self, user_id: str) -> list[str]:
-        """The ids of a user's sessions, in order."""
+        """List the ids of a user's sessions, in order."""
         raise NotImplementedError(f"{type(self).__name__} does not list sessions")
 
     async def list_rounds(self, user_id: str, session_id: str | None = None) -> list[int]:
-        """The rounds of a session, in order."""
+        """List the rounds of a session, in order."""
         raise NotImplementedError(f"{type(self).__name__} does not list rounds")
 
     async def delete_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> None:
-        """Delete a round of a session, by default the session. What is not there is no error."""
+        """Delete a round of a session, by default the session. It is no error if it does not exist."""
         raise NotImplementedError(f"{type(self).__name__} does not delete states")
 
 
@@ -93,14 +93,14 @@ class VersionedStateService(StoreService, StateService):
     """The states of agents over a store: every round is a commit on the branch of its session.
 
     The keys of a state are those of the branch, so ``repository`` has log, diff, checkout, fork, blame and undo of each session. A commit
-    that you make on the branch yourself belongs to the round on which it stands. A save stores what changed since the round before, and
-    equal content is stored once for all users. Saves of any number of processes and machines on one session are rounds of their own.
+    of your own on the branch belongs to the round below it. A save stores the changes since the last round, and equal content is stored
+    once for all users. Concurrent saves of processes and machines on one session are separate rounds.
 
     Args:
-        store: a ``KVStore``, a ``Repository`` or a URL; memory if there is none.
-        ttl_seconds: sessions expire that long after their last save. They are then gone; ``repository.expire()`` deletes them.
-        max_state_bytes: the size of a state, about as packed, beyond which a save is refused.
-        max_sessions: the sessions with a round that a user may have. Processes that create one at the same moment may pass it by one each.
+        store: a ``KVStore``, a ``Repository`` or a URL; by default a store in memory.
+        ttl_seconds: sessions expire that long after their last save, and are gone for callers. ``repository.expire()`` deletes them.
+        max_state_bytes: the largest size of a state, about as packed. Larger saves are refused.
+        max_sessions: how many sessions with a round a user may have. Each process that creates one at the same moment may exceed it by one.
         max_rounds: the rounds that a session may have.
         options: as for ``StoreService``.
     """
@@ -127,7 +127,7 @@ class VersionedStateService(StoreService, StateService):
         self.session_hooks = SessionHooks()
 
     def branch(self, user_id: str, session_id: str | None = None) -> str:
-        """The name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string."""
+        """Return the name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string."""
         return super().branch(as_id("user_id", user_id), _session(session_id))
 
     # Calls
@@ -140,23 +140,23 @@ class VersionedStateService(StoreService, StateService):
         round_id: int | None = None,
         ttl_seconds: float | None = None,
     ) -> int:
-        """Save a state, as it is when this is called, as a round; the number of the round.
+        """Save a state, as it is at the call, as a round. Returns the number of the round.
 
-        All or nothing. A call that is cancelled before it has begun is dropped; one that has begun ends first, and then raises.
+        The save is all or nothing. A call that is cancelled before it has begun is dropped. One that has begun ends first, and then raises.
 
         Args:
             state: a dict with string keys.
             session_id: ``"default"`` if it is falsy.
-            round_id: 0 or more, by default the highest round plus one, or 1. A round that is there is replaced; history keeps it.
-            ttl_seconds: the session expires that long after this save; by default as the service says, or else as the session had it. 0
-                ends that.
+            round_id: 0 or more, by default the highest round plus one, or 1. An existing round is replaced, and history keeps it.
+            ttl_seconds: the session expires that long after this save, by default as set for the service, or else for the session. 0 means
+                never.
 
         Raises:
-            InvalidArgumentError: an id is not a string, the state is not a dict with string keys, or a number makes no sense.
+            InvalidArgumentError: an id is not a string, the state is not a dict with string keys, or a number is invalid.
             QuotaExceededError: the state is too large, or the user has too many sessions, or the session too many rounds.
-            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names its path.
-            CommitInDoubtError: the store failed, and cannot tell whether it has the round.
-            BranchMovedError: the session was erased elsewhere, and the dict changed during this call; nothing was saved.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names the path.
+            CommitInDoubtError: the store failed, and may have the round.
+            BranchMovedError: the session was erased elsewhere, and the dict changed during this call. Nothing was saved.
             StorageError: the store failed, and nothing was saved.
         """
         number = check_number(round_id)
@@ -173,9 +173,9 @@ class VersionedStateService(StoreService, StateService):
         return await self._run_steps(branch, lambda: self._saves.save_in_steps(asked))
 
     async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
-        """The state of a round, by default of the latest one, as a new dict; None if there is no such user, session or round.
+        """Return the state of a round, by default of the latest one, as a new dict, or None if there is no such user, session or round.
 
-        Types come back as they were. Cost: reads the state, and O(log n) commits for a round that is not the latest.
+        The values have their exact types. Cost: reads the state, and O(log n) commits for a round that is not the latest.
 
         Raises:
             InvalidArgumentError: an id is not a string, or ``round_id`` not an int.
@@ -191,7 +191,7 @@ class VersionedStateService(StoreService, StateService):
         return await self._read(branch, export, None)
 
     async def list_sessions(self, user_id: str) -> list[str]:
-        """The ids of a user's sessions that have a round, in order. Cost: that of these sessions."""
+        """List the ids of a user's sessions that have a round, in order. Cost: proportional to these sessions."""
         prefix = branch_name(as_id("user_id", user_id)) + "/"
 
         def listed() -> list[str]:
@@ -201,7 +201,7 @@ class VersionedStateService(StoreService, StateService):
                 rounds = at_listed(repository.database, info, lambda head: rounds_at(repository.database, head), NO_ROUNDS)
                 id = id_of(info.name.removeprefix(prefix))
                 if id is None:
-                    id = rounds.session_id  # on a fork, until a save, it is that of the other session
+                    id = rounds.session_id  # on a fork, until a save, the id is that of the other session
                 if rounds and id is not None and self.branch(user_id, id) == info.name:
                     found.append(id)
             return sorted(found)
@@ -209,15 +209,15 @@ class VersionedStateService(StoreService, StateService):
         return await self.run_in_turn(prefix, listed)
 
     async def list_rounds(self, user_id: str, session_id: str | None = None) -> list[int]:
-        """The rounds of a session, in order; none if there is no such session. Rounds that ``prune`` cut off history are left out."""
+        """List the rounds of a session, in order, without those that ``prune`` cut off. The list is empty if there is no such session."""
         branch, _ = self._session_of(user_id, session_id)
         return await self._read(branch, lambda repository, head: readable_rounds(repository.database, head), [])
 
     async def delete_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> None:
-        """Delete a round of a session, or by default the session, whose rounds then begin at 1 again. What is not there is no error.
+        """Delete a round of a session, or by default the session, whose rounds then begin at 1 again. It is no error if it does not exist.
 
-        The content of a deleted round stays in history, and that of a deleted session in the reflog of its branch until gc, unless it is
-        purged: see ``delete_user``.
+        The content of a deleted round stays in history, and that of a deleted session in its branch's reflog until gc, unless it is purged:
+        see ``delete_user``.
 
         Raises:
             InvalidArgumentError: an id is not a string, or ``round_id`` not an int.
@@ -230,7 +230,7 @@ class VersionedStateService(StoreService, StateService):
             def delete() -> None:
                 self._saves.joined(branch, lambda state: saving.delete_round(state, session, round_id))
                 if self._handles is not None:
-                    self._handles.forget(branch)  # it knows other rounds
+                    self._handles.forget(branch)  # it has the old rounds
 
             if await self._read(branch, lambda repository, head: round_id in rounds_at(repository.database, head), absent=False):
                 await self.run_in_turn(branch, delete)
@@ -252,7 +252,7 @@ class VersionedStateService(StoreService, StateService):
         round_id: int | None = None,
         ttl_seconds: float | None = None,
     ) -> int:
-        """``save_state`` of a dict that nobody changes any more: nothing of it is copied, and the event loop does not look into it."""
+        """Save a dict that nobody changes any more, as ``save_state``, without copying it and without reading it on the event loop."""
         number = check_number(round_id)
         ttl = self._ttl if ttl_seconds is None else as_ttl(ttl_seconds)
         branch, session = self._session_of(user_id, session_id)
@@ -276,15 +276,15 @@ class VersionedStateService(StoreService, StateService):
         older_than: timedelta | None = None,
         gc: bool = False,
     ) -> int:
-        """Delete the rounds of a session beyond the last ones, or beyond an age, and their history; how many are gone.
+        """Delete the rounds of a session beyond the last ones, or beyond an age, and their history. Returns how many were deleted.
 
         Args:
-            keep_last: the highest rounds that stay; the latest one stays in any case.
-            older_than: of the others, those go whose commit is older; all of them without it.
-            gc: collect garbage right afterwards; until some gc, the store keeps the content.
+            keep_last: how many of the highest rounds stay. The latest one always stays.
+            older_than: delete only those of the other rounds whose commit is older. Without it, all of them are deleted.
+            gc: collect garbage right afterwards. Until a gc, the store keeps the content.
 
         Raises:
-            InvalidArgumentError: neither was given, or one makes no sense.
+            InvalidArgumentError: neither was given, or one is invalid.
             StorageError: the store failed. Run it again.
         """
         if keep_last is None and older_than is None:
@@ -308,13 +308,13 @@ class VersionedStateService(StoreService, StateService):
         return await self.run_in_turn(branch, retain)
 
     async def delete_user(self, user_id: str) -> UserErasure:
-        """Erase all that a user has in the store, that of the other services too, with its history; a report that is the proof.
+        """Erase all of a user's data in the store, with its history, also that of the other services. Returns a report as proof.
 
         Cost: as of ``purge``. A call on the user's sessions that is made meanwhile begins a new session, which the report names.
 
         Raises:
             UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
-            UnfinishedPurgeError: it did not finish; its ``report`` has what was erased. Run it again.
+            UnfinishedPurgeError: it did not finish. Its ``report`` lists the erased branches. Run it again.
             StoreBusyError, StorageError: nothing was erased.
         """
         user = as_id("user_id", user_id)
@@ -329,10 +329,10 @@ class VersionedStateService(StoreService, StateService):
         return await self.run_in_turn(_USERS, erase)
 
     async def export_user(self, user_id: str, path: str | os.PathLike[str]) -> int:
-        """Write all that a user has in the store into a new file of JSON lines; the number of records. ``read_export`` reads it.
+        """Write all of a user's data in the store to a new file of JSON lines, for ``read_export``. Returns the number of records.
 
         Raises:
-            InvalidArgumentError: there is a file.
+            InvalidArgumentError: the file exists.
             OSError: the file cannot be written.
             StorageError: the store failed. There is no file then.
         """
@@ -359,7 +359,7 @@ class VersionedStateService(StoreService, StateService):
 
     @property
     def _saves(self) -> SessionSaves:
-        """The saves of sessions, for a call that was accepted."""
+        """The saves of sessions, for an accepted call."""
         assert self._handles is not None
         limits = Limits(self._max_sessions, self._max_rounds)
         return SessionSaves(self._accepted_repository(), self._handles, limits, self._creations, self.session_hooks)
@@ -368,12 +368,12 @@ class VersionedStateService(StoreService, StateService):
         return SessionHandle(self._accepted_repository(), branch=branch)
 
     def _accepted_repository(self) -> Repository:
-        """The repository, for a call that was accepted: also while the service stops."""
+        """Return the repository for an accepted call, also while the service stops."""
         assert self._repository is not None
         return self._repository
 
     async def _read(self, branch: str, function: Callable[[Repository, Commit], T], absent: T) -> T:
-        """Run a function of a session's head off the loop; the result is ``absent`` if there is no such session."""
+        """Run a function of a session's head off the loop. Returns ``absent`` if there is no such session."""
 
         def call() -> T:
             repository = self._accepted_repository()
@@ -409,7 +409,7 @@ def _session(session_id: object) -> str:
 
 @lru_cache(maxsize=1024)
 def _session_on(branch: str, user_id: str, session_id: str) -> Session:
-    """The session on a branch. A service asks for the same ones again and again."""
+    """Return the session on a branch. The cache serves a service that works on the same sessions again and again."""
     return Session(user_id, session_id, id_of(branch.rpartition("/")[2]) == session_id)
 
 

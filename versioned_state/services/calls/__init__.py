@@ -1,1 +1,1 @@
-"""The parts of a call of a service: lanes, handles, deadlines, telemetry. Layer: services."""
+"""Parts of the calls of services: lanes, handles, deadlines, telemetry. Layer: services."""

@@ -13,20 +13,20 @@ from versioned_state.state.branch import port
 H = TypeVar("H", bound=port.OpenHandle)
 
 _NODE_BYTES: Final = 1 << 15
-"""Of decoded nodes that a handle keeps between calls: more than the path to the end of a list, where most sessions grow. The repository
-has a cache for all."""
+"""Bytes of decoded nodes that a handle keeps between calls: more than the path to the end of a list, where most sessions grow. The
+repository has a cache for all handles."""
 
 _HANDLE_BYTES: Final = 32_000
-"""Of memory that a handle takes that has loaded nothing, about."""
+"""Approximate bytes of memory of a handle without loaded values."""
 
 
 class Handles(Generic[H]):
     """Open handles by branch. The least recently used ones are closed. Safe for many threads.
 
-    A handle in use counts for neither limit, and is not closed. One that is larger than ``max_bytes`` is closed after each call.
+    A handle in use counts towards neither limit, and is not closed. One that is larger than ``max_bytes`` is closed after each call.
 
     Args:
-        limit: handles that stay open between calls. Each keeps the values that its calls loaded in memory.
+        limit: how many handles stay open between calls. Each keeps the values that its calls have loaded.
         max_bytes: approximate bytes of memory of all these handles.
         open: opens the handle of a branch.
     """
@@ -42,7 +42,7 @@ class Handles(Generic[H]):
 
     @contextmanager
     def handle(self, branch: str) -> Iterator[H]:
-        """The handle of a branch, for one call at a time. It may stand on a commit that is no longer the head.
+        """Run a block with the handle of a branch, for one call at a time. It may stand on a commit that is no longer the head.
 
         If the block raises, the handle is closed and not used again, and its staged changes are lost.
         """
@@ -57,7 +57,7 @@ class Handles(Generic[H]):
         self._keep(branch, state)
 
     def take(self, branch: str) -> H | None:
-        """Take the handle of a branch if one is open and idle. It belongs to the caller until ``give``. A dropped handle is closed."""
+        """Take the handle of a branch, if one is open and idle. It belongs to the caller until ``give``. A dropped handle is closed."""
         with self._lock:
             return self._pop(branch) if branch in self._idle else None
 
@@ -98,5 +98,5 @@ class Handles(Generic[H]):
 
 def close_handle(state: port.OpenHandle) -> None:
     """Close a handle without a warning about uncommitted changes."""
-    # Uncommitted changes belong to a call that failed, and its caller was told: no warning.
+    # Uncommitted changes belong to a call that failed, and its caller has the error.
     port.close(state, warning=False)

@@ -16,7 +16,7 @@ from versioned_state.services.calls.deadline import check_deadline
 T = TypeVar("T")
 
 ERASURES: Final = 10
-"""Attempts of a call on a session that is erased again and again meanwhile, before the store counts as damaged."""
+"""Attempts of a call on a session that is erased again and again, before the store counts as damaged."""
 
 
 def unless_erased(call: Callable[[], T]) -> T:
@@ -33,20 +33,20 @@ def unless_erased(call: Callable[[], T]) -> T:
 
 
 def head_of(database: Database, branch: str) -> Commit | None:
-    """The head of a session, as the store has it now; None if there is no session, or its time to live is over. Cost: a read or two."""
+    """Read the head of a session. Returns None if there is no session, or if its time to live is over. Cost: a read or two."""
     ref, head = database.read_head("branch", branch)
     return None if head is None or is_over(database, ref, head) else head
 
 
 def is_over(database: Database, ref: Ref, head: Commit) -> bool:
-    """Whether the time to live of a session is over. ``expire`` may not have deleted it yet."""
+    """Return whether the time to live of a session is over. ``expire`` may not have deleted it yet."""
     return bool(ref.ttl) and ref.changed(head) + ref.ttl <= database.now()
 
 
 def iter_sessions(repository: Repository, prefix: str, *, after: str | None = None) -> Iterator[BranchInfo]:
-    """The branches of the sessions whose names begin so, and whose time to live is not over, after one name. Cost: what it lists.
+    """Iterate over the branches of sessions with a prefix whose time to live is not over, after one name. Cost: what it lists.
 
-    Ends with ``LateError`` if the time of its caller is over.
+    Raises ``LateError`` if the caller's deadline has passed.
     """
     now = repository.database.now()
     for info in repository.branches.iter_info(prefix=prefix, after=after):
@@ -56,7 +56,7 @@ def iter_sessions(repository: Repository, prefix: str, *, after: str | None = No
 
 
 def at_head(database: Database, branch: str, function: Callable[[Commit], T], absent: T) -> T:
-    """The result of a function that reads the head of a session, and writes nothing; ``absent`` if there is no session."""
+    """Return the result of a function that reads the head of a session and writes nothing, or ``absent`` if there is no session."""
     head = head_of(database, branch)
     while head is not None:
         try:
@@ -65,12 +65,12 @@ def at_head(database: Database, branch: str, function: Callable[[Commit], T], ab
             before, head = head, head_of(database, branch)
             if head == before:
                 raise
-            # The session was deleted or rewritten meanwhile, and the old head collected.
+            # The session was deleted or rewritten meanwhile, and gc collected the old head.
     return absent
 
 
 def at_listed(database: Database, info: BranchInfo, function: Callable[[Commit], T], absent: T) -> T:
-    """``at_head`` for a session that was just listed, with its head."""
+    """Return the result as ``at_head``, for a session that was just listed, with its head."""
     try:
         return function(info.head)
     except MissingObjectError:

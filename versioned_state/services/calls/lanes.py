@@ -29,19 +29,19 @@ T = TypeVar("T")
 Item = TypeVar("Item")
 
 Send = Callable[[list[Any]], Sequence[Any]]
-"""Sends what functions in steps have yielded, in one round trip; for each the answer, or an error."""
+"""Sends the yields of functions in steps in one round trip. Returns the answer or an error for each."""
 
 _AT_ONCE: Final = 16
-"""Lanes whose steps are sent in one round trip. With more of them a round trip gets no cheaper to speak of, and the first ones wait."""
+"""The most lanes whose steps are sent in one round trip. With more, a round trip is hardly cheaper, and the first lanes wait."""
 
 _PATIENCE_S: Final = 0.001
-"""How long calls wait before another worker may begin. Threads of Python take turns, so each one more makes all calls dearer."""
+"""Seconds that calls wait before another worker may begin. Python's threads take turns, so each further one slows all calls down."""
 
 _BUSY: Final = 0.8
-"""The share of a processor from which on the process has no time to spare: another worker would only wait for its turn."""
+"""The share of a processor from which the process is busy: another worker would only wait for its turn."""
 
 _AT_LAST_S: Final = 0.02
-"""Calls that have waited so long are done by another worker in any case: perhaps the store of those that are at work hangs."""
+"""Seconds of waiting after which another worker begins in any case: perhaps the store of the busy ones hangs."""
 
 
 class LanesClosedError(Exception):
@@ -52,9 +52,9 @@ class Lanes:
     """Threads, and the calls that wait for them. Safe for many threads and event loops.
 
     Args:
-        threads: workers at most. Most of the time such a thread waits for the store.
-        send: sends what functions in steps yield. None: there are no such functions.
-        together: whether ``send`` takes one round trip for many lanes, so that none waits for the store of another one.
+        threads: the largest number of workers. Most of the time they wait for the store.
+        send: sends the yields of functions in steps. None if there are no such functions.
+        together: whether ``send`` takes one round trip for many lanes, so that none waits for the round trip of another one.
     """
 
     def __init__(self, threads: int, send: Send | None = None, *, together: bool = False) -> None:
@@ -68,48 +68,48 @@ class Lanes:
     def renew(self) -> None:
         """Begin again in a forked process, which has neither the threads of its parent nor their calls."""
         self._executor = ThreadPoolExecutor(self._threads, thread_name_prefix="versioned-state-service")
-        self._waiting: dict[str, deque[Call]] = {}  # a lane is here as long as it has a call that has not ended
+        self._waiting: dict[str, deque[Call]] = {}  # a lane is here while it has a call that has not ended
         self._ready: deque[Turn] = deque()
         self._lock = Lock()
         self._ended = Condition(self._lock)
         self._workers: set[_Worker] = set()
         self._sending = 0
         self._shift = 0  # workers of earlier shifts end with the turn that they are at
-        self._allowed = 1  # workers that begin as soon as calls come
+        self._allowed = 1  # how many workers begin as soon as calls come
         self._seen = monotonic(), process_time()
-        # The loops that look after the calls that wait. Each one for itself: another one may have ended, or hang.
+        # The loops that check the waiting calls, each of them independently: another one may have ended, or hang.
         self._lookers: WeakSet[AbstractEventLoop] = WeakSet()
 
     def submit(self, lane: str, function: Callable[[], T]) -> Future[T]:
         """Run a function on a thread, in the context of the caller, after the calls that the lane has already.
 
-        Raises ``LanesClosedError`` after ``close``, and ``StoreBusyError`` if the system starts no thread.
+        Raises ``LanesClosedError`` after ``close``, and ``StoreBusyError`` if the system cannot start a thread.
         """
         return self._submit(lane, Call(function, copy_context()))
 
     def submit_item(self, lane: str, item: Item, function: Callable[[list[Item]], Sequence[T | BaseException]]) -> Future[T]:
-        """``submit`` for a function of items: items in a row of one lane, for one function, may be done by one call of it.
+        """Submit a function of an item. Consecutive items of one lane and one function may be processed by one call.
 
         Args:
-            function: gives a result for each item, or the error to raise there. If it raises one of ``APART``, it has done nothing, and is
-                called again for each item by itself; any other error is that of all. The context is that of the first item's caller.
+            function: returns a result for each item, or the error to raise for it. If it raises one of ``APART``, it has done nothing, and
+                is called again for each item by itself. Any other error is that of all items. The context is that of the first caller.
         """
         return self._submit(lane, Call(function, copy_context(), (item,)))
 
     def submit_steps(self, lane: str, function: Callable[[], Steps[T]]) -> Future[T]:
-        """``submit`` for a generator function: what it yields is sent, together with what other lanes send at that time.
+        """Submit a generator function. Its yields are sent together with those of other lanes.
 
         Args:
-            function: gets the answer to each yield, or an error instead. Before it waits for the store itself, it yields ``ALONE``.
+            function: receives the answer to each yield, or an error. Before it waits for the store itself, it yields ``ALONE``.
         """
         return self._submit(lane, Call(function, copy_context(), in_steps=True))
 
     def submit_item_steps(self, lane: str, item: Item, function: Callable[[list[Item]], Steps[Sequence[T | BaseException]]]) -> Future[T]:
-        """``submit_item`` for a generator function, as for ``submit_steps``."""
+        """Submit a generator function of an item, as ``submit_item`` and ``submit_steps``."""
         return self._submit(lane, Call(function, copy_context(), (item,), in_steps=True))
 
     def _submit(self, lane: str, call: Call) -> Future[Any]:
-        """Accept a call. That is the last step, and one assignment: an interrupt before it leaves nothing that anybody would wait for."""
+        """Accept a call. The last step, one assignment, accepts it, so an interrupt before that leaves nothing to wait for."""
         loop = _loop()
         with self._lock:
             if self._closed:
@@ -146,13 +146,13 @@ class Lanes:
         return sum(worker.shift == self._shift for worker in self._workers)
 
     def _begin_worker(self, allowed: int) -> bool:
-        """Begin a worker, unless so many are at work; whether it did. The lock is held."""
+        """Begin a worker, unless the allowed number are at work. Returns whether it began. The lock must be held."""
         if len(self._workers) >= self._threads or self._working >= allowed:
             return False
         worker = _Worker(self._shift)
         try:
             self._executor.submit(self._work, worker)
-        except RuntimeError:  # the system starts no more threads, or Python ends. Another thread of the executor may take it later
+        except RuntimeError:  # the system cannot start another thread, or Python is exiting. A thread of the executor may run it later
             return False
         self._workers.add(worker)
         return True
@@ -162,7 +162,7 @@ class Lanes:
         self._lookers.add(loop)
 
     def _look(self, loop: AbstractEventLoop) -> None:
-        """Begin another worker, if calls wait that it would end sooner. Look again as long as calls wait."""
+        """Begin another worker if it would end waiting calls sooner. Look again while calls wait."""
         with self._lock:
             self._lookers.discard(loop)  # first: if this is interrupted, the next call of the loop has it look again
             if not any(self._waiting.values()):
@@ -187,7 +187,7 @@ class Lanes:
             self._run(turns)
 
     def _next(self, worker: _Worker) -> list[Turn]:
-        """The turns that a worker has next, none if it is to end: one, or several in steps."""
+        """Return the next turns of a worker: one, or several in steps. With none, the worker ends."""
         with self._lock:
             if worker not in self._workers or worker.shift != self._shift:
                 self._workers.discard(worker)
@@ -260,7 +260,7 @@ class Lanes:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """What a thread of the executor does."""
+    """The work of one thread of the executor."""
 
     shift: int
 

@@ -1,4 +1,4 @@
-"""``Locks``: blocks of threads that run one at a time for one name. Layer: services."""
+"""``Locks``: a lock for each name. Layer: services."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ class Locks:
 
     def __init__(self) -> None:
         self._guard = Lock()
-        self._locks: dict[str, tuple[Lock, int]] = {}  # with the number of blocks that have it or wait for it
+        self._locks: dict[str, tuple[Lock, int]] = {}  # with the number of blocks that hold it or wait for it
 
     @contextmanager
     def held(self, name: str) -> Iterator[None]:
-        """A block that no other block of the name runs beside."""
+        """Run a block while no other block of the same name runs."""
         with self._guard:
             lock, blocks = self._locks.get(name) or (Lock(), 0)
             self._locks[name] = lock, blocks + 1

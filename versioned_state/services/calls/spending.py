@@ -1,6 +1,6 @@
-"""What the result of a read takes in memory, counted while it is read: whoever awaits it may set a limit. Layer: services.
+"""The memory of the result of a read, counted during the read, so that a server can limit it. Layer: services.
 
-A service of a program has none. A server counts the answers of all requests that are under way, and ends those that have no room.
+A service in a program has no such limit. A server counts the answers of all requests under way, and ends those that have no room.
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from typing import Any, Final
 from versioned_state.values.encode.walks import footprint
 
 Spend = Callable[[int], None]
-"""Gets the bytes of a part of a result. What it raises ends the call."""
+"""Called with the bytes of each part of a result. If it raises, the call ends with its error."""
 
 _SPEND: Final[ContextVar[Spend | None]] = ContextVar("versioned_state_spend", default=None)
 
 
 def set_spend(spend: Spend) -> None:
-    """From now on the results of the calls of this context are counted. ``spend`` is called on any thread."""
+    """Count the results of the calls of this context from now on. ``spend`` is called on any thread."""
     _SPEND.set(spend)
 
 
 def current_spend() -> Spend | None:
-    """What counts the results of this context's calls; None if nothing does."""
+    """Return the counter of the results of this context's calls, or None."""
     return _SPEND.get()
 
 
 def counted(value: Any) -> Any:
-    """A value that is part of a result from now on. Cost: that of the value, if it is counted."""
+    """Count a value as a part of a result, and return it. Cost: the size of the value, if there is a counter."""
     spend = _SPEND.get()
     if spend is not None:
         spend(footprint(value))

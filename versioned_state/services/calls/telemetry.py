@@ -1,11 +1,11 @@
-"""Spans, metrics and logs of the calls of services. No value, key or id of a user is in any of them. Layer: services.
+"""Spans, metrics and logs of the calls of services, without any value, key or id of a user. Layer: services.
 
-OpenTelemetry's API is used if it is installed; what becomes of the data is up to the SDK that the program sets up:
+They go to OpenTelemetry's API if it is installed, and from there to the SDK that the program sets up:
 
 =======================================  ===============================================================
 ``<service>.<call>``                     a span; its status is that of the call
 ``versioned_state.service.duration``     a histogram of seconds, by service, call and outcome; its count is the number of calls
-``versioned_state.service.active``       the calls that were accepted and have not ended: those that wait, and those under way
+``versioned_state.service.active``       the calls that were accepted and have not ended, whether they wait or run
 =======================================  ===============================================================
 
 An outcome is ``ok``, ``cancelled``, or the name of the error's class. The logger ``versioned_state.services`` has a record for each call,
@@ -39,7 +39,7 @@ class _Instruments(NamedTuple):
     failed: Any
     """Makes the status of a call that failed."""
     providers: tuple[Callable[[], object], ...]
-    """Those of the program, or of the API, which do nothing."""
+    """The providers of the program's SDK, or those of the API, which do nothing."""
 
     @property
     def are_in_use(self) -> bool:
@@ -49,7 +49,7 @@ class _Instruments(NamedTuple):
 
 @cache
 def _instruments() -> _Instruments | None:
-    """The instruments, or None if OpenTelemetry is not installed."""
+    """Return the instruments, or None if OpenTelemetry is not installed."""
     try:
         from opentelemetry import metrics, trace
     except ImportError:
@@ -65,7 +65,7 @@ def _instruments() -> _Instruments | None:
 
 
 class Measured:
-    """One call, as a ``with`` block around it."""
+    """A ``with`` block that measures one call."""
 
     __slots__ = ("_attributes", "_began", "_call", "_instruments", "_service", "_span", "_within")
 
@@ -81,7 +81,7 @@ class Measured:
         if found is not None:
             self._attributes = {"versioned_state.service": self._service, "versioned_state.call": self._call}
             found.active.add(1, self._attributes)
-            # The message of an exception may contain values, so OpenTelemetry does not get the exception.
+            # The message of an exception may contain values, so it is not recorded.
             self._within = found.tracer.start_as_current_span(
                 f"{self._service}.{self._call}", attributes=self._attributes, record_exception=False, set_status_on_exception=False
             )

@@ -1,4 +1,4 @@
-"""``Turn``: calls of one lane that are done together, and functions in steps, which send commits. Layer: services."""
+"""``Turn``: calls of one lane that are processed together, and functions in steps, which send commits. Layer: services."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from versioned_state.repository.refs.ref import Ref
 T = TypeVar("T")
 
 _TOGETHER: Final = 64
-"""Items that are done together. More of them would make the first ones wait, for little."""
+"""The most items that are processed together. With more, the first ones would wait, for little gain."""
 
 
 class Yielded(Enum):
-    """What a function in steps yields, beside what it sends."""
+    """A yield of a function in steps that is not sent."""
 
     ALONE = "alone"
-    """From here on it waits for the store: it goes on where no other call waits for it."""
+    """From here on the function waits for the store, so it continues where no other call waits for it."""
 
 
 ALONE: Final = Yielded.ALONE
 
 Steps = Generator[Any, Any, T]
-"""What a function in steps makes: it yields what to send, gets the answer or an error instead, and returns the result."""
+"""The generator of a function in steps. It yields publications to send, receives an answer or an error, and returns the result."""
 
 
 _LARGE: Final = 1 << 18
@@ -50,26 +50,26 @@ def sent(publication: Publication) -> Steps[Ref | StateError | None]:
 
 
 class ApartError(Exception):
-    """One of several items cannot be done, and none was: each is to be done by itself."""
+    """One of several items failed, and nothing was done: each must be processed by itself."""
 
 
 APART: Final = (ApartError, UnserializableValueError, PickleRefusedError, LimitExceededError)
-"""The errors of some items, which do not affect those of other callers. A function of items that raises one has done none of them."""
+"""The errors of single items, which do not concern other callers. A function of items that raises one has done nothing."""
 
 _callers: Final[ContextVar[tuple[Context, ...]]] = ContextVar("versioned_state_callers", default=())
 
 
 def callers() -> tuple[Context, ...]:
-    """The contexts of the callers of what is being done, if they are several; with none, it is the one that a function runs in."""
+    """Return the contexts of the callers of a function, if there are several. Otherwise it runs in the context of its caller."""
     return _callers.get()
 
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """A call that was accepted. Never changed; not frozen, since making a frozen instance takes three times as long.
+    """An accepted call. It never changes, but is not frozen, because that would take three times as long to create.
 
     Attributes:
-        items: one, if the function takes a list of items.
+        items: one item, if the function takes a list of items.
         in_steps: whether the function is a generator function.
     """
 
@@ -80,14 +80,14 @@ class Call:
     future: Future[Any] = field(default_factory=Future)
 
     def joins(self, other: Call) -> bool:
-        """Whether the two may be done together."""
+        """Return whether the two may be processed together."""
         return bool(self.items) and bool(other.items) and self.function == other.function
 
 
 class Turn:
-    """The calls of a lane that a worker does next: one, or items in a row. Only one thread at a time has it.
+    """The next calls of a lane for a worker: one, or consecutive items. Used by one thread at a time.
 
-    Items are done by one call of their function. If one of them cannot be, each is done by a call of its own, in its own context. So
+    Items are processed by one call of their function. If one of them fails, each gets a call of its own, in its own context. So
     ``callers`` are always those whose items the function has::
 
         A, D, C ── together ──┬── a result for each
@@ -95,8 +95,8 @@ class Turn:
 
     Attributes:
         waiting: the calls of the lane that have not begun.
-        since: the time from which it waits for a worker.
-        asked: what its function has yielded, until it is answered; None if it has ended.
+        since: the time since which it has waited for a worker.
+        asked: the yield of its function, until it is answered. None if the function has ended.
         is_alone: whether it may wait for the store.
     """
 
@@ -116,11 +116,11 @@ class Turn:
 
     @property
     def may_be_together(self) -> bool:
-        """Whether a worker may do it together with turns of other lanes."""
+        """Whether a worker may run it together with turns of other lanes."""
         return self.in_steps and not self.is_alone
 
     def begin(self) -> None:
-        """Take the first call that waits in the lane, and those that join it."""
+        """Take the first waiting call of the lane, and those that join it."""
         waiting = self.waiting
         first = waiting.popleft()
         self.calls.append(first)
@@ -128,7 +128,7 @@ class Turn:
             self.calls.append(waiting.popleft())
 
     def run(self, answer: object = None) -> None:
-        """Run the function, or go on with its steps, until it ends or asks. Never raises."""
+        """Run the function, or continue its steps, until it ends or yields. Never raises."""
         self.asked = None
         if self._groups is None:
             begun = [call for call in self.calls if call.future.set_running_or_notify_cancel()]
@@ -158,7 +158,7 @@ class Turn:
                 self._ended.append((group, ended))
 
     def deliver(self) -> None:
-        """Give the results to the callers."""
+        """Pass the results to the callers."""
         for group, ended in self._ended:
             if isinstance(ended, BaseException):
                 for index, call in enumerate(group):
@@ -173,10 +173,10 @@ class Turn:
 
 
 def _begun(group: list[Call]) -> Any:
-    """What the function of some calls gives at once: its results, or its steps."""
+    """Call the function of some calls. Returns its results, or its steps."""
     first = group[0]
     together = tuple(call.context for call in group) if len(group) > 1 else ()
-    if together or first.context.get(_callers):  # those of an earlier attempt, or of a function that made this call
+    if together or first.context.get(_callers):  # set by an earlier attempt, or by a function that made this call
         first.context.run(_callers.set, together)
     if not first.items:
         return first.context.run(first.function)
@@ -184,6 +184,6 @@ def _begun(group: list[Call]) -> Any:
 
 
 def _results(group: list[Call], found: Any) -> Sequence[Any] | BaseException:
-    """A result for each call of a group."""
+    """Return a result for each call of a group."""
     results = found if group[0].items else (found,)
     return results if len(results) == len(group) else AssertionError("a result for each item")

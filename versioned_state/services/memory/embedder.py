@@ -1,4 +1,4 @@
-"""``Embedder``, which turns texts into vectors, and calling it. Layer: services."""
+"""``Embedder``, which turns texts into vectors, and its calls. Layer: services."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class Embedder(Protocol):
     dimension: int
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]] | Awaitable[Sequence[Sequence[float]]]:
-        """A vector for each text, in order. A plain function is called off the event loop; a coroutine function runs on it."""
+        """Return a vector for each text, in order. A plain function is called off the event loop, and a coroutine function runs on it."""
 
 
 async def embedded(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
-    """The vectors of some texts, each as bytes of 32-bit floats.
+    """Embed some texts. Returns each vector as bytes of 32-bit floats.
 
     Raises:
         EmbedderError: the embedder raised, or its answer is not a vector of the right length for each text.

@@ -1,6 +1,6 @@
 """The memory of one user as it lies on a branch: the keys of its messages, and reading them at a commit. Layer: services.
 
-Whatever reads many messages or words, a batch at a time, ends with ``LateError`` if the time of its caller is over.
+Reads of many messages or words, a batch at a time, raise ``LateError`` when the caller's deadline has passed.
 
 ::
 
@@ -43,7 +43,7 @@ DEFAULT_SESSION: Final = "default"
 _ID: Final = 22
 """Characters of an id: the time in 14 digits, and 8 that differ from writer to writer."""
 _LONGEST: Final = 1000
-"""In bytes. Of a longer session id the name of its namespace has the beginning and a hash."""
+"""Bytes of a session id, from which the name of its namespace has only the beginning and a hash."""
 _READ_AT_ONCE: Final = 128
 
 
@@ -60,18 +60,18 @@ class Place(NamedTuple):
 
     @classmethod
     def of(cls, key: str) -> Place:
-        """The place that a string means."""
+        """Return the place that a string stands for."""
         return cls(key[:_ID], key[_ID:])
 
 
 def session_name(session_id: str | None) -> str:
-    """The namespace of a session. No id, or an empty one: the default session."""
+    """Return the namespace of a session. Without an id, it is the default session."""
     return escaped(session_id or DEFAULT_SESSION)
 
 
 def escaped(id: str) -> str:
-    """A name of a namespace for an id, one to one; the names of two ids are in the order of these."""
-    # A namespace has no NUL in its name, and no name is empty.
+    """Return a name of a namespace for an id, one to one. Names have the order of their ids."""
+    # The name of a namespace has no NUL, and is not empty.
     name = id.replace("\x01", "\x01\x02").replace("\0", "\x01\x01") or "\x01\x03"
     stored = name.encode("utf-8", "surrogatepass")
     if len(stored) <= _LONGEST:
@@ -80,7 +80,7 @@ def escaped(id: str) -> str:
 
 
 def new_ids(count: int, after: str | None) -> list[str]:
-    """Ids of new messages, which come after the last one that the session has, whatever this machine's clock says."""
+    """Return ids of new messages, which come after the last one of the session whatever this machine's clock says."""
     now = time.time_ns() // 1000
     if after is not None:
         now = max(now, int(after[:14], 16) + 1)
@@ -89,12 +89,12 @@ def new_ids(count: int, after: str | None) -> list[str]:
 
 
 def session_of(state: Versioned, session: str) -> Namespace:
-    """The messages of a session on a handle."""
+    """Return the messages of a session on a handle."""
     return state.namespace(MESSAGES).namespace(session)
 
 
 def count_in(state: Versioned) -> int:
-    """The number of messages on a handle, with those that are not committed. Cost: two paths."""
+    """Count the messages on a handle, uncommitted ones included. Cost: two paths."""
     prefix = namespace_prefix(MESSAGES)
     return port.handle(state).worktree.keys.count(prefix, prefix + b"\xff")
 
@@ -120,12 +120,12 @@ class Memories:
         return rank(self._nodes, self.tree, key)
 
     def __len__(self) -> int:
-        """The number of messages. Cost: two paths."""
+        """Count the messages. Cost: two paths."""
         low, high = self._range
         return high - low
 
     def read(self, places: Iterable[Place]) -> Iterator[tuple[Place, dict[str, Any]]]:
-        """The messages at some places, in the order of these; one that is not there is left out. Cost: one path each."""
+        """Read the messages at some places, in that order, without those that do not exist. Cost: one path each."""
         wanted = list(places)
         for start in range(0, len(wanted), _READ_AT_ONCE):
             check_deadline()
@@ -137,7 +137,7 @@ class Memories:
             yield from zip(cells, self._decoder.decode_many(list(cells.values())), strict=True)
 
     def page(self, start: int, count: int) -> list[dict[str, Any]]:
-        """``count`` messages from an offset on, sessions in the order of their ids. Cost: a path, and what is read."""
+        """Read ``count`` messages from an offset on, sessions in the order of their ids. Cost: a path, and the messages."""
         low, high = self._range
         found: list[dict[str, Any]] = []
         end = min(low + start + count, high)
@@ -148,7 +148,7 @@ class Memories:
         return found
 
     def all(self) -> Iterator[tuple[Place, dict[str, Any]]]:
-        """Every message, session by session."""
+        """Iterate over all messages, session by session."""
         low, high = self._range
         for start in range(low, high, _READ_AT_ONCE):
             check_deadline()
@@ -156,15 +156,15 @@ class Memories:
             yield from zip((_place_of(key) for key, _ in items), self._decoder.decode_many([cell for _, cell in items]), strict=True)
 
     def places(self) -> list[Place]:
-        """The places of all messages, session by session."""
+        """Return the places of all messages, session by session."""
         low, high = self._range
         return [_place_of(key) for key, _ in iter_items(self._nodes, self.tree, low, high)]
 
     def changes(self, since: Commit | None) -> Iterator[tuple[Place, dict[str, Any] | None, dict[str, Any] | None]]:
-        """The messages that differ from those at another commit, or from none: place, old and new. Cost: what differs.
+        """Iterate over the messages that differ from those at another commit, or from none: place, old and new. Cost: the differences.
 
         Raises:
-            MissingObjectError: the other commit is gone.
+            MissingObjectError: the other commit does not exist any more.
         """
         before: Tree = empty(Shape.MAP) if since is None else since.tree
         for key, old, new in diff_maps(self._nodes, before, self.tree):
@@ -172,35 +172,35 @@ class Memories:
                 yield _place_of(key), self._read(old), self._read(new)
 
     def count(self, namespace: Sequence[str]) -> int:
-        """The number of keys in a namespace. Cost: two paths."""
+        """Count the keys in a namespace. Cost: two paths."""
         prefix = b"".join(map(namespace_prefix, namespace)) + USER
         return self._rank(prefix + b"\xff") - self._rank(prefix)
 
     def keys(self, namespace: Sequence[str]) -> list[str]:
-        """The keys of a namespace, in order."""
+        """Return the keys of a namespace, in order."""
         prefix = b"".join(map(namespace_prefix, namespace)) + USER
         items = iter_items(self._nodes, self.tree, self._rank(prefix), self._rank(prefix + b"\xff"))
         return [_text(key[len(prefix) :]) for key, _ in items]
 
     def cell(self, namespace: Sequence[str], key: str) -> bytes | None:
-        """The stored form of the value of a key in a namespace."""
+        """Return the stored form of the value of a key in a namespace."""
         check_deadline()
         return find(self._nodes, self.tree, b"".join(map(namespace_prefix, namespace)) + user_key(key))
 
     def part(self, cell: bytes, step: Step) -> bytes | None:
-        """The stored form of a part of a value. Cost: one path."""
+        """Return the stored form of a part of a value. Cost: one path."""
         check_deadline()
         return find_part(self._nodes, cell, step)
 
     def decode(self, cells: Sequence[bytes]) -> list[Any]:
-        """The values of some cells, whose objects are read at once."""
+        """Decode some cells, whose objects are read at once."""
         return self._decoder.decode_many(cells)
 
     def _read(self, cell: bytes | None) -> dict[str, Any] | None:
         return None if cell is None else self._decoder.decode(cell)
 
     def entries(self, namespace: Sequence[str], since: Tree | None = None) -> Iterator[tuple[str, bytes | None]]:
-        """The keys of a namespace whose values differ from those in another tree, or all: with the new value, None if it is gone."""
+        """Iterate over the keys of a namespace whose values differ from another tree, or all: each with its new value, or None."""
         prefix = b"".join(map(namespace_prefix, namespace)) + USER
         if since is None:
             low, high = self._rank(prefix), self._rank(prefix + b"\xff")

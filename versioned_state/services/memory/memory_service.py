@@ -1,4 +1,4 @@
-"""``MemoryService``: what users said, and finding it again; and its implementation over a store. Layer: services."""
+"""``MemoryService``: the messages of users, and searches of them; and its implementation over a store. Layer: services."""
 
 from __future__ import annotations
 
@@ -39,47 +39,47 @@ _log: Final = logging.getLogger("versioned_state.services.memory")
 
 
 class MemoryService(ServiceWithLifecycleManager):
-    """Keeps what users said, by user and session, and finds it again. An adapter of yours implements the abstract calls."""
+    """The messages of users, by user and session, and searches of them. Your own adapter implements the abstract calls."""
 
     @staticmethod
     def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedMemoryService:
-        """The service over a store, a ``Repository`` or a URL; see ``VersionedMemoryService``, whose options these are."""
+        """Return the service over a store, a ``Repository`` or a URL. The options are those of ``VersionedMemoryService``."""
         return VersionedMemoryService.over(store, **options)
 
     async def start(self) -> None:
         """Get ready. By default there is nothing to do."""
 
     async def stop(self) -> None:
-        """Let go of what ``start`` took. By default there is nothing to do."""
+        """Release the resources of ``start``. By default there is nothing to do."""
 
     @abstractmethod
     async def add_memory(self, user_id: str, messages: list[Any], session_id: str | None = None) -> None:
-        """Add messages to a session of a user; a falsy ``session_id`` is ``"default"``."""
+        """Add messages to a session of a user. A falsy ``session_id`` is ``"default"``."""
 
     @abstractmethod
     async def search_memory(self, user_id: str, messages: list[Any], filters: Mapping[str, Any] | None = None) -> list[Message]:
-        """The messages of a user that the last of some messages, the query, finds."""
+        """Search a user's messages. The query is the last of ``messages``."""
 
     @abstractmethod
     async def list_memory(self, user_id: str, filters: Mapping[str, Any] | None = None) -> list[Message]:
-        """A page of the messages of a user, session by session."""
+        """List a page of a user's messages, session by session."""
 
     @abstractmethod
     async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:
-        """Delete the messages of a session, or all of a user. What is not there is no error."""
+        """Delete the messages of a session, or all of a user. It is no error if there are none."""
 
 
 class VersionedMemoryService(StoreService, MemoryService):
-    """What users said, over a store: a user is the branch ``branch(user_id)``, an addition of messages is a commit, and a message a dict.
+    """Memory over a store: a user is the branch ``branch(user_id)``, an addition of messages is a commit, and a message a dict.
 
-    A search never reads all messages if an index can name those that it needs. The index of a ``Disk`` is SQLite's FTS5, in a file for
-    each user beside the store; that of a ``Postgres`` is PostgreSQL's text search; in any other store, and in an encrypted one, it lies in
-    the state itself. Whichever it is, results are those of a search that reads everything.
+    A search reads only the messages that an index names. The index of a ``Disk`` is SQLite's FTS5, in a file for each user beside the
+    store. That of a ``Postgres`` is PostgreSQL's text search. In any other store, and in an encrypted one, it lies in the state itself. In
+    any case, the results are those of a search that reads everything.
 
     Args:
-        store: a ``KVStore``, a ``Repository`` or a URL; memory if there is none.
+        store: a ``KVStore``, a ``Repository`` or a URL; by default a store in memory.
         embedder: turns texts into vectors, for ``{"rank": "vector"}``; see ``Embedder``.
-        vector_bytes: the room in memory for the vectors of the users who were searched last.
+        vector_bytes: bytes of memory for the vectors of the users who were searched last.
         options: as for ``StoreService``.
     """
 
@@ -100,7 +100,7 @@ class VersionedMemoryService(StoreService, MemoryService):
         self._indexed: tuple[Repository, WordIndex] | None = None
 
     def branch(self, user_id: str, session_id: str | None = None) -> str:
-        """The name of a user's branch, on which all sessions of the user are. Raises ``InvalidArgumentError`` if an id is not a string."""
+        """Return the name of a user's branch, which has all their sessions. Raises ``InvalidArgumentError`` if an id is not a string."""
         _session(session_id)
         return f"{self.kind}/{branch_name(as_id('user_id', user_id))}"
 
@@ -109,18 +109,18 @@ class VersionedMemoryService(StoreService, MemoryService):
     async def add_memory(self, user_id: str, messages: Message | Mapping[str, Any] | list[Any], session_id: str | None = None) -> None:
         """Add messages to a session of a user, all of them or none.
 
-        Additions of any number of processes and machines are all kept. A call that is cancelled before it has begun is dropped; one that
-        has begun ends first, and then raises. Cost: the messages. If the embedder fails, they are added without vectors, which the next
-        search by vector makes up for.
+        Concurrent additions of processes and machines are all kept. A call that is cancelled before it has begun is dropped. One that has
+        begun ends first, and then raises. Cost: the messages. If the embedder fails, they are added without vectors, which the next search
+        by vector adds.
 
         Args:
-            messages: ``Message``s, or dicts with their fields. With none, nothing is done.
+            messages: ``Message``s, or dicts with their fields. An empty list does nothing.
             session_id: ``"default"`` if it is falsy.
 
         Raises:
             InvalidArgumentError: an id is not a string, or one of the messages is not a message. Nothing was added.
-            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names its path.
-            CommitInDoubtError: the store failed, and cannot tell whether it has the messages.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names the path.
+            CommitInDoubtError: the store failed, and may have the messages.
             StorageError: the store failed, and nothing was added.
         """
         branch = self.branch(user_id, session_id)
@@ -135,19 +135,19 @@ class VersionedMemoryService(StoreService, MemoryService):
     async def search_memory(
         self, user_id: str, messages: Message | Mapping[str, Any] | list[Any], filters: Mapping[str, Any] | None = None
     ) -> list[Message]:
-        """The messages of a user, of all sessions, that a query finds. The query is the text of the last of ``messages``.
+        """Search a user's messages of all sessions. The query is the text of the last of ``messages``.
 
         ``filters`` may have:
 
         - ``"rank"``: ``"keyword"`` (the default) finds each message with one of the query's keywords in it, whatever their case, in the
-          order of time. ``"bm25"`` finds each message with one of the query's words, the best first. ``"vector"`` compares vectors; the
-          nearest comes first.
-        - ``"top_k"``: the most messages: the newest ones by keyword, else the best ones. By vector it is 10 if it is not given.
+          order of time. ``"bm25"`` finds each message with one of the query's words, the best first. ``"vector"`` compares vectors, and
+          the nearest comes first.
+        - ``"top_k"``: the largest number of messages: the newest ones by keyword, otherwise the best ones. By vector, the default is 10.
 
-        Cost: the messages that are found, and what the index needs to name them.
+        Cost: the messages that are found, and the search of the index.
 
         Raises:
-            InvalidArgumentError: an id is not a string, the query is not a message, or a filter makes no sense.
+            InvalidArgumentError: an id is not a string, the query is not a message, or a filter is invalid.
             EmbedderError: by vector, the embedder failed.
             StorageError: the store failed.
         """
@@ -164,12 +164,12 @@ class VersionedMemoryService(StoreService, MemoryService):
         return found or []
 
     async def list_memory(self, user_id: str, filters: Mapping[str, Any] | None = None) -> list[Message]:
-        """A page of a user's messages: sessions in the order of their ids, the messages of each in the order of time.
+        """List a page of a user's messages: sessions in the order of their ids, their messages in the order of time.
 
         ``filters`` may have ``"page_num"`` (1) and ``"page_size"`` (10). A page that is out of range is empty. Cost: the page.
 
         Raises:
-            InvalidArgumentError: the id is not a string, or a filter makes no sense.
+            InvalidArgumentError: the id is not a string, or a filter is invalid.
             StorageError: the store failed.
         """
         branch = self.branch(user_id)
@@ -179,10 +179,10 @@ class VersionedMemoryService(StoreService, MemoryService):
         return found or []
 
     async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:
-        """Delete the messages of a session, or with a falsy ``session_id`` all of a user. What is not there is no error.
+        """Delete the messages of a session, or with a falsy ``session_id`` all of a user. It is no error if there are none.
 
-        Nothing finds them any more, and no index beside the store has their words. History keeps them, and the reflog keeps the branch of
-        a user until gc, unless they are purged: see ``delete_user``. Cost: the session, and in a store whose index lies in the state the
+        No search finds them any more, and no index beside the store has their words. History keeps them, and the reflog keeps the branch of
+        a user until gc, unless they are purged: see ``delete_user``. Cost: the session, and in a store whose index lies in the state, the
         index of the user.
 
         Raises:
@@ -197,11 +197,11 @@ class VersionedMemoryService(StoreService, MemoryService):
         await self.run_in_turn(branch, lambda: self._memory.delete_session(branch, session))
 
     async def delete_user_memory(self, user_id: str) -> None:
-        """``delete_memory`` of all that a user has."""
+        """Delete all memory of a user, as ``delete_memory``."""
         await self.delete_memory(user_id)
 
     async def clear_all_memory(self) -> None:
-        """``delete_memory`` of every user. Cancelled, it ends first. After a failure, some are left. Cost: that of these users."""
+        """Delete the memory of every user. Cancelled, it ends first. After a failure, some users are left. Cost: that of these users."""
         await to_the_end(self._clear())
 
     async def _clear(self) -> None:
@@ -211,14 +211,14 @@ class VersionedMemoryService(StoreService, MemoryService):
                 await self.run_in_turn(name, partial(self._delete_user, name))
 
     async def delete_user(self, user_id: str) -> PurgeReport:
-        """Erase all that a user said, from history, the store and the indexes. The report says what was erased, and what no purge reaches.
+        """Erase all memory of a user, from history, the store and the indexes. The report lists the erased data, and places out of reach.
 
         Cost: that of ``repository.purge``.
 
         Raises:
             InvalidArgumentError: the id is not a string.
             UnsafeStoreError: gc cannot run over this store, so nothing could be erased.
-            UnfinishedPurgeError: it did not finish; its ``report`` has what was erased. Run it again.
+            UnfinishedPurgeError: it did not finish. Its ``report`` lists the erased branches. Run it again.
             StoreBusyError, StorageError: nothing was erased.
         """
         branch = self.branch(user_id)
@@ -228,13 +228,13 @@ class VersionedMemoryService(StoreService, MemoryService):
     # Adding
 
     async def _embedded_if_it_works(self, given: Sequence[dict[str, Any]]) -> list[bytes] | None:
-        """The vectors of some messages, none for a text without words; None if there is no embedder, or if it fails."""
+        """Embed some messages, except texts without words. Returns None if there is no embedder, or if it fails."""
         if self._embedder is None:
             return None
         try:
             return await _embedded(self._embedder, [text_of(data) for data in given])
         except EmbedderError as error:
-            # The messages count for more than their vectors, which the next search by vector makes up for.
+            # The messages matter more than their vectors, which the next search by vector adds.
             _log.warning("the embedder failed: messages are added without vectors", extra={"error": type(error.__cause__).__name__})
             return None
 
@@ -243,7 +243,7 @@ class VersionedMemoryService(StoreService, MemoryService):
     async def _nearest(self, branch: str, query: str, top_k: int | None) -> list[Message]:
         embedder = self._embedder
         if embedder is None:
-            raise InvalidArgumentError("a search by vector needs an embedder", hint="give the service one: embedder=")
+            raise InvalidArgumentError("a search by vector needs an embedder", hint="pass embedder= to the service")
         if not query.strip() or top_k == 0:
             return []
         name = _model(embedder)
@@ -261,7 +261,7 @@ class VersionedMemoryService(StoreService, MemoryService):
         return await self.read_in_turn(branch, nearest) or []
 
     async def read_in_turn(self, branch: str, function: Callable[[Memories], T]) -> T | None:
-        """Run a function of a user's memory off the loop; None if there is no such user."""
+        """Run a function of a user's memory off the loop. Returns None if there is no such user."""
         return await self.run_in_turn(branch, lambda: self._memory.read(branch, function))
 
     # These are called off the loop.
@@ -277,7 +277,7 @@ class VersionedMemoryService(StoreService, MemoryService):
 
     @property
     def _memory(self) -> StoredMemory:
-        """The memories, for a call that runs on a thread."""
+        """The memories, for a call on a thread."""
         repository = self._repository
         assert repository is not None
         assert self._handles is not None
@@ -313,19 +313,19 @@ def _messages(found: list[dict[str, Any]]) -> list[Message]:
 
 
 def _model(embedder: Embedder) -> str:
-    """The name under which its vectors are kept. Those of another length do not compare."""
+    """Return the name under which an embedder's vectors are kept. Vectors of another length cannot be compared."""
     return f"{embedder.name}/{embedder.dimension}"
 
 
 async def _embedded(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
-    """The vectors of some texts; that of a text without words is empty."""
+    """Embed some texts. The vector of a text without words is empty."""
     asked = [text for text in texts if text.strip()]
     made = iter(await embedded(embedder, asked) if asked else ())
     return [next(made) if text.strip() else b"" for text in texts]
 
 
 def _query(messages: object) -> str:
-    """The text of the last of some messages; empty if there is none."""
+    """Return the text of the last of some messages, or an empty one."""
     last = (messages[-1:] or []) if isinstance(messages, list | tuple) else messages
     given = as_messages([] if last is None else last)
     return text_of(given[-1][1]) if given else ""
@@ -341,28 +341,28 @@ def _session(session_id: object) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SearchFilters:
-    """The filters of a search: how messages are found and in which order they come, and the most of them."""
+    """The filters of a search: how messages are found and ranked, and how many."""
 
     rank: Rank = "keyword"
     top_k: int | None = None
 
     @classmethod
     def of(cls, filters: Mapping[str, Any] | None) -> Self:
-        """Raises ``InvalidArgumentError``, which names the filter."""
+        """Return the checked filters. Raises ``InvalidArgumentError``, which names the filter."""
         given = _known(filters, cls)
         return cls(one_of("rank", given.get("rank", "keyword"), Rank), _number(given, "top_k", least=0))
 
 
 @dataclass(frozen=True, slots=True)
 class ListFilters:
-    """The filters of a listing: which page of it, counted from 1, and how many messages a page has."""
+    """The filters of a listing: the number of the page, from 1, and how many messages a page has."""
 
     page_num: int = 1
     page_size: int = 10
 
     @classmethod
     def of(cls, filters: Mapping[str, Any] | None) -> Self:
-        """Raises ``InvalidArgumentError``, which names the filter."""
+        """Return the checked filters. Raises ``InvalidArgumentError``, which names the filter."""
         given = _known(filters, cls)
         number, size = _number(given, "page_num", least=1), _number(given, "page_size", least=1)
         return cls(1 if number is None else number, 10 if size is None else size)

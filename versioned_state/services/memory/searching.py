@@ -1,4 +1,4 @@
-"""Searches by keyword and by words: an index names the messages to read, and what is read decides. Layer: services."""
+"""Searches by keyword and by words: an index names candidates, and reading them decides. Layer: services."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from versioned_state.services.memory.memories import Memories, Place
 from versioned_state.services.memory.text import keywords_of, matcher, pieces_of, text_of, words_of
 
 _MOST_KEYWORDS: Final = 128
-"""Keywords, or words, of a query up to which an index is asked: with more of them, nearly every message has one."""
+"""The most keywords, or words, of a query for which an index is used: with more, nearly every message has one of them."""
 
 
 def by_keyword(memories: Memories, index: WordIndex, query: str, top_k: int | None) -> list[dict[str, Any]]:
-    """The messages with one of the keywords of a query in them, in order of time; with ``top_k`` the newest of these."""
+    """Find the messages with one of the keywords of a query, in order of time. ``top_k`` limits them to the newest."""
     keywords = keywords_of(query)
     matches = matcher(keywords)
     places = _narrowed(memories, index, keywords)
@@ -28,7 +28,7 @@ def by_keyword(memories: Memories, index: WordIndex, query: str, top_k: int | No
 
 
 def by_words(memories: Memories, index: WordIndex, query: str, top_k: int | None) -> list[dict[str, Any]]:
-    """The messages with one of the words of a query, the best by BM25 first."""
+    """Find the messages with one of the words of a query, the best by BM25 first."""
     words = words_of(query).keys()
     counts = index.counts(memories, words) if 0 < len(words) <= _MOST_KEYWORDS else None
     if counts is None:
@@ -37,14 +37,14 @@ def by_words(memories: Memories, index: WordIndex, query: str, top_k: int | None
 
 
 def _narrowed(memories: Memories, index: WordIndex, keywords: frozenset[str]) -> set[Place] | None:
-    """The messages that may have one of the keywords; None if that is not known."""
+    """Find the messages that may have one of the keywords. Returns None if the index cannot narrow them."""
     if len(keywords) > _MOST_KEYWORDS:
         return None
     groups = []
     for keyword in sorted(keywords):
         pieces = pieces_of(keyword)
         if pieces == []:
-            return None  # of signs only, which are in no word
+            return None  # only punctuation, which is in no word
         if pieces is not None:
             groups.append(pieces)
     return index.holding(memories, groups)

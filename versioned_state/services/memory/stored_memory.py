@@ -27,7 +27,7 @@ _LISTED_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Messages to add to a session: their stored forms, and vectors if there is an embedder that gave them."""
+    """Messages to add to a session: their stored forms, and their vectors if an embedder has made them."""
 
     branch: str
     user_id: str
@@ -38,7 +38,7 @@ class Addition:
 
 
 class StoredMemory:
-    """The memories of a repository. The calls on one user come one after another; other processes may work on it as well."""
+    """The memories of a repository. The caller makes the calls on one user one by one. Other processes may work on it too."""
 
     def __init__(self, repository: Repository, handles: Handles[Versioned], index: WordIndex, known_vectors: vectors.Vectors) -> None:
         self._repository = repository
@@ -49,17 +49,17 @@ class StoredMemory:
     # Reading
 
     def read(self, branch: str, function: Callable[[Memories], T]) -> T | None:
-        """The result of a function of a user's memory; None if there is no such user."""
+        """Return the result of a function of a user's memory, or None if there is no such user."""
         return at_head(self._repository.database, branch, lambda head: function(Memories(self._repository, branch, head)), None)
 
     def names(self, prefix: str) -> list[str]:
-        """The first of the branches whose names begin so."""
+        """List the first of the branches with a prefix."""
         return [info.name for info in self._repository.branches.iter_info(prefix=prefix, limit=_LISTED_AT_ONCE)]
 
     # Writing
 
     def add_all(self, additions: list[Addition]) -> Sequence[None]:
-        """Add messages to one branch, in one commit. A result for each addition, as ``Lanes`` wants it."""
+        """Add messages to one branch, in one commit. Returns a result for each addition, for ``Lanes``."""
         self._on_branch(additions[0].branch, partial(self._add, additions))
         return [None] * len(additions)
 
@@ -82,7 +82,7 @@ class StoredMemory:
         _release(state, segments, made)
 
     def keep_vectors(self, branch: str, embedder: str, made: Mapping[Place, bytes]) -> None:
-        """Keep the vectors of messages that had none."""
+        """Store the vectors of messages that had none."""
 
         def keep(state: Versioned) -> None:
             state.refresh()
@@ -103,13 +103,13 @@ class StoredMemory:
             messages = session_of(state, session)
             if not messages:
                 return
-            self.index.erase(branch)  # first: if this is the end of the process, no index has more than the state
+            self.index.erase(branch)  # first: if the process dies here, no index has more than the state
             messages.clear()
             segments = self.index.removing(state, session)
             vectors.remove(state, session)
             _commit(state, "delete a session")
             _release(state, segments, {})
-            self.index.erase(branch)  # somebody may have searched meanwhile
+            self.index.erase(branch)  # a search may have made it again meanwhile
 
         self._on_branch(branch, delete)
         self.vectors.forget(branch)
@@ -122,7 +122,7 @@ class StoredMemory:
         self.index.erase(branch)
 
     def _forget(self, branch: str) -> None:
-        """Let go of what this process and the index have of a branch."""
+        """Drop what this process and the index hold of a branch."""
         self._handles.forget(branch)
         self.vectors.forget(branch)
         self.index.erase(branch)
@@ -135,7 +135,7 @@ class StoredMemory:
         return report
 
     def _on_branch(self, branch: str, function: Callable[[Versioned], None]) -> None:
-        """Run a function of a user's handle, of another one if the user was deleted or purged since this one was opened."""
+        """Run a function of a user's handle, and again with another one if the user was deleted or purged meanwhile."""
 
         def attempt() -> None:
             with self._handles.handle(branch) as state:
@@ -145,12 +145,12 @@ class StoredMemory:
 
 
 def _commit(state: Versioned, message: str, user_id: str | None = None) -> None:
-    # Two writers who embedded the same message have two vectors of it, one as good as the other.
+    # If two writers have embedded the same message, either vector will do.
     state.commit(message, meta=None if user_id is None else {"user_id": user_id}, policies={f"@{vectors.VECTORS}.**": "ours"})
 
 
 def _release(state: Versioned, segments: Sequence[str], made: Mapping[Place, bytes]) -> None:
-    """Let go of the committed values, which nobody changes any more."""
+    """Release the committed values, which nobody changes any more."""
     for segment in segments:
         state.namespace(WORDS).release(segment)
     vectors.release(state, made)

@@ -2,7 +2,7 @@
 
 Keywords are compared after ``str.casefold``: a message matches if it contains one of them, anywhere. Words, for ranking, are runs of
 letters, digits and underscores; a run of Chinese, Japanese or Korean characters counts as its pairs of neighbours, since no spaces are in
-it. So a keyword that is in a text has all its pieces in words of that text, and an index of words can narrow a search by keywords.
+it. So all pieces of a keyword that is in a text are in words of that text, and an index of words can narrow a search by keywords.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ _IS_CJK: Final = re.compile(f"[{_CJK}]")
 
 _MOST_MARKS: Final = 64
 _LONG_RUN: Final = re.compile(f"[^\\w\\s\\x00-\\x7f]{{{_MOST_MARKS + 1},}}")
-"""Characters that may be combining marks, more in a row than any language has. Unicode sorts such a row in quadratic time."""
+"""A longer run of possible combining marks than any language has. Unicode normalization sorts such a run in quadratic time."""
 
 _LONG_TEXT: Final = 1 << 12
-"""Characters of a text from which on the deadline is checked for each keyword."""
+"""Characters of a text from which the deadline is checked for each keyword."""
 
 _MANY: Final = 256
-"""Keywords of one length from which on the parts of a text are looked up among them, instead of each of them in the text."""
+"""Keywords of one length from which the parts of a text are looked up among them, instead of each of them in the text."""
 
 
 def text_of(message: Message | Mapping[str, Any]) -> str:
-    """All texts of a message, or of its stored form, each on lines of its own; empty for a call, a result and the like."""
+    """Return all texts of a message, or of its stored form, each on its own lines. A call, a result and the like have none."""
     fields: Any = message if isinstance(message, Mapping) else vars(message)
     if fields.get("type", MessageType.MESSAGE) != MessageType.MESSAGE:
         return ""
@@ -49,15 +49,15 @@ def text_of(message: Message | Mapping[str, Any]) -> str:
 
 
 def keywords_of(text: str) -> frozenset[str]:
-    """The keywords of a query."""
+    """Return the keywords of a query."""
     return frozenset(text.casefold().split())
 
 
 def matcher(keywords: frozenset[str]) -> Callable[[str], bool]:
-    """A function that tells whether a text contains one of the keywords.
+    """Return a function that returns whether a text contains one of the keywords.
 
-    Cost: the length of the text, times the keywords, of which each is found at the speed of C, or times the lengths that many of them have.
-    The deadline of the call is checked.
+    Cost: the length of the text, times the keywords, each of which is found at the speed of C, or times the lengths that many of them
+    share. The deadline of the call is checked.
     """
     by_length: dict[int, set[str]] = defaultdict(set)
     for keyword in keywords:
@@ -84,7 +84,7 @@ def matcher(keywords: frozenset[str]) -> Callable[[str], bool]:
 
 
 def words_of(text: str) -> Counter[str]:
-    """The words of a text, each with how often it is there."""
+    """Count the words of a text."""
     return Counter(_iter_words(_composed(text.casefold())))
 
 
@@ -93,7 +93,7 @@ def _do_nothing() -> None:
 
 
 def _composed(text: str) -> str:
-    """A text in the form NFC, which is made piece by piece where marks follow each other for long. Cost: that of the text."""
+    """Return a text in the form NFC, which is made piece by piece where there are long runs of marks. Cost: linear in the text."""
     pieces = []
     start = 0
     for run in _LONG_RUN.finditer(text):
@@ -114,23 +114,23 @@ def _iter_words(text: str) -> Iterator[str]:
 
 
 def is_plain(text: str) -> bool:
-    """Whether the words of a text contain the pieces of every keyword that is in it. If not, no index narrows a search for it."""
+    """Return whether the words of a text contain the pieces of every keyword that is in it. If not, no index narrows a search for it."""
     return is_normalized("NFC", text.casefold())
 
 
 def pieces_of(keyword: str) -> list[str] | None:
-    """The pieces of a keyword: in a plain text that contains the keyword, each is within a word. None if no plain text contains it."""
+    """Return the pieces of a keyword: any plain text that contains it has each within a word. None if no plain text contains it."""
     return [*_iter_words(keyword)] if is_normalized("NFC", keyword) else None
 
 
 def grams_of(word: str) -> set[str]:
-    """The pairs and triples of neighbouring characters of a word, and its only character or its Chinese ones."""
+    """Return the pairs and triples of neighbouring characters of a word, and its only character or its Chinese ones."""
     grams = {word[start : start + length] for length in (2, 3) for start in range(len(word) - length + 1)}
     return grams | {character for character in word if _IS_CJK.match(character)} | ({word} if len(word) == 1 else set())
 
 
 def grams_within(piece: str) -> set[str] | None:
-    """The grams that every word with this piece has. None if nothing narrows it: one letter is in too many words."""
+    """Return the grams of every word with this piece, or None if that narrows nothing: one letter is in too many words."""
     if len(piece) > 2:
         return {piece[start : start + 3] for start in range(len(piece) - 2)}
     return {piece} if len(piece) == 2 or _IS_CJK.match(piece) else None

@@ -41,7 +41,7 @@ class Vectors:
         self._lock = Lock()
 
     def nearest(self, memories: Memories, embedder: str, vector: bytes, limit: int | None) -> list[Place]:
-        """The messages whose vectors have the smallest angle to a vector, the nearest first, of equals the newest first.
+        """Find the messages whose vectors have the smallest angle to a vector, the nearest first, and among equals the newest first.
 
         Cost: the vectors that this process does not have yet, and the length of all.
         """
@@ -63,7 +63,7 @@ class Vectors:
 
 
 def without_vector(memories: Memories, embedder: str) -> dict[Place, str]:
-    """The texts of the messages that have no vector of an embedder. Cost: two paths if there are none, else all messages and vectors."""
+    """Find the texts without a vector of an embedder. Cost: two paths if there are none, otherwise all messages and vectors."""
     namespace = VECTORS, escaped(embedder)
     if memories.count(namespace) == len(memories):
         return {}
@@ -72,7 +72,7 @@ def without_vector(memories: Memories, embedder: str) -> dict[Place, str]:
 
 
 def store(state: Versioned, embedder: str, vectors: Mapping[Place, bytes]) -> None:
-    """Stage the vectors of some messages; those of other embedders are removed."""
+    """Stage the vectors of some messages, and the removal of those of other embedders."""
     namespace = state.namespace(VECTORS)
     for other in namespace.namespaces():
         if other != escaped(embedder):
@@ -163,6 +163,6 @@ def _numpy() -> Any:
 
 
 def _unit(vector: array[float]) -> array[float] | None:
-    """The vector at length 1; None if it is zero."""
+    """Return the vector at length 1, or None if it is zero."""
     length = sqrt(sum(number * number for number in vector))
     return array("f", (number / length for number in vector)) if length else None

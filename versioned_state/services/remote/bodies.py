@@ -45,7 +45,7 @@ class _Objects:
 
 
 def encode(value: Any, path: str = "the body") -> bytes:
-    """A value as ``application/x-versioned-state``.
+    """Encode a value as ``application/x-versioned-state``.
 
     Raises:
         PickleRefusedError: a value inside would have to be pickled.
@@ -61,7 +61,7 @@ def encode(value: Any, path: str = "the body") -> bytes:
 
 
 def decode(body: bytes, *, classes: Classes = "registered") -> Any:
-    """The value of an ``application/x-versioned-state`` body. Instances of classes beyond ``classes`` come as ``Tagged``.
+    """Decode an ``application/x-versioned-state`` body. Instances of classes outside ``classes`` become ``Tagged``.
 
     Cost: at most a few steps for each byte, whatever the bytes are.
 
@@ -78,7 +78,7 @@ def decode(body: bytes, *, classes: Classes = "registered") -> Any:
 
 
 def encode_json(value: Any, path: str = "the body") -> bytes:
-    """A value as JSON. Raises ``UnserializableValueError`` if JSON does not hold it exactly: nothing is changed silently."""
+    """Encode a value as JSON. Raises ``UnserializableValueError`` if JSON cannot hold it exactly: nothing is changed silently."""
     try:
         if is_plain(value):
             return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
@@ -92,7 +92,7 @@ def encode_json(value: Any, path: str = "the body") -> bytes:
 
 
 def decode_json(body: bytes) -> Any:
-    """The value of a JSON body. Raises ``InvalidArgumentError`` for what is not JSON, or would not come back from Python as it was sent."""
+    """Decode a JSON body. Raises ``InvalidArgumentError`` if it is not JSON, or if Python would encode it differently."""
     try:
         return json.loads(body.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
     except UnicodeDecodeError:
@@ -131,7 +131,7 @@ def _finite(text: str) -> float:
 
 
 def _find_unfit(value: Any, steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], Any, str]:
-    """The first part of a value that JSON cannot hold exactly: its steps, the part, and the reason; an empty reason if there is none."""
+    """Find the first part of a value that JSON cannot hold exactly: its steps, the part, and the reason, empty if there is none."""
     cls = type(value)
     if cls in (str, bool, type(None)):
         return steps, value, ""
@@ -153,12 +153,12 @@ def _find_unfit(value: Any, steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], 
 
 
 def media_type(header: str) -> str:
-    """The media type of a ``Content-Type``, without parameters, in lower case."""
+    """Return the media type of a ``Content-Type``, without parameters, in lower case."""
     return header.partition(";")[0].strip().lower()
 
 
 def charset(header: str) -> str:
-    """The charset of a ``Content-Type``, in lower case; empty if it names none."""
+    """Return the charset of a ``Content-Type`` in lower case, or an empty string."""
     for parameter in header.split(";")[1:]:
         name, _, value = parameter.partition("=")
         if name.strip().lower() == "charset":
@@ -167,7 +167,7 @@ def charset(header: str) -> str:
 
 
 def acceptable(header: str) -> list[str]:
-    """The media types of bodies that an ``Accept`` header takes, the best first. Raises ``InvalidArgumentError`` for a malformed one."""
+    """Return the media types that an ``Accept`` header allows, the best first. Raises ``InvalidArgumentError`` for a malformed one."""
     if not header.strip():
         return [JSON, NATIVE]
     weights: dict[str, float] = {}

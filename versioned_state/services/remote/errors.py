@@ -16,7 +16,7 @@ _PARTS: Final = frozenset({"what", "remains", "_hint"})
 
 
 def error_document(error: StateError) -> dict[str, Any]:
-    """An error as JSON: its class, its three parts, and those of its attributes that are texts or numbers."""
+    """Return an error as JSON: its class, its three parts, and the attributes that are texts or numbers."""
     facts = {
         name: value
         for name, value in vars(error).items()
@@ -26,7 +26,7 @@ def error_document(error: StateError) -> dict[str, Any]:
 
 
 def error_of(document: Any) -> StateError | None:
-    """The error that a server's JSON stands for; None if it is not such a document. A class that is not known here: ``StateError``."""
+    """Return the error that a server's JSON stands for, or None if it is another document. An unknown class becomes ``StateError``."""
     parts = document.get("error") if type(document) is dict else None
     if type(parts) is not dict or any(type(parts.get(name)) is not str for name in ("type", "what", "remains", "hint")):
         return None
@@ -42,7 +42,7 @@ def error_of(document: Any) -> StateError | None:
 
 
 def without_details(error: StorageError) -> StorageError:
-    """A storage error for clients: its kind, without what the server knows of its store."""
+    """Return a storage error for clients: its kind, without details of the server's store."""
     public = restore(type(error), ())
     assert isinstance(public, StorageError)
     what = f"the server's store failed ({type(error).__name__})"

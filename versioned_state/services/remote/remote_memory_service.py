@@ -24,17 +24,17 @@ class RemoteMemoryService(RemoteService, MemoryService):
         await self._call("POST", "/v1/memory", user_id, session_id or None, body=body, has_body=True)
 
     async def search_memory(self, user_id: str, messages: Given, filters: Mapping[str, Any] | None = None) -> list[Message]:
-        """The messages of a user, of all sessions, that the text of the last of some messages finds."""
+        """Search a user's messages of all sessions. The query is the text of the last of ``messages``."""
         last: object = messages[-1:] if isinstance(messages, list | tuple) else messages
         query = [data for _, data in as_messages([] if last is None else last)]
         return await self._found(user_id, "/v1/memory/search", {"messages": query, "filters": _plain(filters)})
 
     async def list_memory(self, user_id: str, filters: Mapping[str, Any] | None = None) -> list[Message]:
-        """A page of a user's messages: sessions in the order of their ids, the messages of each in the order of time."""
+        """List a page of a user's messages: sessions in the order of their ids, the messages of each in the order of time."""
         return await self._found(user_id, "/v1/memory/list", {"filters": _plain(filters)})
 
     async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:
-        """Delete the messages of a session, or with a falsy ``session_id`` all of a user. What is not there is no error."""
+        """Delete the messages of a session, or with a falsy ``session_id`` all of a user. It is no error if there are none."""
         await self._call("DELETE", "/v1/memory", user_id, session_id or None, absent=lambda: None)
 
     async def _found(self, user_id: str, path: str, body: dict[str, Any]) -> list[Message]:

@@ -118,7 +118,7 @@ class RemoteService(ServiceWithLifecycleManager):
         await off_loop(self._stop)
 
     async def health(self) -> bool:
-        """Whether the service is started, and the server and its store answer within two seconds. Never raises."""
+        """Return whether the service is started, and the server and its store answer within two seconds. Never raises."""
         lanes, client = self._lanes, self._client
         if lanes is None or client is None:
             return False
@@ -173,7 +173,7 @@ class RemoteService(ServiceWithLifecycleManager):
         reads: bool = False,
         **parameters: object,
     ) -> Any:
-        """The value of an answer, None if it has none. The body is encoded before this returns to the event loop.
+        """Call the server. Returns the value of the answer, or None. Encodes the body before it returns to the event loop.
 
         Args:
             absent: the result if there is no such session; without it, that raises ``SessionNotFoundError``.
@@ -250,7 +250,7 @@ class RemoteService(ServiceWithLifecycleManager):
         return UnreachableStoreError(f"the server at {self._url} answered with {response.status_code}", hint="try again")
 
     def _value(self, response: httpx.Response, absent: Callable[[], T] | None) -> Any:
-        """The value of an answer. Raises the error that it is."""
+        """Return the value of an answer, or raise its error."""
         if response.status_code == 204:
             return None
         if response.status_code == 200:
@@ -270,7 +270,7 @@ class RemoteService(ServiceWithLifecycleManager):
 
 
 def _error(response: httpx.Response) -> StateError | None:
-    """The error of an answer that is not a success; None if it says none that is known."""
+    """Return the error of an answer that is not a success, or None if it names no known error."""
     if bodies.media_type(response.headers.get("content-type", "")) != bodies.JSON:
         return None
     try:
@@ -296,6 +296,6 @@ def _checked_url(url: object) -> str:
 
 
 def _query(parameters: Mapping[str, object]) -> str:
-    """A query in which ids of any characters arrive as they are: lone surrogates too, which no URL library takes."""
+    """Return a query that preserves ids of any characters, also lone surrogates, which no URL library accepts."""
     given = [(name, str(value)) for name, value in parameters.items() if value is not None]
     return "?" + "&".join(f"{name}={quote_from_bytes(value.encode('utf-8', 'surrogatepass'), safe='')}" for name, value in given)

@@ -30,14 +30,14 @@ class RemoteSessionHistoryService(RemoteService, SessionHistoryService):
     async def create_session(
         self, user_id: str, session_id: str | None = None, *, ttl_seconds: float | None = None, last: int | None = None
     ) -> Session:
-        """Create a session and return it. One that exists already is returned with its messages, and stays as it is."""
+        """Create a session and return it. An existing session is returned with its messages, and does not change."""
         if session_id is None or not _stripped(session_id):
             session_id = str(uuid4())  # here, so that a repeated request does not create another one
         created = await self._call("POST", "/v1/history/sessions", user_id, _stripped(session_id), ttl_seconds=ttl_seconds, last=last)
         return session_of(created)
 
     async def get_session(self, user_id: str, session_id: str, last: int | None = None) -> Session | None:
-        """A session with its messages, oldest first; with ``last``, the newest of them. None if it was deleted."""
+        """Return a session with its messages, oldest first, with ``last`` only the newest of them, or None if it was deleted."""
         session_id = _stripped(session_id)
         found = await self._call("GET", "/v1/history/session", user_id, session_id, last=last, absent=lambda: None)
         if found is None and self._create_missing:
@@ -52,12 +52,12 @@ class RemoteSessionHistoryService(RemoteService, SessionHistoryService):
         await self._call("DELETE", "/v1/history/session", user_id, _stripped(session_id), absent=lambda: None)
 
     async def list_sessions(self, user_id: str, *, after: str | None = None, limit: int | None = None) -> list[Session]:
-        """The sessions of a user, without their messages."""
+        """List the sessions of a user, without their messages."""
         found = await self._call("GET", "/v1/history/sessions", user_id, after=after, limit=limit, absent=list)
         return [session_of(each) for each in found]
 
     async def append_message(self, session: Session, message: Given | Sequence[Given], *, ttl_seconds: float | None = None) -> None:
-        """Append a message, or some, to a stored session, and to the session object that was given: all of them or none."""
+        """Append one or more messages to a stored session and to the given session object: all of them or none."""
         if not hasattr(session, "messages"):
             raise InvalidArgumentError(f"session must be a Session, not {type(session).__name__}", remains="nothing was appended")
         messages = as_messages(message)

@@ -22,7 +22,7 @@ class RemoteStateService(RemoteService, StateService):
         round_id: int | None = None,
         ttl_seconds: float | None = None,
     ) -> int:
-        """Save a state, as it is when this is called, as a round; the number of the round. Values that are not data are refused."""
+        """Save a state, as it is at the call, as a round. Returns the number of the round. Refuses values that are not data."""
         instance_of("a state", state, dict, remains="nothing was saved")
         instance_of("round_id", round_id, int | None)
         instance_of("ttl_seconds", ttl_seconds, int | float | None)
@@ -39,7 +39,7 @@ class RemoteStateService(RemoteService, StateService):
         return int(saved["round_id"])
 
     async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
-        """The state of a round, by default of the latest one; None if there is no such user, session or round."""
+        """Return the state of a round, by default of the latest one, or None if there is no such user, session or round."""
         instance_of("round_id", round_id, int | None)
         state: dict[str, Any] | None = await self._call(
             "GET", "/v1/state", user_id, session_id or None, round_id=round_id, absent=lambda: None
@@ -47,14 +47,14 @@ class RemoteStateService(RemoteService, StateService):
         return state
 
     async def list_sessions(self, user_id: str) -> list[str]:
-        """The ids of a user's sessions that have a round, in order."""
+        """List the ids of a user's sessions that have a round, in order."""
         return list(await self._call("GET", "/v1/state/sessions", user_id, absent=list))
 
     async def list_rounds(self, user_id: str, session_id: str | None = None) -> list[int]:
-        """The rounds of a session, in order; none if there is no such session."""
+        """List the rounds of a session, in order. The list is empty if there is no such session."""
         return list(await self._call("GET", "/v1/state/rounds", user_id, session_id or None, absent=list))
 
     async def delete_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> None:
-        """Delete a round of a session, or by default the session. What is not there is no error."""
+        """Delete a round of a session, or by default the session. It is no error if it does not exist."""
         instance_of("round_id", round_id, int | None)
         await self._call("DELETE", "/v1/state", user_id, session_id or None, round_id=round_id, absent=lambda: None)

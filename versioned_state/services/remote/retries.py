@@ -40,7 +40,7 @@ class Retries:
         return min(int(time.monotonic() - self._began) + 1, LONGEST_AGE_S)
 
     def again(self, *, crowded: bool = False, after: float = 0.0) -> bool:
-        """Wait until the next attempt is due; False if there is none.
+        """Wait until the next attempt is due. Returns False if there is none.
 
         Args:
             crowded: whether the last one was refused for lack of room.
@@ -59,6 +59,6 @@ class Retries:
 
 
 def retry_after(header: str | None) -> float:
-    """The seconds of a ``Retry-After``; 0 if it has none, or a date, which clocks that differ would make of any length."""
+    """Return the seconds of a ``Retry-After``, or 0 if it has none or has a date, which is unusable if clocks differ."""
     text = (header or "").strip()
     return float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0.0

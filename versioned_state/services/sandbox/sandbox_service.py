@@ -27,13 +27,13 @@ _NOT_MADE: Final = "no sandbox was made"
 
 
 class SandboxService(ServiceWithLifecycleManager):
-    """Gives each session of each user its sandboxes, and releases them. A falsy ``session_id`` is ``"default"``.
+    """The sandboxes of each session of each user. A falsy ``session_id`` is ``"default"``.
 
     Calls may come from several threads. Those on one session wait for each other, those on different sessions do not.
 
     With ``state_service``, the sandboxes of a session share one folder, and its files belong to the session's state: ``save_state`` commits
-    them with it, ``connect`` brings those of the latest round, and ``restore`` those of any round. What was not saved is gone with the
-    release. Without ``state_service``, they share a folder too, which nothing saves.
+    them with it, ``connect`` restores those of the latest round, and ``restore`` those of any round. Unsaved changes are lost at the
+    release. Without ``state_service``, they share a folder too, which is not saved.
 
     Args:
         state_service: keeps the states of the sessions: a service over a store in this process.
@@ -41,9 +41,9 @@ class SandboxService(ServiceWithLifecycleManager):
         max_memory: bytes of memory of each process of a sandbox.
         max_file_bytes: the largest file of a sandbox.
         max_total_memory: bytes of memory of all processes of a sandbox together.
-        max_folder_bytes: the size of a session's files up to which ``save_state`` takes them; each file counts 4 KiB more than it has. If
+        max_folder_bytes: the largest size of a session's files that ``save_state`` commits. Each file counts 4 KiB more than its size. If
             they take more on disk, the processes of the sandbox are ended.
-        base_url, bearer_token: of a cluster of sandboxes. They are handed to the factories that are registered; the library has none.
+        base_url, bearer_token: of a cluster of sandboxes, for registered factories. The library has none for clusters.
     """
 
     def __init__(
@@ -76,14 +76,14 @@ class SandboxService(ServiceWithLifecycleManager):
         _all.add(self)
 
     def _renew(self) -> None:
-        """Begin without sandboxes, as in the child of a fork: those of the parent stay the parent's."""
+        """Begin without sandboxes, as in the child of a fork, since they belong to the parent."""
         self._sessions: dict[_Key, SessionSandboxes] = {}
         self._lock = Lock()  # of the dict
 
     # Beginning and end
 
     async def start(self) -> None:
-        """Begin. Local sandboxes can be connected before."""
+        """Start the service. Local sandboxes can be connected before that."""
         self._started, self._stopped = True, False
 
     async def stop(self) -> None:
@@ -93,7 +93,7 @@ class SandboxService(ServiceWithLifecycleManager):
         await off_loop(self._release_all)
 
     async def health(self) -> bool:
-        """Whether the service is started."""
+        """Return whether the service is started."""
         return self._started
 
     # Sessions
@@ -107,31 +107,31 @@ class SandboxService(ServiceWithLifecycleManager):
         *,
         sandbox_types: Iterable[Any] | None = None,
     ) -> list[Any]:
-        """The sandboxes of a session, one for each type, in the order of the types. A session keeps the sandboxes that it has.
+        """Return the sandboxes of a session, one for each type, in the order of the types. A session keeps its existing sandboxes.
 
         The types are those of ``env_types`` (or ``sandbox_types``) and those that the ``tools`` need; a function without ``sandbox_type``
-        needs none. If nothing names a type, it is all that the session has, or ``base``. It makes all that are missing, or none.
+        needs none. If nothing names a type, they are all of the session, or ``base``. Makes all missing ones, or none.
 
-        It is not a coroutine, and does not start a process; with ``state_service``, the first call of a session reads the store and writes
-        the files of the latest round: ``await asyncio.to_thread(service.connect, …)`` keeps that off the event loop.
+        It is not a coroutine, and does not start a process. With ``state_service``, the first call of a session reads the store and writes
+        the files of the latest round. ``await asyncio.to_thread(service.connect, …)`` keeps that off the event loop.
 
         Raises:
             InvalidArgumentError: an id is not a string, or a type is unknown or has no factory (with ``base_url``, a registered one).
             ServiceNotStartedError: the service was stopped, or the state service is not started.
-            SandboxError, WorkspaceError, StorageError: the folder or its files cannot be had. What a factory raises.
+            SandboxError, WorkspaceError, StorageError: the folder or its files cannot be made. Errors of factories too.
         """
         key = _key(session_id, user_id)
         types = self._types(env_types, sandbox_types, tools)
         return self._with_session(key, lambda session: session.connect(types))
 
     def release(self, session_id: str, user_id: str | None = None) -> bool:
-        """Release the sandboxes of a session: their processes are gone then, and their folder. Whether there was any.
+        """Release the sandboxes of a session, with their processes and their folder. Returns whether there were any.
 
-        Changes of files that no round has are lost. A save under way takes the files first.
+        Unsaved changes of files are lost. A save under way commits the files first.
 
         Raises:
             InvalidArgumentError: an id is not a string.
-            ExceptionGroup: of what a plug-in raised as it was closed. The others are released.
+            ExceptionGroup: the errors of plug-ins that were closed. The others are released.
         """
         with self._lock:
             session = self._sessions.pop(_key(session_id, user_id), None)
@@ -142,15 +142,15 @@ class SandboxService(ServiceWithLifecycleManager):
         return True
 
     async def restore(self, session_id: str, user_id: str | None = None, round_id: int | None = None, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002
-        """Give the session's files the content that they had in a round, by default the latest one, as ``export_state`` does the state.
+        """Restore the session's files to a round, by default the latest one, as ``export_state`` exports the state.
 
-        The next save takes them. All that are not in that round are removed. A session without sandboxes gets its folder.
+        The next save commits them. Files that are not in the round are removed. A session without sandboxes gets its folder.
 
         Args:
-            overwrite: replace and remove files whose content no round has, too.
+            overwrite: replace and remove also files whose content is in no round.
 
         Raises:
-            DirtyWorkspaceError: such files would be lost; it names them. Nothing was changed.
+            DirtyWorkspaceError: such files would be lost. The error names them. Nothing was changed.
             UnknownRevisionError: the session has no such round.
             InvalidArgumentError: there is no ``state_service``, or an id is not a string.
             ServiceNotStartedError, WorkspaceError, StorageError: as ``connect``.
@@ -158,7 +158,7 @@ class SandboxService(ServiceWithLifecycleManager):
         await self._on_files(session_id, user_id, lambda files: files.restore(round_id, overwrite=overwrite))
 
     async def keep(self, session_id: str, user_id: str | None = None) -> None:
-        """Let the files in the folder stand after a refused save: the next one replaces those of another process. Raises as ``restore``."""
+        """Keep the files in the folder after a refused save: the next one replaces those of another process. Raises as ``restore``."""
         await self._on_files(session_id, user_id, lambda files: files.keep())
 
     async def _on_files(self, session_id: str, user_id: str | None, function: Callable[[Any], None]) -> None:
@@ -172,7 +172,7 @@ class SandboxService(ServiceWithLifecycleManager):
         )
 
     def _with_session(self, key: _Key, function: Callable[[SessionSandboxes], T]) -> T:
-        """Call a function with a session, which is made if it is new. If that or the call fails, a new session is gone."""
+        """Call a function with a session, which is made if it is new. If that or the call fails, a new session is removed."""
         while True:
             session = self._session(key)
             with session.lock:
@@ -220,9 +220,9 @@ class SandboxService(ServiceWithLifecycleManager):
             for each in found or ["base"]:
                 if is_local(each):
                     raise InvalidArgumentError(
-                        f"sandboxes of type {each!r} on {self._options['base_url']!r} need a factory: the library makes local ones alone",
+                        f"sandboxes of type {each!r} on {self._options['base_url']!r} need a factory: the library makes only local ones",
                         remains=_NOT_MADE,
-                        hint=f"versioned_state.sandbox.register({each!r}, factory); it gets base_url and bearer_token",
+                        hint=f"versioned_state.sandbox.register({each!r}, factory); it receives base_url and bearer_token",
                     )
         return found
 
@@ -268,7 +268,7 @@ class SessionSandboxes:
     """The sandboxes of one session, by type, and the folder that they share. ``lock`` is held around each call.
 
     Args:
-        options: the options that factories can take, except the folder.
+        options: the options for factories, except the folder.
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
@@ -281,7 +281,7 @@ class SessionSandboxes:
         self._sandboxes: dict[str, Any] = {}
 
     def open(self, service: VersionedStateService | None, branch: str, max_bytes: int) -> None:
-        """Make the folder, with the files of the session's latest round if there is a service of states; nothing if it is there."""
+        """Make the folder unless it exists, with the files of the session's latest round if there is a state service."""
         if self._place is not None:
             return
         place = TemporaryFolder()
@@ -303,7 +303,7 @@ class SessionSandboxes:
         return self._place is not None
 
     def connect(self, types: Sequence[str]) -> list[Any]:
-        """The sandboxes of these types; without types, all, or a new ``base``. Those that are missing are made: all of them, or none."""
+        """Return the sandboxes of these types, by default all, or a new ``base``. The missing ones are made: all of them, or none."""
         wanted = types or list(self._sandboxes) or _DEFAULT
         made: dict[str, Any] = {}
         try:
@@ -317,7 +317,7 @@ class SessionSandboxes:
         return [self._sandboxes[each] for each in dict.fromkeys(wanted)]
 
     def close(self) -> None:
-        """Close all, and remove the folder. Raises what closing a sandbox raises, once all is done. Idempotent."""
+        """Close all sandboxes, and remove the folder. Raises their errors once all is done. Idempotent."""
         self.is_closed = True
         sandboxes, self._sandboxes = self._sandboxes, {}
         try:

@@ -73,7 +73,7 @@ class SessionFiles:
 
     @contextmanager
     def _workspace(self) -> Iterator[tuple[Workspace, Versioned]]:
-        """The folder as a workspace of a handle of its own."""
+        """Open the folder as a workspace of a new handle."""
         state = Versioned(self._service.repository, branch=self._branch)
         try:
             with self._open(state) as workspace:
@@ -89,7 +89,7 @@ class SessionFiles:
 
     @contextmanager
     def joined(self, state: Versioned) -> Iterator[None]:
-        """The block in which a save commits the handle: the commit takes the files.
+        """Run the block in which a save commits the handle, with the files.
 
         Raises:
             DirtyWorkspaceError: another process has saved files that were changed here too.
@@ -146,7 +146,7 @@ class SessionFiles:
 
 
 def _weak_join(files: SessionFiles) -> Callable[[Versioned], AbstractContextManager[object]]:
-    """A function for the state service that does not keep the folder alive."""
+    """Return a function for the state service that does not keep the folder alive."""
     known = weakref.ref(files)
 
     def join(state: Versioned) -> AbstractContextManager[object]:

@@ -1,4 +1,4 @@
-"""``Message``, and every name that goes with it. Layer: services."""
+"""``Message``, and the names that belong to it. Layer: services."""
 
 from __future__ import annotations
 
@@ -71,9 +71,9 @@ AgentRole: TypeAlias = Literal["assistant", "system", "user", "tool"]
 
 
 class Message(Event):
-    """A message of a conversation: who speaks, and the parts of what is said.
+    """A message of a conversation: the role of its author, and its parts.
 
-    Fields that are not known here are kept as they are.
+    Unknown fields are kept.
     """
 
     id: str = Field(default_factory=lambda: f"msg_{uuid4()}")
@@ -89,11 +89,11 @@ class Message(Event):
 
     @staticmethod
     def from_openai_message(message: BaseModel | Mapping[str, Any]) -> Message:
-        """A message in the format of OpenAI's chat completions, or of this class, as a ``Message``.
+        """Convert a message in the format of OpenAI's chat completions, or of this class, to a ``Message``.
 
         Raises:
             InvalidArgumentError: the message has neither format, or lacks a field.
-            ValidationError: a field is not what it must be (pydantic's error, a ``ValueError``).
+            ValidationError: a field is invalid (pydantic's error, a ``ValueError``).
         """
         if isinstance(message, Message):
             return message
@@ -103,22 +103,22 @@ class Message(Event):
         return Message.model_validate(fields_of_message(fields))
 
     def get_text_content(self) -> str | None:
-        """The first text of the message; None if it has none."""
+        """Return the first text of the message, or None."""
         return next((part.text for part in self.content or () if isinstance(part, TextContent)), None)
 
     def get_image_content(self) -> list[str]:
-        """The URLs of the images, in order."""
+        """Return the URLs of the images, in order."""
         return [part.image_url for part in self.content or () if isinstance(part, ImageContent) and part.image_url is not None]
 
     def get_audio_content(self) -> list[str]:
-        """The audio parts, in base64, in order."""
+        """Return the audio parts, in base64, in order."""
         return [part.data for part in self.content or () if isinstance(part, AudioContent) and part.data is not None]
 
     def add_content(self, new_content: AgentContent) -> AgentContent | None:
         """Append a complete part.
 
         Returns:
-            The part that was given, completed, with its place in this message; None if it has a place already, and nothing was appended.
+            The given part, completed, with its place in this message. None if it has a place already, and nothing was appended.
         """
         if new_content.index is not None:
             return None
@@ -128,10 +128,10 @@ class Message(Event):
     def add_delta_content(self, new_content: AgentContent) -> AgentContent | None:
         """Append the beginning of a part (without ``index``), or continue the part at ``index`` (with ``delta=True``).
 
-        Text, image URLs and base64 are joined; of data, the texts and lists under the same key.
+        Joins text, image URLs and base64, and in data the texts and lists under the same key.
 
         Returns:
-            The part that was given, in progress, with its place in this message; None if it has a place and is not a delta.
+            The given part, in progress, with its place in this message. None if it has a place and is not a delta.
 
         Raises:
             IndexError: there is no part at ``index``. Nothing was changed.
@@ -151,7 +151,7 @@ class Message(Event):
         return new_content.in_progress()
 
     def content_completed(self, content_index: int) -> AgentContent | None:
-        """A copy of a part, completed, with its place in this message; None if there is no such part."""
+        """Return a completed copy of a part, with its place in this message, or None if there is no such part."""
         parts = self.content or []
         if content_index >= len(parts):
             return None
@@ -159,14 +159,14 @@ class Message(Event):
         return parts[content_index].model_copy(deep=True, update=update).completed()
 
     def _append(self, part: AgentContent, given: AgentContent) -> None:
-        # Assigned, and not only appended to: a model tells its set fields from the others by assignment.
+        # Assigned, and not only appended to: for a model, a field is set by assignment.
         self.content = [*(self.content or ()), part]
         given.index = len(self.content) - 1
         given.msg_id = self.id
 
 
 def convert_to_openai_messages(messages: list[Message]) -> list[dict[str, Any]]:
-    """Messages, calls and results of calls in the format of OpenAI's chat completions; messages of other types are left out."""
+    """Convert messages, calls and results to the format of OpenAI's chat completions, without messages of other types."""
     return [converted for message in messages if (converted := openai_messages(message)) is not None]
 
 

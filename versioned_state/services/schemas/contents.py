@@ -10,14 +10,14 @@ from versioned_state.services.schemas.model import Model, RunStatus
 
 
 class Error(Model):
-    """Why something failed."""
+    """The reason for a failure."""
 
     code: str
     message: str
 
 
 class Event(Model):
-    """What a stream of an agent's answer consists of: its kind, its status and its place in the stream."""
+    """An element of the stream of an agent's answer: its kind, its status and its place in the stream."""
 
     sequence_number: int | None = None
     object: str
@@ -57,7 +57,7 @@ class Event(Model):
 
 
 class Content(Event):
-    """A part of a message. ``index`` is its place in the message ``msg_id``; a ``delta`` continues the part that is there."""
+    """A part of a message. ``index`` is its place in the message ``msg_id``. A ``delta`` continues the existing part."""
 
     type: str
     object: str = "content"

@@ -1,4 +1,4 @@
-"""``Model``: the base of the models here, and the words that they share. Layer: services."""
+"""``Model``, the base of the models here, and the constants that they share. Layer: services."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Model(BaseModel):
-    """A model that keeps the fields that it does not know, so that what a newer release has written passes through."""
+    """A model that keeps unknown fields, so that data of newer releases is preserved."""
 
     model_config = ConfigDict(extra="allow")
 
 
 class Role:
-    """Who speaks."""
+    """The role of a message's author."""
 
     ASSISTANT: Final = "assistant"
     USER: Final = "user"
@@ -23,7 +23,7 @@ class Role:
 
 
 class ContentType:
-    """What a part of a message is."""
+    """The kind of a part of a message."""
 
     TEXT: Final = "text"
     DATA: Final = "data"
@@ -34,7 +34,7 @@ class ContentType:
 
 
 class RunStatus:
-    """How far a message or a part of it has come."""
+    """The status of a message or of a part of it."""
 
     Created: Final = "created"
     InProgress: Final = "in_progress"
@@ -48,7 +48,7 @@ class RunStatus:
 
 
 class MessageType:
-    """What a message is."""
+    """The kind of a message."""
 
     MESSAGE: Final = "message"
     FUNCTION_CALL: Final = "function_call"
@@ -67,5 +67,5 @@ class MessageType:
 
     @classmethod
     def all_values(cls) -> list[str]:
-        """Every type, in the order above."""
+        """Return all types, in the order above."""
         return [value for name, value in vars(cls).items() if name.isupper()]

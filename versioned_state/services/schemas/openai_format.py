@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def fields_of_message(message: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a ``Message`` that says what a message of chat completions says. Raises ``InvalidArgumentError``."""
+    """Convert a message of chat completions to the fields of a ``Message``. Raises ``InvalidArgumentError``."""
     try:
         return _fields(message)
     except (KeyError, TypeError, AttributeError) as error:
@@ -48,7 +48,7 @@ def _fields(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def openai_messages(message: Message) -> dict[str, Any] | None:
-    """What a ``Message`` says, as a message of chat completions; None if its type has no counterpart there."""
+    """Convert a ``Message`` to a message of chat completions. Returns None if its type has no counterpart there."""
     parts = message.content or []
     if message.type == MessageType.MESSAGE:
         return {"role": message.role, "content": [_openai_part(part) for part in parts]}

@@ -1,4 +1,4 @@
-"""Tools, calls of them, and their results, as parts of messages carry them. Layer: services."""
+"""Tools, their calls and their results, as data of messages. Layer: services."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Tool(Model):
 
 
 class FunctionCall(Model):
-    """A call that a model asks for. Its arguments are JSON as the model wrote it, so it may be malformed."""
+    """A call by a model. Its arguments are JSON as the model wrote it, which may be malformed."""
 
     call_id: str | None = None
     name: str | None = None

@@ -31,7 +31,7 @@ class CheckedMessages:
 
 
 def as_messages(given: object) -> list[tuple[Message, dict[str, Any]]]:
-    """The messages that a caller gave, one or a list of them, each with its stored form, which shares no container with it.
+    """Check the messages of a caller, one or a list. Returns each with its stored form, which shares no container with it.
 
     Raises:
         InvalidArgumentError: one of them is not a message; the error names its place and its fields, and none of its values.
@@ -60,7 +60,7 @@ def _message(given: object) -> tuple[Message, dict[str, Any]]:
 
 
 def invalid(what: str, error: ValidationError) -> InvalidArgumentError:
-    """The error that names the fields that are not valid, and none of their values."""
+    """Return the error that names the invalid fields, without their values."""
     found = [
         ": ".join(filter(None, (".".join(map(str, each["loc"])), each["msg"])))
         for each in error.errors(include_url=False, include_input=False, include_context=False)
@@ -76,7 +76,7 @@ def invalid(what: str, error: ValidationError) -> InvalidArgumentError:
 
 
 def data_of(model: BaseModel) -> dict[str, Any]:
-    """The fields of a message, or of a part of one, that were set, and those that are not known here."""
+    """Return the fields of a message, or of a part of one, that were set, and the unknown ones."""
     cls = type(model)
     values, given = model.__dict__, model.model_fields_set
     data: dict[str, Any] = {}
@@ -101,7 +101,7 @@ def _value(value: Any) -> Any:
 
 @cache
 def _fields(cls: type[BaseModel]) -> tuple[tuple[str, Any], ...]:
-    """The fields of a class, each with the default that it has in the class that reads it: ours, of which a caller's may be a subclass."""
+    """Return the fields of a class, each with its default in the class that reads it: ours, of which a caller's may be a subclass."""
     ours = next(base for base in cls.__mro__ if base.__module__.startswith(_OURS))
     assert issubclass(ours, BaseModel)
     names = [*(name for name in _FIRST if name in cls.model_fields), *(name for name in cls.model_fields if name not in _FIRST)]
@@ -112,15 +112,15 @@ def _fields(cls: type[BaseModel]) -> tuple[tuple[str, Any], ...]:
 
 
 def document_of(message: Message | dict[str, Any]) -> dict[str, Any]:
-    """A message as a dict of the fields that were set."""
+    """Return a message as a dict of the fields that were set."""
     return message if isinstance(message, dict) else data_of(message)
 
 
 def session_document(session: Session) -> dict[str, Any]:
-    """A session as a dict."""
+    """Return a session as a dict."""
     return {"id": session.id, "user_id": session.user_id, "messages": [document_of(message) for message in session.messages]}
 
 
 def session_of(document: dict[str, Any]) -> Session:
-    """The session of such a dict."""
+    """Return the session of such a dict."""
     return Session(id=document["id"], user_id=document["user_id"], messages=document["messages"])

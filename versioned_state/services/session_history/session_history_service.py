@@ -27,37 +27,37 @@ from versioned_state.services.users import UserErasure
 from versioned_state.storage import KVStore
 
 Given = Message | dict[str, Any]
-"""A message as callers give it."""
+"""A message as an argument."""
 
 
 _DELETED_AT_ONCE: Final = 16
 
 
 class SessionHistoryService(ServiceWithLifecycleManager):
-    """The messages of sessions, by user and session. ``over`` makes one over any store; adapters to other services subclass it."""
+    """The messages of sessions, by user and session. ``over`` returns one over any store. Adapters to other services subclass it."""
 
     async def start(self) -> None:
-        """Does nothing here."""
+        """Do nothing. Subclasses override it."""
 
     async def stop(self) -> None:
-        """Does nothing here."""
+        """Do nothing. Subclasses override it."""
 
     @staticmethod
     def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedSessionHistoryService:
-        """The service over a store, a ``Repository`` or a URL; see ``VersionedSessionHistoryService``, whose options these are."""
+        """Return the service over a store, a ``Repository`` or a URL. The options are those of ``VersionedSessionHistoryService``."""
         return VersionedSessionHistoryService.over(store, **options)
 
     @abstractmethod
     async def create_session(self, user_id: str, session_id: str | None = None) -> Session:
-        """Create a session and return it. One that exists already is returned as it is, with its messages.
+        """Create a session and return it. An existing session is returned with its messages.
 
         Args:
-            session_id: without the blanks at its ends; a new one if it is None or blank.
+            session_id: stripped of blanks. If it is None or blank, a new id is made.
         """
 
     @abstractmethod
     async def get_session(self, user_id: str, session_id: str) -> Session | None:
-        """A session with its messages, oldest first. The messages are copies. None if there is no such session."""
+        """Return a session with copies of its messages, oldest first, or None if there is no such session."""
 
     @abstractmethod
     async def delete_session(self, user_id: str, session_id: str) -> None:
@@ -65,11 +65,11 @@ class SessionHistoryService(ServiceWithLifecycleManager):
 
     @abstractmethod
     async def list_sessions(self, user_id: str) -> list[Session]:
-        """The sessions of a user, without their messages."""
+        """List the sessions of a user, without their messages."""
 
     @abstractmethod
     async def append_message(self, session: Session, message: Given | Sequence[Given]) -> None:
-        """Append a message, or some, to a stored session, and to the session object that was given: all of them or none.
+        """Append one or more messages to a stored session and to the given session object: all of them or none.
 
         Args:
             message: a ``Message``, a dict of its fields, or a list of either.
@@ -84,16 +84,16 @@ class SessionHistoryService(ServiceWithLifecycleManager):
 class VersionedSessionHistoryService(StoreService, SessionHistoryService):
     """Sessions over a store: each is a branch with a list under ``messages``, and an append is a commit.
 
-    Appends cost the messages that they append, whatever the length of the session, and reading the last ones costs those. Appends that wait
-    for their turn on one session are committed together; each caller goes on when its messages are stored.
+    The cost of an append or of a read of the last messages is that of these messages, whatever the length of the session. Appends that
+    wait for their turn on one session are committed together. Each call returns once its messages are stored.
 
     Args:
-        store: as for ``StoreService``, whose options it takes as well.
-        create_missing: ``get_session`` creates a session that never was. One that was deleted is None until ``create_session`` makes it.
-        ttl_seconds: new sessions end that long after their last change; None: never. ``repository.expire()`` gives back their space.
-        max_message_bytes: the size of a message, about as packed, beyond which an append is refused.
-        max_messages: the messages that a session may have.
-        max_sessions: the sessions that a user may have. Processes that create one at the same moment may pass it by one each.
+        store: as for ``StoreService``. The other options of ``StoreService`` are allowed too.
+        create_missing: ``get_session`` creates a session that never existed. For a deleted one it returns None until ``create_session``.
+        ttl_seconds: new sessions expire that long after their last change, or never if it is None. ``repository.expire()`` deletes them.
+        max_message_bytes: the largest size of a message, about as packed. Larger ones are refused.
+        max_messages: how many messages a session may have.
+        max_sessions: how many sessions a user may have. Each process that creates one at the same moment may exceed it by one.
     """
 
     kind = "%messages"
@@ -116,23 +116,23 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         self._ttl = None if ttl_seconds is None else as_ttl(ttl_seconds)
 
     def branch(self, user_id: str, session_id: str) -> str:
-        """The name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string."""
+        """Return the name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string."""
         return super().branch(user_id, _stripped(session_id))
 
     async def create_session(
         self, user_id: str, session_id: str | None = None, *, ttl_seconds: float | None = None, last: int | None = None
     ) -> Session:
-        """Create a session and return it. One that exists already is returned with its messages, and stays as it is.
+        """Create a session and return it. An existing session is returned with its messages, and does not change.
 
         Args:
-            session_id: without the blanks at its ends; a new one if it is None or blank.
-            ttl_seconds: instead of that of the service; 0: never.
-            last: read only this many messages of a session that exists already, the newest.
+            session_id: stripped of blanks. If it is None or blank, a new id is made.
+            ttl_seconds: overrides that of the service. 0 means never.
+            last: read only this many of the newest messages of an existing session.
 
         Raises:
-            InvalidArgumentError: an argument is not what it should be.
+            InvalidArgumentError: an argument is invalid.
             QuotaExceededError: the user has too many sessions.
-            StorageError: the store failed; the session may have been created.
+            StorageError: the store failed. The session may have been created.
         """
         session_id = _stripped("" if session_id is None else session_id) or str(uuid4())
         branch, last = self.branch(user_id, session_id), _as_last(last)
@@ -141,16 +141,16 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         return await self.run_in_turn(branch, lambda: self._sessions.create(branch, name, ttl, last))
 
     async def get_session(self, user_id: str, session_id: str, last: int | None = None) -> Session | None:
-        """A session with its messages, oldest first; they are copies.
+        """Return a session with copies of its messages, oldest first.
 
-        None if it was deleted and not created again, and without ``create_missing`` if it was never created. What gc has removed, 30 days
-        after it was deleted, was never created. Cost: a read, and one path with the messages.
+        Returns None if it was deleted and not created again, and without ``create_missing`` if it was never created. A session that gc has
+        removed, 30 days after its deletion, counts as never created. Cost: a read, and one path with the messages.
 
         Args:
-            last: read only this many messages, the newest.
+            last: read only this many of the newest messages.
 
         Raises:
-            InvalidArgumentError: an argument is not what it should be.
+            InvalidArgumentError: an argument is invalid.
             StorageError: the store failed.
         """
         branch, last = self.branch(user_id, session_id), _as_last(last)
@@ -158,24 +158,24 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         return await self.run_in_turn(branch, lambda: self._get(branch, name, last))
 
     async def delete_session(self, user_id: str, session_id: str) -> None:
-        """Delete a session. Does nothing if there is none. Its reflog keeps it for 30 days: ``repository.branches`` brings it back.
+        """Delete a session, if there is one. Its reflog keeps it for 30 days, and ``repository.branches`` can restore it.
 
         Raises:
             InvalidArgumentError: an id is not a string.
-            StorageError: the store failed; the session may have been deleted.
+            StorageError: the store failed. The session may have been deleted.
         """
         branch = self.branch(user_id, session_id)
         await self.run_in_turn(branch, lambda: self._delete(branch))
 
     async def list_sessions(self, user_id: str, *, after: str | None = None, limit: int | None = None) -> list[Session]:
-        """The sessions of a user, without their messages, in the order of their branches' names. Cost: what it lists.
+        """List the sessions of a user, without their messages, in the order of their branches' names. Cost: what it lists.
 
         Args:
-            after: begin after the session of this id, which need not be there.
-            limit: at most this many.
+            after: begin after the session with this id, which need not exist.
+            limit: the largest number of sessions to return.
 
         Raises:
-            InvalidArgumentError: an argument is not what it should be.
+            InvalidArgumentError: an argument is invalid.
             StorageError: the store failed.
         """
         prefix = self._prefix(user_id)
@@ -185,22 +185,22 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         return await self.run_in_turn(prefix, lambda: self._sessions.listing(user_id, prefix, start, limit))
 
     async def append_message(self, session: Session, message: Given | Sequence[Given], *, ttl_seconds: float | None = None) -> None:
-        """Append a message, or some, to a stored session, and to the session object that was given: all of them or none.
+        """Append one or more messages to a stored session and to the given session object: all of them or none.
 
-        The messages are as they are when this is called. Cost: one batch to the store if this service has used the session lately, else two
-        reads more and one path.
+        The messages are stored as they are at the call. Cost: one batch to the store, and two reads and one path unless this service has
+        used the session recently.
 
         Args:
-            session: names the user and the session. Its other content does not matter.
+            session: gives the ids of the user and the session. Its messages are not read.
             message: a ``Message``, a dict of its fields, or a list of either.
-            ttl_seconds: from now on the session ends that long after its last change; 0: never; None: as before.
+            ttl_seconds: from now on the session expires that long after its last change. 0 means never, and None as before.
 
         Raises:
             InvalidArgumentError: a message is not valid.
             QuotaExceededError: a message is too large, or the session would have too many.
-            UnserializableValueError, PickleRefusedError, LimitExceededError: a message holds what cannot be stored.
-            SessionNotFoundError: there is no such session; also a ``KeyError``.
-            CommitInDoubtError: the store failed and cannot be asked; the messages are stored or not. Read the session to find out.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: a value in a message cannot be stored.
+            SessionNotFoundError: there is no such session. This is also a ``KeyError``.
+            CommitInDoubtError: the store failed, and may have the messages. Read the session to find out.
             StorageError: the store failed. Nothing was appended.
 
             After any of them, the session object is as it was.
@@ -214,7 +214,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
             await self._run_item_steps(branch, item, self._append)
 
     async def delete_user_sessions(self, user_id: str) -> None:
-        """Delete all sessions that a user has at the time of the call. Cancelled, it ends first. After a failure, some are left.
+        """Delete all sessions of a user at the time of the call. If it is cancelled, it ends first. After a failure, some are left.
 
         Raises:
             InvalidArgumentError: the id is not a string.
@@ -223,14 +223,14 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         await to_the_end(self._delete_all(user_id))
 
     async def delete_user(self, user_id: str) -> UserErasure:
-        """Erase all that a user has in the store, that of the other services too, with its history; a report that is the proof.
+        """Erase all of a user's data in the store, with its history, also that of the other services. Returns a report as proof.
 
         Cost: as of ``purge``. A call on the user's sessions that is made meanwhile begins a new session.
 
         Raises:
             InvalidArgumentError: the id is not a string.
             UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
-            UnfinishedPurgeError: it did not finish; its ``report`` has what was erased. Run it again.
+            UnfinishedPurgeError: it did not finish. Its ``report`` lists the erased branches. Run it again.
             StoreBusyError, StorageError: nothing was erased.
         """
         prefix = self._prefix(user_id)
@@ -238,7 +238,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
 
     @property
     def _sessions(self) -> StoredSessions:
-        """The sessions, for a call that runs on a thread."""
+        """The sessions, for a call on a thread."""
         assert self._repository is not None
         assert self._handles is not None
         return StoredSessions(self._repository, self._handles, self._quotas, self._creations)
@@ -265,12 +265,12 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         self._sessions.delete(branch)
 
     def _prefix(self, user_id: str) -> str:
-        """The beginning of the names of a user's branches. Raises ``InvalidArgumentError`` if the id is not a string."""
+        """Return the prefix of a user's branches. Raises ``InvalidArgumentError`` if the id is not a string."""
         return f"{self.kind}/{branch_name(as_id('user_id', user_id))}/"
 
 
 class InMemorySessionHistoryService(VersionedSessionHistoryService):
-    """Sessions in memory, gone with the service. It works without ``start``."""
+    """Sessions in memory, lost with the service. ``start`` is optional."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(None, **options)
@@ -280,11 +280,11 @@ class RedisSessionHistoryService(VersionedSessionHistoryService):
     """Sessions on a Redis or Valkey server.
 
     Args:
-        redis_url: as ``open_store`` takes it; a server on this machine by default. A ``KVStore`` or ``Repository`` works as well.
+        redis_url: a URL for ``open_store``, by default of the server on this machine. A ``KVStore`` or ``Repository`` works too.
         redis_client: refused, because the service needs connections of its own.
 
     Raises:
-        InvalidArgumentError: a client was given, or no URL.
+        InvalidArgumentError: a client was given, or the URL is malformed.
     """
 
     def __init__(self, redis_url: str | KVStore | Repository | None = None, redis_client: object = None, **options: Any) -> None:
@@ -300,7 +300,7 @@ def _stripped(session_id: Any) -> Any:
 
 
 def _check_session(session: object) -> None:
-    """Raise ``InvalidArgumentError`` unless it is a ``Session``, or as good as one."""
+    """Raise ``InvalidArgumentError`` unless it is a ``Session``, or has the same attributes."""
     if not all(hasattr(session, name) for name in ("id", "user_id")) or not isinstance(getattr(session, "messages", None), list):
         raise InvalidArgumentError(f"session must be a Session, not {type(session).__name__}", remains="nothing was appended")
 

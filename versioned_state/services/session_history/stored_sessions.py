@@ -40,18 +40,18 @@ from versioned_state.state.versioned import Versioned
 from versioned_state.values.encode.walks import exceeds
 
 MESSAGES: Final = "messages"
-"""The key of a session's state under which its messages are."""
+"""The key of the messages in a session's state."""
 
 _NAMESPACE: Final = "session"
 _ID: Final = "id"
 """The key, in that namespace, of a session's id, if the name of its branch has only a hash of it."""
 
 _READ_AT_ONCE: Final = 1024
-"""Messages that are read in one call of the store, of a session of which only the last ones are wanted."""
+"""Messages that one call of the store reads, if only the last ones of a session are wanted."""
 
 
 class SessionName(NamedTuple):
-    """A session's ids, as they are given back."""
+    """The ids of a session, as they are returned."""
 
     user_id: str
     session_id: str
@@ -59,7 +59,7 @@ class SessionName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """What a service allows; None is no limit. Raises ``InvalidArgumentError``."""
+    """The limits of a service. None means no limit. Raises ``InvalidArgumentError``."""
 
     message_bytes: int | None
     messages: int | None
@@ -81,7 +81,7 @@ class Append:
     """Messages to append to a session.
 
     Attributes:
-        session: the caller's, which gets ``messages`` once they are stored.
+        session: the caller's session, to which ``messages`` are added once they are stored.
         stored: the stored forms of ``messages``.
         ttl: as for ``Versioned``, in microseconds.
     """
@@ -94,7 +94,7 @@ class Append:
 
 
 class StoredSessions:
-    """The sessions of a repository. The calls on one session come one after another; other processes may work on it as well."""
+    """The sessions of a repository. The caller makes the calls on one session one by one. Other processes may work on it too."""
 
     def __init__(self, repository: Repository, handles: Handles[Versioned], quotas: Quotas, creations: Locks) -> None:
         self._quotas = quotas
@@ -106,21 +106,21 @@ class StoredSessions:
     # Reading
 
     def read(self, branch: str, name: SessionName, last: int | None) -> Session | None:
-        """A session with its messages, or only the newest ones; None if there is none, or its time to live is over."""
+        """Read a session with its messages, or only the newest ones. Returns None if there is none, or if its time to live is over."""
         return at_head(self._database, branch, lambda head: self._session(name, head, last), None)
 
     def was_deleted(self, branch: str) -> bool:
-        """Whether there was a session that is deleted now, and not because its time to live was over."""
+        """Return whether there was a session that is deleted now, and not because its time to live was over."""
         moves = (position for position in self._repository.reflog(branch) if position.action != GIVEN_UP)  # this moves no branch
         last = next(moves, None)
         return last is not None and last.commit is None and last.action != EXPIRE
 
     def names(self, prefix: str) -> list[str]:
-        """The branches of the sessions whose names begin so."""
+        """List the branches of the sessions with a prefix."""
         return [info.name for info in iter_sessions(self._repository, prefix)]
 
     def listing(self, user_id: str, prefix: str, after: str | None, limit: int | None) -> list[Session]:
-        """The sessions whose branches' names begin so, without messages, after one name, at most ``limit``."""
+        """List at most ``limit`` sessions whose branches have a prefix, without messages, after one name."""
         sessions: list[Session] = []
         for info in iter_sessions(self._repository, prefix, after=after) if limit != 0 else ():
             known = id_of(info.name.removeprefix(prefix))
@@ -152,7 +152,7 @@ class StoredSessions:
     # Writing
 
     def create(self, branch: str, name: SessionName, ttl: int | None, last: int | None) -> Session:
-        """Create a session. One that exists is given with its messages."""
+        """Create a session. Returns an existing one with its messages."""
 
         def attempt(_: None) -> Session:
             self._handles.forget(branch)  # its handle may stand on a head from before a deletion
@@ -177,13 +177,13 @@ class StoredSessions:
 
     @contextmanager
     def _creation(self, branch: str) -> Iterator[None]:
-        """The block that creates a session. Raises ``QuotaExceededError`` if the user has too many. Cost: that of these sessions."""
+        """Run a block that creates a session. Raises ``QuotaExceededError`` if the user has too many. Cost: lists their sessions."""
         limit = self._quotas.sessions
         if limit is None:
             yield
             return
         prefix = branch.rpartition("/")[0] + "/"
-        with self._creations.held(prefix):  # those who create one at the same moment must not all find room for it
+        with self._creations.held(prefix):  # otherwise calls that create sessions at the same moment could all find room
             if len(self.names(prefix)) >= limit:
                 raise QuotaExceededError("the number of sessions of a user", limit=limit)
             yield
@@ -197,16 +197,16 @@ class StoredSessions:
             return
 
     def erase_user(self, user_id: str) -> UserErasure:
-        """Erase all that a user has in the store, history included."""
+        """Erase all of a user's data in the store, history included."""
         report = delete_user(self._repository, user_id)
         for branch in report.branches:
             self._handles.forget(branch)
         return report
 
     def append_in_steps(self, items: list[Append]) -> Steps[Sequence[None]]:
-        """Append to one session, in one commit, sent with what is appended to other sessions if the handle of the session is open.
+        """Append to one session in one commit, sent with appends to other sessions if the handle of the session is open.
 
-        Raises the error for which nothing was appended. A result for each item, as ``Lanes`` wants it.
+        Returns a result for each item, for ``Lanes``. If it raises, nothing was appended.
         """
         try:
             state = self._handles.take(items[0].branch)
@@ -223,12 +223,12 @@ class StoredSessions:
         return [None] * len(items)
 
     def _append_ready(self, state: Versioned, items: list[Append]) -> Steps[bool]:
-        """Append on the head that an open handle knows; False if that cannot be, and nothing was appended."""
+        """Append on the head of an open handle. Returns False if that is not possible, and nothing was appended."""
         try:
             try:
                 self._extend(state, items)
                 prepared = prepare_commit(state, _options(items))
-            except (StateError, _StaleHandleError):  # to append alone tells what it means
+            except (StateError, _StaleHandleError):  # appending alone finds out the reason
                 prepared = None
             if prepared is None:
                 close_handle(state)
@@ -267,7 +267,7 @@ class StoredSessions:
             raise BranchMovedError(branch, expected=None, actual=None, remains="nothing was appended", hint="append again") from None
 
     def _extend(self, state: Versioned, items: list[Append]) -> None:
-        """Give a handle the messages to commit. Raises ``_StaleHandleError`` if the session does not take them, as far as it knows."""
+        """Add the messages to a handle. Raises ``_StaleHandleError`` if the session cannot have them, as of the handle's head."""
         ref = port.handle(state).ref
         if ref.head is None or is_over(self._database, ref, state.head):
             raise _StaleHandleError(SessionNotFoundError(items[0].session.id))
@@ -281,7 +281,7 @@ class StoredSessions:
 
 
 class _StaleHandleError(Exception):
-    """The handle is to be closed, and another one to begin at the head. ``error`` is what it means if that one fails likewise."""
+    """The handle must be replaced by one at the head of the branch. ``error`` is the error to raise if that one fails likewise."""
 
     def __init__(self, error: StateError) -> None:
         super().__init__()
@@ -289,7 +289,7 @@ class _StaleHandleError(Exception):
 
 
 def _options(items: list[Append]) -> CommitOptions:
-    """The commit of an append."""
+    """Return the commit of an append."""
     return CommitOptions(f"messages +{sum(len(item.stored) for item in items)}", on_moved=OnMoved.REFUSE)
 
 
@@ -300,7 +300,7 @@ def _appended(state: Versioned) -> None:
 
 @contextmanager
 def _in_doubt() -> Iterator[None]:
-    """A block that ends an append. A commit in doubt is an append in doubt."""
+    """Run a block that ends an append, in which a commit in doubt is an append in doubt."""
     try:
         yield
     except CommitInDoubtError as error:

@@ -1,4 +1,4 @@
-"""Chooses the index for a store. Layer: services."""
+"""The choice of the index for a store. Layer: services."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from versioned_state.storage.wrappers.counting import Counting
 
 
 def index_of(store: KVStore) -> WordIndex:
-    """Full-text search of SQLite beside a ``Disk``, of PostgreSQL in a ``Postgres``; in any other store, an index in the state.
+    """Return full-text search of SQLite beside a ``Disk``, of PostgreSQL in a ``Postgres``, or else an index in the state.
 
-    An encrypted store has its index in the state, and so encrypted. So does a store with another wrapper, whose effect is unknown.
+    An encrypted store has its index in the state, where it is encrypted too. So does a store with another wrapper, whose effect is unknown.
     """
     while isinstance(store, Cache | Counting):
         store = store.store

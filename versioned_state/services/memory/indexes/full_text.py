@@ -1,10 +1,10 @@
 """``FullText``: an index in a file of SQLite's FTS5 beside a ``Disk``, one for each user that was searched. Layer: services.
 
 The file is derived: it names the commit that it indexes, and each search first updates it to the commit that the search reads, by their
-difference. A file that is missing or damaged, or whose commit is gone, is made again. Any number of processes may use it. It is opened for
-one search at a time, since another process may erase it.
+difference. A file that is missing or damaged, or whose commit is gone, is rebuilt. Any number of processes may use it. It is opened for one
+search at a time, because another process may erase it.
 
-A search is interrupted at its deadline. An update of the file is not: it is done once, and the next search profits from it.
+A search is interrupted at its deadline, but not an update of the file, which the next search needs too.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 VERSION: Final = 1
-"""Raise it if the tables change: files of another version are made again."""
+"""To be raised when the tables change: files of another version are rebuilt."""
 
 _ATTEMPTS: Final = 3
 
 _LOOKS_EVERY: Final = 10_000
-"""Instructions of SQLite's machine between two looks at the time: a fraction of a millisecond."""
+"""Instructions of SQLite's virtual machine between two checks of the deadline: a fraction of a millisecond."""
 
 _NOT_NOW: Final = frozenset(
     {
@@ -44,9 +44,9 @@ _NOT_NOW: Final = frozenset(
         *(sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_FULL, sqlite3.SQLITE_NOMEM),
     }
 )
-"""Errors of SQLite that say nothing against the file: another process has it, or the disk has no room."""
+"""Errors of SQLite for which the file is not at fault: another process has locked it, or the disk has no room."""
 
-# Positions show how often a word occurs; for a gram only its presence counts. The texts themselves are not kept.
+# Positions give the count of a word. For a gram only its presence matters. The texts themselves are not kept.
 _TABLES: Final = f"""
 CREATE TABLE IF NOT EXISTS places(number INTEGER PRIMARY KEY, place BLOB NOT NULL UNIQUE, length INTEGER NOT NULL);
 CREATE TABLE IF NOT EXISTS state(one INTEGER PRIMARY KEY CHECK(one = 1), head TEXT, length INTEGER NOT NULL);
@@ -62,7 +62,7 @@ class FullText(WordIndex):
     """See the module.
 
     Args:
-        folder: where the files are; it is made if it is not there.
+        folder: the folder of the files, which is made if it does not exist.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -70,7 +70,7 @@ class FullText(WordIndex):
 
     @classmethod
     def beside(cls, store: Disk) -> FullText | None:
-        """The index beside a store; None if the store is open for reading only, or this SQLite has no FTS5."""
+        """Return the index beside a store, or None if the store is open for reading only or this SQLite has no FTS5."""
         folder = store.derived
         if folder is None:
             return None
@@ -119,7 +119,7 @@ class FullText(WordIndex):
         return file_of(self._folder, branch)
 
     def _at(self, memories: Memories, ask: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Query the file of a branch at the commit of the memories. None if it cannot be made, for example on a full or read-only disk."""
+        """Query the file of a branch at the commit of the memories. Returns None if it cannot be made, as on a full or read-only disk."""
         file = self._file(memories.branch)
         for _ in range(_ATTEMPTS):
             try:
@@ -133,7 +133,7 @@ class FullText(WordIndex):
                     raise LateError from None
                 if getattr(error, "sqlite_errorcode", 0) & 0xFF in _NOT_NOW:
                     return None
-                erase_derived(file)  # it is damaged, or of another version
+                erase_derived(file)  # the file is damaged, or of another version
         return None
 
 

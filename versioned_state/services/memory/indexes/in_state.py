@@ -1,14 +1,14 @@
 r"""``InState``: an index of words that lies in the state, in the same commits as the messages. Layer: services.
 
-Each addition of messages writes a segment, which never changes. Once there are eight segments of one size, the next addition makes one of
-them, so a message is written again at most once for each power of eight, and a search asks a few dozen segments at most::
+Each addition of messages writes a segment, which never changes. Once there are eight segments of one size, the next addition merges
+them, so a message is rewritten at most once for each power of eight, and a search reads a few dozen segments at most::
 
     @words["0.2.17.<mark>"]   {"words": "apple\nred\n…", "places": [[id, session, words], …], "having": {"apple": …, "red": …}}
     @words["1.16.97.<mark>"]  eight of these: 16 messages, with 97 words in all
 
 "words" is small and holds every word once; "having" is read by word: the numbers of the places, each followed by how often the word is
-there. The names of segments are unique, so concurrent additions merge. The index counts for nothing, and is made anew by the next
-addition, if it does not have as many messages as the state: after a purge of one, say, or if two writers made the same segments into one.
+there. The names of segments are unique, so concurrent additions merge. The index is ignored, and rebuilt by the next addition, if
+it does not have as many messages as the state: for example after a purge of one, or if two writers merged the same segments.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ WORDS: Final = "words"
 
 _GROUP: Final = 8
 _ODD: Final = " "
-"""Stands among the words for texts whose pieces are not those of their keywords: see ``text.is_plain``. No word is a space."""
+"""An entry among the words for texts whose pieces are not those of their keywords: see ``text.is_plain``. No word is a space."""
 _FEW: Final = 32
-"""Places of a segment up to which each is read for itself."""
+"""The most places of a segment that are read one by one."""
 
 
 class _Segment(NamedTuple):
@@ -107,7 +107,7 @@ class InState(WordIndex):
 
 
 class _Stored:
-    """A segment at a commit. Each question costs what it reads."""
+    """A segment at a commit. Each query costs what it reads."""
 
     def __init__(self, memories: Memories, name: str) -> None:
         self._memories = memories
@@ -126,12 +126,12 @@ class _Stored:
         return words
 
     def having(self, word: str) -> dict[int, int]:
-        """The numbers of the places that have a word, each with how often."""
+        """Return the numbers of the places that have a word, each with how often."""
         cell = self._memories.part(self._parts["having"], Key(word))
         return {} if cell is None else dict(_unpacked(self._memories.decode([cell])[0]))
 
     def places(self, numbers: Collection[int]) -> dict[Place, tuple[int, int]]:
-        """The places of some numbers, each with the number and how many words it has."""
+        """Return the places of some numbers, each with the number and how many words it has."""
         if not numbers:
             return {}
         cell = self._parts["places"]
@@ -144,7 +144,7 @@ class _Stored:
 
 
 def _load(memories: Memories, segments: Iterable[_Stored]) -> Iterator[_Segment]:
-    """Whole segments, read at once."""
+    """Whole segments, which are read at once."""
     cells = [cell for segment in segments if (cell := memories.cell((WORDS,), segment.name)) is not None]
     for whole in memories.decode(cells):
         having = {word: list(_unpacked(packed)) for word, packed in whole["having"].items()}
@@ -161,13 +161,13 @@ def _all(memories: Memories) -> list[_Stored]:
 
 
 def _open(memories: Memories) -> list[_Stored] | None:
-    """The segments; None if they do not have all messages."""
+    """Return the segments, or None if they do not have all messages."""
     segments = _all(memories)
     return segments if sum(segment.count for segment in segments) == len(memories) else None
 
 
 def _words_with(words: str, piece: str) -> Iterator[str]:
-    """The words, of one on each line, that contain a piece."""
+    """Return the words that contain a piece, out of lines of one word each."""
     at = words.find(piece)
     while at >= 0:
         start, end = words.rfind("\n", 0, at) + 1, words.index("\n", at)
@@ -213,7 +213,7 @@ def _without(segment: _Segment, session: str) -> _Segment:
 
 
 def _level_of(count: int) -> int:
-    """The level of a segment of this many messages: its logarithm to base eight."""
+    """Return the level of a segment of this many messages: its logarithm to base eight."""
     level = 0
     while count >= _GROUP:
         count //= _GROUP
@@ -222,8 +222,8 @@ def _level_of(count: int) -> int:
 
 
 def _store(stored: Any, level: int, segment: _Segment, old: Iterable[_Stored]) -> str:
-    """Stage a segment, which replaces some others, on the namespace of the segments; its name."""
-    # Two writers who join the same segments with other messages make two segments of it, not a conflict.
+    """Stage a segment that replaces some others. Returns its name."""
+    # Two writers who merge the same segments with different messages make two segments, not a conflict.
     mark = blake2b("\n".join([*(each.name for each in old), *(place.key for place, _ in segment.places)]).encode(errors="surrogatepass"))
     words = sorted(word for word, found in segment.having.items() if found)
     name = f"{level}.{len(segment.places)}.{sum(length for _, length in segment.places)}.{mark.hexdigest()[:16]}"

@@ -1,4 +1,4 @@
-"""``WordIndex``: the queries of a search to an index of any kind; and BM25, which is the same for all. Layer: services."""
+"""``WordIndex``: the interface of indexes of words; and BM25, which is the same for all of them. Layer: services."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from versioned_state.state.versioned import Versioned
 
 _K1: Final = 1.2
 _B: Final = 0.75
-"""How soon a repeated word counts no more, and how much a long message is held against its words: the usual values (Robertson, Zaragoza
-2009, The Probabilistic Relevance Framework)."""
+"""How quickly repetitions of a word saturate, and how much the length of a message matters: the usual values (Robertson, Zaragoza 2009,
+The Probabilistic Relevance Framework)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +24,9 @@ class Counts:
     """The counts for BM25.
 
     Attributes:
-        messages, length: of all messages of the user: how many there are, and their words in all.
-        lengths: the words of each message that has one of the words asked for.
-        places: for each of these words, how often each of those messages has it.
+        messages, length: how many messages the user has, and how many words they have in all.
+        lengths: how many words each message has that contains one of the words of the query.
+        places: for each word of the query, how often each of those messages has it.
     """
 
     messages: int
@@ -36,21 +36,21 @@ class Counts:
 
 
 class WordIndex(ABC):
-    """An index of the words of all messages. It is never the truth: a search reads the messages that it names.
+    """An index of the words of all messages. It only names candidates, which a search reads.
 
-    The answer None means that the index cannot tell: the search then reads all messages.
+    None means that the index has no answer, so that the search reads all messages.
     """
 
     @abstractmethod
     def holding(self, memories: Memories, groups: Sequence[Sequence[str]]) -> set[Place] | None:
-        """The messages that have, for one of the groups, each piece of the group within a word, and perhaps others."""
+        """Return the messages that have, for one of the groups, each piece of the group within a word, and perhaps others."""
 
     @abstractmethod
     def counts(self, memories: Memories, words: Collection[str]) -> Counts | None:
-        """How often the messages have some words."""
+        """Count how often the messages have some words."""
 
     def added(self, state: Versioned, texts: Mapping[Place, str]) -> list[str]:
-        """Stage, beside the new messages of a state, what an index in the state needs. Returns the keys of ``@words`` that it set."""
+        """Stage the entries of an index in the state for new messages. Returns the keys of ``@words`` that it set."""
         return []
 
     def removing(self, state: Versioned, session: str) -> list[str]:
@@ -58,11 +58,11 @@ class WordIndex(ABC):
         return []
 
     def erase(self, branch: str) -> None:  # noqa: B027 - an index in the state has nothing there
-        """Erase the index of a branch outside of the state. The next search makes it again."""
+        """Erase the index of a branch outside of the state. The next search rebuilds it."""
 
 
 def scan(memories: Memories, words: Collection[str]) -> Counts:
-    """``WordIndex.counts`` by reading every message."""
+    """Count words as ``WordIndex.counts``, by reading every message."""
     wanted = frozenset(words)
     total, lengths = 0, {}
     places: dict[str, dict[Place, int]] = defaultdict(dict)
@@ -77,7 +77,7 @@ def scan(memories: Memories, words: Collection[str]) -> Counts:
 
 
 def bm25(counts: Counts) -> list[Place]:
-    """The messages with one of the words, the best first, of equals the newest first."""
+    """Return the messages with one of the words, the best first, and among equals the newest first."""
     mean = counts.length / counts.messages if counts.length else 1.0
     norms = {place: _K1 * (1 - _B + _B * length / mean) for place, length in counts.lengths.items()}
     scores: dict[Place, float] = defaultdict(float)

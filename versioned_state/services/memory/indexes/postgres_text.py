@@ -5,10 +5,10 @@
     derived_heads   branch, head, length            the commit that the index of a user has, and the words of all messages
     derived_words   branch, place, part, words, terms tsvector      a message; its terms have their frequency for a position
 
-It is derived: each search first brings the rows of the user to the commit that it reads, in one transaction. Every lexeme begins with a
-hash of the branch, so a search costs what the user has, and the words of one user say nothing of another's.
+It is derived: each search first updates the rows of the user to the commit that it reads, in one transaction. Every lexeme begins with a
+hash of the branch, so a search costs what the user has, and reveals nothing about the words of others.
 
-The server ends a search whose time is over, but not while rows are brought to a commit: that is done once, and the next search has it.
+The server ends a search at its deadline, but not an update of the rows, which the next search needs too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ T = TypeVar("T")
 _HIGHEST: Final = 16383
 """The highest position that a tsvector holds."""
 _TERMS_A_PART: Final = 4000
-"""A tsvector has room for 1 MiB. A message with more terms takes several rows; its grams are left out then, and every search reads it."""
+"""A tsvector has room for 1 MiB. A message with more terms takes several rows. Its grams are left out then, and every search reads it."""
 
 _ROWS_AT_ONCE: Final = 200
 
@@ -107,7 +107,7 @@ class PostgresText(WordIndex):
         return link.execute(statement(sql, self._store.schema), arguments).fetchall()
 
     def _at(self, memories: Memories, user: _User, ask: Callable[[Link], T]) -> T | None:
-        """Ask the rows of a user, at the commit of the memories. None if this role may not write them, or another process does."""
+        """Query the rows of a user at a commit. Returns None if this role may not write them, or if another process does."""
         head = head_of(memories)
 
         def read(link: Link) -> T | None:
@@ -126,7 +126,7 @@ class PostgresText(WordIndex):
             link.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
             lock = lock_number(self._store.schema, b"\xff" + user.key)
             row = link.execute("SELECT pg_try_advisory_xact_lock(%s)", (lock,)).fetchone()
-            if row != (True,):  # another process makes the index, which may take long
+            if row != (True,):  # another process is making the index, which may take long
                 link.execute("ROLLBACK")
                 return None
             self._follow(link, memories, user, head)
@@ -205,7 +205,7 @@ class PostgresText(WordIndex):
         return self._is_made
 
     def _make(self) -> bool:
-        """Whether the tables are there; they are made if they are not and this role may make them."""
+        """Return whether the tables exist, after creating them if they do not and this role may."""
         if self._exists():
             return True
 
@@ -221,15 +221,15 @@ class PostgresText(WordIndex):
 
 
 def _in_time(link: Link, ask: Callable[[Link], T]) -> T:
-    """The answer to a question, in a transaction; the server ends it when the time of its caller is over. Raises ``LateError``."""
+    """Return the answer to a query, in a transaction that the server ends at the caller's deadline. Raises ``LateError``."""
     check_deadline()
     left = time_left()
     if left is None:
         return ask(link)
-    most = max(1, int(min(left, link.patience) * 1000))  # nobody waits longer for the server to say something
+    most = max(1, int(min(left, link.patience) * 1000))  # the longest wait for any answer of the server
     link.execute(f"SAVEPOINT asked; SET LOCAL statement_timeout = {most}".encode())
     try:
-        return ask(link)  # the end of the transaction ends the savepoint: a statement for it might be the one that is too late
+        return ask(link)  # the end of the transaction ends the savepoint, for which another statement might be too late
     except QueryCanceled:
         link.execute("ROLLBACK TO asked")
         raise LateError from None
@@ -239,7 +239,7 @@ class _User:
     """A user's branch in the tables."""
 
     def __init__(self, branch: str) -> None:
-        # A hash: it has one length, so no lexeme of one user begins as one of another.
+        # A hash, because of its fixed length: no lexeme of one user is a prefix of another user's.
         self.key = derived_id(branch)
         self._mark = self.key[:8].hex()
 
@@ -248,7 +248,7 @@ class _User:
 
 
 def _parts(words: Mapping[str, int], grams: Sequence[str]) -> Iterator[dict[str, int]]:
-    """The terms of a message in parts that have room in a tsvector, at least one."""
+    """Return the terms of a message in parts that fit into a tsvector, at least one."""
     fits = len(words) + len(grams) <= _TERMS_A_PART
     terms = iter([*words.items(), *((gram, 1) for gram in (grams if fits else (ODD,)))])
     yield dict(islice(terms, _TERMS_A_PART))

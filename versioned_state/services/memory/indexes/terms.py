@@ -1,6 +1,6 @@
 """The terms of a text for an index outside of the state: its words and grams, spelled in ASCII letters and digits. Layer: services.
 
-No query can mean more than text there: neither FTS5 nor PostgreSQL sees a character of the caller's.
+So a query is never more than text: neither FTS5 nor PostgreSQL gets a character of the caller.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ ODD: Final = "z"
 """The term of texts whose pieces are not those of their keywords: see ``text.is_plain``."""
 
 _LONGEST: Final = 64
-"""In bytes. A longer word is known by its hash; its grams are as ever."""
+"""The largest word in bytes. A longer one has its hash as its term, and its usual grams."""
 
 
 _TERMS: Final = f"1/{unidata_version}"
-"""Raise the number if the terms of a text change. They also change with Python's tables of Unicode."""
+"""To be raised when the terms of a text change. They also change with Python's tables of Unicode."""
 
 
 def head_of(memories: Memories) -> str:
-    """What an index keeps to say that it is at the commit of the memories, with terms as they are made here."""
+    """Return the record of an index that is at the commit of the memories, with the terms of this version."""
     return f"{_TERMS} {memories.commit.id}"
 
 
 def commit_of(memories: Memories, head: str | None) -> Commit | None:
-    """The commit that an index is at, of which ``head`` was kept; None if the index must be made again."""
+    """Return the commit of an index whose record is ``head``, or None if the index must be rebuilt."""
     terms, _, id = (head or "").partition(" ")
     if terms == _TERMS:
         with suppress(LookupError, MissingObjectError):
@@ -44,14 +44,14 @@ def commit_of(memories: Memories, head: str | None) -> Commit | None:
 
 
 def word_term(word: str) -> str:
-    """The term of a word."""
+    """Return the term of a word."""
     stored = word.encode("utf-8", "surrogatepass")
     return f"w{stored.hex()}" if len(stored) <= _LONGEST else f"y{blake2b(stored, digest_size=16).hexdigest()}"
 
 
 @lru_cache(4096)
 def _gram_terms(word: str) -> frozenset[str]:
-    """The terms of the grams of a word. A language has few words that come often."""
+    """Return the terms of the grams of a word. The cache serves the few words that a language repeats most."""
     return frozenset(map(_gram_term, grams_of(word)))
 
 
@@ -60,7 +60,7 @@ def _gram_term(gram: str) -> str:
 
 
 def terms_of(text: str) -> tuple[Counter[str], list[str]]:
-    """The terms of the words of a text, each with how often it is there, and those of its grams."""
+    """Return the terms of the words of a text, each with its count, and those of its grams."""
     words = words_of(text)
     grams = {term for word in words for term in _gram_terms(word)}
     terms = Counter({word_term(word): times for word, times in words.items()})
@@ -68,7 +68,7 @@ def terms_of(text: str) -> tuple[Counter[str], list[str]]:
 
 
 def terms_within(groups: Sequence[Sequence[str]]) -> list[list[str]] | None:
-    """For groups of pieces, the groups of terms that a text must have. None if one of them narrows nothing."""
+    """Return, for groups of pieces, the groups of terms that a text must have, or None if one of them narrows nothing."""
     found = []
     for group in groups:
         narrowing = [grams for piece in group if (grams := grams_within(piece)) is not None]
