@@ -59,7 +59,7 @@ class RefusalError(Exception):
 
 def unauthorized() -> RefusalError:
     """Return the refusal of a request without a token, or with an unknown one."""
-    error = AccessDeniedError("the request has no token that this server knows", hint="send the header Authorization: Bearer TOKEN")
+    error = AccessDeniedError("the request has no valid token", hint="send the header Authorization: Bearer TOKEN")
     return RefusalError(401, error, www_authenticate="Bearer")
 
 

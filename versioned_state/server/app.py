@@ -89,7 +89,7 @@ _BYTES_OF_A_NAME: Final = 12
 
 @dataclass
 class Server:
-    """What the requests of an application share.
+    """The shared state of the requests of an application.
 
     Attributes:
         tokens: may be replaced at any time.

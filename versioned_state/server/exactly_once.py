@@ -29,7 +29,6 @@ from time import time_ns
 from typing import Any, Final
 
 from versioned_state.errors import (
-    BranchMovedError,
     IdempotencyConflictError,
     MissingObjectError,
     UnknownRevisionError,
@@ -47,6 +46,7 @@ from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.turn import ApartError, callers
 from versioned_state.state.branch import port
+from versioned_state.state.branch.publisher import MovedError, again_if_moved
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.trees.tree import Tree
 
@@ -54,7 +54,7 @@ _PLAN: Final = "plan"
 """The key of a state that is the plan of a request."""
 
 _PLAN_S: Final = 24 * 3600
-"""How long the plan of a request stays that is never repeated: longer than any client repeats one. Then ``expire`` deletes its branch."""
+"""Seconds that the plan of a request stays that is never repeated: longer than any client repeats one. Then ``expire`` deletes it."""
 
 _BY_REQUEST: Final = f"{DELETE} by request "
 """The beginning of the reflog's action for a deletion by a request."""
@@ -63,7 +63,7 @@ META: Final = "request"
 """The name under which a commit's meta has the id of its request."""
 
 _MARGIN_S: Final = 60
-"""How much the clocks of instances may differ, and how long one of them may take from a request to its commit."""
+"""Seconds by which the clocks of instances may differ, and that one of them may take from a request to its commit."""
 
 _FIRST_STEPS: Final = 1000
 """Commits that are read for a write that was not repeated: only another attempt that was faster could have left one."""
@@ -220,7 +220,8 @@ class OnceDatabase(Database):
         request = REQUEST.get()
         if request is None:
             return find()
-        while True:
+
+        def attempt(_: None) -> list[str]:
             state = Versioned(Repository.over(self), branch=branch, ttl_seconds=_PLAN_S)
             try:
                 earlier, is_done = self._find_plan(request, port.handle(state).ref)
@@ -229,11 +230,16 @@ class OnceDatabase(Database):
                     names = [] if is_done else list(state.repository.snapshot(earlier)[_PLAN])
                     return [name for name in names if not self._was_deleted(name, earlier.time)]
                 state[_PLAN] = names = find()
-                with suppress(BranchMovedError, RepeatedError):  # another attempt, or another request of the user, was first
-                    state.commit(f"plan of {len(names)} steps", on_moved=OnMoved.REFUSE, allow_empty=True)
-                    return names
+                state.commit(f"plan of {len(names)} steps", on_moved=OnMoved.REFUSE, allow_empty=True)
+            except RepeatedError:
+                raise MovedError from None
+            else:
+                return names
             finally:
                 close_handle(state)
+
+        # If the branch has moved, another attempt, or another request of the user, was first.
+        return again_if_moved(attempt, None, lambda _: None)
 
     def end_plan(self, branch: str) -> None:
         """Delete the branch of a plan. Its reflog keeps the plan for later attempts."""

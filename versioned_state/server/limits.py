@@ -25,7 +25,7 @@ _LAST_BODIES_S: Final = 1.0
 """Seconds for which a stopping server waits for bodies that are on their way."""
 
 _BODIES: Final = 4
-"""How many bodies of the largest size have room at once, by default, as requests and as answers."""
+"""The default number of bodies of the largest size that have room at once, as requests and as answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Limits:
         body_timeout: seconds within which its body must arrive.
         send_timeout: seconds within which the client must read an answer that does not fit into the connection.
         idle_timeout: seconds after which a connection without a request is closed.
-        call_timeout: seconds after which a call on the store is answered with 504. A write goes on; a read ends.
+        call_timeout: seconds after which a call on the store is answered with 504. A write continues, and a read ends.
     """
 
     max_body: int = 16 << 20

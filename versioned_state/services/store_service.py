@@ -238,7 +238,7 @@ class StoreService(ServiceWithLifecycleManager):
         return await self._submit(lambda lanes: lanes.submit(lane, function))
 
     async def _run_item(self, lane: str, item: Item, function: Callable[[list[Item]], Sequence[T | BaseException]]) -> T:
-        """Run a function of items off the loop, which processes consecutive ones together; see ``Lanes.submit_item``."""
+        """Run a function of items off the loop, as ``Lanes.submit_item``: consecutive ones are processed together."""
         return await self._submit(lambda lanes: lanes.submit_item(lane, item, function))
 
     async def _run_steps(self, lane: str, function: Callable[[], Steps[T]]) -> T:

@@ -49,7 +49,7 @@ class AskedSave(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """How many sessions with a round a user may have, and how many rounds a session may have."""
+    """The largest number of sessions with a round for a user, and of rounds for a session."""
 
     sessions: int | None
     rounds: int | None

@@ -210,7 +210,7 @@ class Lanes:
             return turns
 
     def _run(self, turns: list[Turn]) -> None:
-        """Run turns to their ends, but for those that go on alone."""
+        """Run turns to their ends, except those that continue alone."""
         answers: Sequence[Any] = [None] * len(turns)
         while turns:
             for turn, answer in zip(turns, answers, strict=True):

@@ -48,7 +48,7 @@ _READ_AT_ONCE: Final = 128
 
 
 class Place(NamedTuple):
-    """Where a message is. Places are in order of time."""
+    """The place of a message. Places are in order of time."""
 
     id: str
     session: str

@@ -1,8 +1,8 @@
 """The text of messages, and its parts: keywords, words, pieces of words. Layer: services.
 
 Keywords are compared after ``str.casefold``: a message matches if it contains one of them, anywhere. Words, for ranking, are runs of
-letters, digits and underscores; a run of Chinese, Japanese or Korean characters counts as its pairs of neighbours, since no spaces are in
-it. So all pieces of a keyword that is in a text are in words of that text, and an index of words can narrow a search by keywords.
+letters, digits and underscores. A run of Chinese, Japanese or Korean characters counts as its pairs of neighbours, since it has no
+spaces. So all pieces of a keyword that is in a text are in words of that text, and an index of words can narrow a search by keywords.
 """
 
 from __future__ import annotations

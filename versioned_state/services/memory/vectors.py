@@ -25,14 +25,14 @@ from versioned_state.values.trees.tree import Tree
 VECTORS: Final = "vectors"
 
 _FOUND_AT_ONCE: Final = 10
-"""Messages that a search finds if it is not told how many: every message has a vector, so each is similar."""
+"""The default number of messages of a search by vector: every message has a vector, so all are similar to some degree."""
 
 
 class Vectors:
     """The vectors of the users who were searched last, in memory. Safe for many threads.
 
     Args:
-        max_bytes: the room for them. The vectors of one user stay as long as they are searched, whatever their size.
+        max_bytes: bytes of memory for them. The vectors of one user stay while they are searched, whatever their size.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -43,7 +43,7 @@ class Vectors:
     def nearest(self, memories: Memories, embedder: str, vector: bytes, limit: int | None) -> list[Place]:
         """Find the messages whose vectors have the smallest angle to a vector, the nearest first, and among equals the newest first.
 
-        Cost: the vectors that this process does not have yet, and the length of all.
+        Cost: reading the vectors that this process does not have yet, and the length of all of them.
         """
         with self._lock:
             user = self._users.pop(memories.branch, None)
@@ -101,7 +101,7 @@ def release(state: Versioned, places: Iterable[Place]) -> None:
 
 
 def _swapped(vector: bytes) -> bytes:
-    """Little-endian from the machine's order, and back."""
+    """Convert from the machine's byte order to little-endian, or back."""
     if sys.byteorder == "little":
         return vector
     numbers = array("f", vector)
@@ -154,7 +154,7 @@ class _User:
 
 @cache
 def _numpy() -> Any:
-    """numpy, if it is installed."""
+    """Return numpy, if it is installed."""
     try:
         import numpy as np
     except ImportError:

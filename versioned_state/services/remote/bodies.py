@@ -1,7 +1,7 @@
 """The bodies of requests and responses: one value each, exact in type, or refused. Layer: services.
 
-Two forms. ``application/x-versioned-state`` is the stored form of the value with everything in it (docs/format.md, section 4), and takes
-all data; nothing is pickled or imported, on either side. ``application/json`` takes what JSON holds exactly.
+There are two forms. ``application/x-versioned-state`` is the self-contained stored form of any value that is data (docs/format.md, section
+4). Neither side pickles or imports anything. ``application/json`` is for values that JSON holds exactly.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ JSON: Final = "application/json"
 NATIVE: Final = "application/x-versioned-state"
 
 _MOST_BITS: Final = 14_000
-"""Python neither writes nor reads an int of more than 4,300 decimal digits, which is a little more."""
+"""Bits of the largest int in JSON: Python neither writes nor reads one of more than 4,300 decimal digits, which is a little more."""
 
 _NEVER: Final = PicklePolicy("refuse", private=False)
 
 _STEPS_AT_LEAST: Final = 1024
-"""Extensions that are decoded in a body of any length. An extension has three bytes, and is decoded twice if there are lone surrogates."""
+"""Extensions that are decoded in a body of any length. One takes three bytes, and is decoded twice if there are lone surrogates."""
 
 
 class _Objects:
@@ -56,7 +56,7 @@ def encode(value: Any, path: str = "the body") -> bytes:
     except StateError:
         for key, part in value.items() if type(value) is dict else ():
             if type(key) is str:
-                InlineEncoder().encode_inline(part, str(StatePath((Key(key),))))  # names the place as the state's owner knows it
+                InlineEncoder().encode_inline(part, str(StatePath((Key(key),))))  # so that an error names the path in the state
         raise
 
 
@@ -68,7 +68,7 @@ def decode(body: bytes, *, classes: Classes = "registered") -> Any:
     Raises:
         InvalidArgumentError: it is malformed.
         PickleRefusedError: it has a pickle in it.
-        LimitExceededError: it is too deep, or takes more steps.
+        LimitExceededError: it is too deep, or needs more steps.
     """
     try:
         return Decoder(Nodes(_Objects()), _NEVER, classes=classes, most_steps=_STEPS_AT_LEAST + len(body)).decode(body)
@@ -109,7 +109,7 @@ def decode_json(body: bytes) -> Any:
 
 
 class _UnfitError(Exception):
-    """JSON that Python would change."""
+    """JSON that Python would decode to something else."""
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

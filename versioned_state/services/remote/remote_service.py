@@ -51,28 +51,29 @@ Method = Literal["GET", "POST", "DELETE"]
 _HEALTH_S: Final = 2.0
 _HEALTH: Final = "%health"
 _LONGEST_QUERY: Final = 60_000
-"""What a server takes in the head of a request, with something left for a proxy's headers."""
+"""The largest query that a server accepts in the head of a request, with room for the headers of a proxy."""
 _REFUSED: Final = frozenset({429, 503})
-"""Refused before anything was done."""
+"""Statuses of requests that were refused before anything was done."""
 _LATE: Final = frozenset({502, 504})
-"""Nobody knows what was done: the store, or the instance behind a balancer, did not answer."""
+"""Statuses of requests of unknown outcome: the store, or the instance behind a balancer, did not answer."""
 
 
 class RemoteService(ServiceWithLifecycleManager):
     """A service of another process, which ``vstate serve`` offers over HTTP, as the class of the same calls.
 
-    Values come back exactly as they were, and errors as the same classes. A request whose reply is lost is sent again, also to another
-    instance behind the same URL; a write is done once all the same. The calls on one session go one after another, as they were made; a
-    call that is cancelled before it has begun is dropped, and one that has begun ends first. Its calls are coroutines of any event loop.
+    Values come back exactly as they were, and errors as the same classes. A request whose reply is lost is sent again, perhaps to
+    another instance behind the same URL, and a write is still done once. The calls on one session are sent one after another, in the order
+    in which they were made. A call that is cancelled before it has begun is dropped, and one that has begun ends first. Calls are
+    coroutines of any event loop.
 
     Args:
-        url: of the server, such as ``http://127.0.0.1:8420``.
+        url: the URL of the server, such as ``http://127.0.0.1:8420``.
         token: the bearer token. It is sent with every request, in clear text unless the URL is ``https://``.
-        timeout: seconds that a server has for one answer; also those for which a request is sent again that is refused for lack of room.
-        attempts: how often a request is sent at most, besides those.
-        connections: requests that are under way at once; more of them wait.
-        classes: of which classes instances are made of what a server sends, besides those that are ``register``-ed: ``"loaded"`` is those
-            that this process has imported. Others come as ``Tagged``.
+        timeout: seconds that a server has for one answer, and for which a request that is refused for lack of room is sent again.
+        attempts: how often a request is sent at most, besides those refusals.
+        connections: how many requests may be under way at once. Others wait.
+        classes: the classes of which instances are made from answers, besides ``register``-ed ones. ``"loaded"`` means those that this
+            process has imported. Instances of other classes become ``Tagged``.
     """
 
     lane_of: ClassVar[str] = ""
@@ -110,7 +111,7 @@ class RemoteService(ServiceWithLifecycleManager):
     # Beginning and end
 
     async def start(self) -> None:
-        """Get ready. Nothing is sent: ``health`` says whether the server is there."""
+        """Get ready. Nothing is sent: ``health`` finds out whether the server answers."""
         await off_loop(self._start)
 
     async def stop(self) -> None:
@@ -176,9 +177,9 @@ class RemoteService(ServiceWithLifecycleManager):
         """Call the server. Returns the value of the answer, or None. Encodes the body before it returns to the event loop.
 
         Args:
-            absent: the result if there is no such session; without it, that raises ``SessionNotFoundError``.
+            absent: the result if there is no such session. Without it, the call raises ``SessionNotFoundError``.
             reads: whether a POST only reads.
-            parameters: of the query; None: it is left out.
+            parameters: the parameters of the query. Those that are None are left out.
         """
         running_loop()
         as_id("user_id", user_id)
@@ -218,7 +219,7 @@ class RemoteService(ServiceWithLifecycleManager):
                     f"the server at {self._url} cannot be reached: {error}", remains="nothing was changed"
                 )
                 failure.__cause__ = error
-            except httpx.RequestError as error:  # a body that does not decode, too
+            except httpx.RequestError as error:  # also for a body that cannot be decoded
                 in_doubt = in_doubt or write
                 failure = UnreachableStoreError(f"the server at {self._url} did not answer: {type(error).__name__}")
                 failure.__cause__ = error
@@ -235,7 +236,7 @@ class RemoteService(ServiceWithLifecycleManager):
                 headers["Idempotency-Age"] = str(retries.age)
         if in_doubt:
             raise UnknownOutcomeError(
-                f"the server at {self._url} was asked {retries.made} times, and did not say whether the write was done",
+                f"the server at {self._url} was asked {retries.made} times, and did not answer whether the write was done",
                 remains="it was done once, or not",
                 hint="read it back before you write it again",
             ) from failure
@@ -259,14 +260,14 @@ class RemoteService(ServiceWithLifecycleManager):
                 if kind == bodies.NATIVE:
                     return bodies.decode(response.content, classes=self._classes)
             except InvalidArgumentError as error:
-                raise StorageError(f"the server at {self._url} sent an answer that does not read") from error
-            raise StorageError(f"the server at {self._url} answered as {kind or 'nothing'}", hint="it is perhaps not vstate serve")
+                raise StorageError(f"the server at {self._url} sent a malformed answer") from error
+            raise StorageError(f"the server at {self._url} answered as {kind or 'nothing'}", hint="perhaps it is not vstate serve")
         said = _error(response)
         if absent is not None and isinstance(said, SessionNotFoundError):
             return absent()
         if said is not None:
             raise said
-        raise StorageError(f"the server at {self._url} answered with {response.status_code}", hint="it is perhaps not vstate serve")
+        raise StorageError(f"the server at {self._url} answered with {response.status_code}", hint="perhaps it is not vstate serve")
 
 
 def _error(response: httpx.Response) -> StateError | None:

@@ -18,7 +18,7 @@ class RemoteSessionHistoryService(RemoteService, SessionHistoryService):
     """The session history of a server: see ``RemoteService`` for the other arguments, and ``VersionedSessionHistoryService`` for its calls.
 
     Args:
-        create_missing: ``get_session`` creates a session that never was, unless the token only reads.
+        create_missing: ``get_session`` creates a session that never existed, unless the token only reads.
     """
 
     lane_of = "history"

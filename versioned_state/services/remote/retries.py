@@ -2,9 +2,9 @@
 
 ::
 
-    refused for lack of room (429, 503)   nothing was done: again when the server says, until the time limit
-    refused otherwise (503)               nothing was done: again, as often as ``attempts`` says
-    no answer (502, 504, a lost reply)    nobody knows: again, as often as ``attempts`` says; a write has an id, and is done once
+    refused for lack of room (429, 503)   nothing was done: again after the server's Retry-After, until the time limit
+    refused otherwise (503)               nothing was done: again, up to ``attempts``
+    no answer (502, 504, a lost reply)    unknown: again, up to ``attempts``, since a write has an id and is done once
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import time
 from typing import Final
 
 LONGEST_AGE_S: Final = 3600
-"""How long after its first attempt a write may be repeated: a server that gets the next attempt looks through what was done since."""
+"""Seconds after its first attempt in which a write may be repeated: for a repeated write, a server searches all commits since then."""
 
 _PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
@@ -36,7 +36,7 @@ class Retries:
 
     @property
     def age(self) -> int:
-        """Seconds since the first attempt, rounded up, at most those that a server takes."""
+        """Seconds since the first attempt, rounded up, and at most the largest age that a server accepts."""
         return min(int(time.monotonic() - self._began) + 1, LONGEST_AGE_S)
 
     def again(self, *, crowded: bool = False, after: float = 0.0) -> bool:
@@ -44,12 +44,12 @@ class Retries:
 
         Args:
             crowded: whether the last one was refused for lack of room.
-            after: seconds that the server asks to wait.
+            after: the server's Retry-After, in seconds.
         """
         self.made += 1
         self._left -= not crowded
         pause = min(_LONGEST_PAUSE_S, _PAUSE_S * 2 ** min(self.made, 10))
-        pause *= 0.5 + random.random() / 2  # noqa: S311 - so that clients do not come again all at once
+        pause *= 0.5 + random.random() / 2  # noqa: S311 - so that clients do not all come back at once
         pause = max(pause, after * (1 + random.random() / 4))  # noqa: S311
         end = time.monotonic() + pause - self._began
         if self._left <= 0 or end > LONGEST_AGE_S or ((crowded or after) and end > self._timeout):

@@ -4,9 +4,9 @@
 
     connect     the files of the latest round ──▶ folder
     save_state  folder ──▶ the commit of the round
-    restore     the files of any round ──▶ folder; the next save takes them
+    restore     the files of any round ──▶ folder, and so into the next save
 
-Code of strangers writes in the folder, so the workspace's own records lie outside of it.
+Untrusted code writes in the folder, so the workspace's own records lie outside of it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from versioned_state.state.branch import port
 from versioned_state.state.versioned import Versioned
 
 _BYTES_OF_A_FILE: Final = 4096
-"""What a file counts beside its content."""
+"""Bytes that each file counts as, besides its content."""
 
 _HINT: Final = (
     "sandbox_service.restore(..., overwrite=True) takes the files of the latest round; sandbox_service.keep(...) keeps those of the folder"
@@ -42,10 +42,10 @@ _HINT: Final = (
 
 
 class SessionFiles:
-    """The folder of one session. Until it is closed, each save of the session takes its files.
+    """The folder of one session. Until it is closed, each save of the session commits its files.
 
     Args:
-        max_bytes: the size of the folder up to which a save takes it.
+        max_bytes: the largest size of the folder that a save commits.
     """
 
     def __init__(self, service: VersionedStateService, branch: str, place: TemporaryFolder, max_bytes: int) -> None:
@@ -64,7 +64,7 @@ class SessionFiles:
         service.session_hooks.add(branch, self._join)
 
     def _bring(self) -> None:
-        """Bring the files of the latest round into the new folder. Raises ``StorageError``, ``WorkspaceError``."""
+        """Restore the files of the latest round into the new folder. Raises ``StorageError``, ``WorkspaceError``."""
         self._records.mkdir()
         with self._workspace() as (workspace, state):
             latest = commit_of(state.repository.database, state.head, None)
@@ -111,7 +111,7 @@ class SessionFiles:
                 yield
 
     def restore(self, round_id: int | None, *, overwrite: bool) -> None:
-        """Bring the files of a round, by default the latest one, into the folder."""
+        """Restore the files of a round, by default the latest one, into the folder."""
         with self._turn, _hints(), self._workspace() as (workspace, state):
             commit = commit_of(state.repository.database, state.head, round_id)
             if commit is None:
@@ -128,7 +128,7 @@ class SessionFiles:
         if os.getpid() != self._pid:
             return
         self._service.session_hooks.remove(self._branch, self._join)
-        with self._turn:  # a save that has begun takes the files first
+        with self._turn:  # a save that has begun commits the files first
             self._closed = True
             self._place.remove()
 
@@ -158,7 +158,7 @@ def _weak_join(files: SessionFiles) -> Callable[[Versioned], AbstractContextMana
 
 @contextmanager
 def _hints() -> Iterator[None]:
-    """Errors name the calls of the service, not those of a workspace."""
+    """Run a block in which errors name the calls of the service instead of those of a workspace."""
     try:
         yield
     except DirtyWorkspaceError as error:
