@@ -88,6 +88,13 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+def test_the_files_that_contributing_names_exist():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    files = set(re.findall(r"(?<![\w./-])((?:tests|scripts|docs|versioned_state|\.ci)/[\w./-]*\w)", text))
+    assert len(files) > 20
+    assert not [file for file in files if not (ROOT / file).exists()]
+
+
 def test_the_files_in_which_behaviours_are_found_exist():
     page = ROOT / "docs" / "design" / "032-finding-a-behaviour.md"
     files = set(re.findall(r"`([\w/]+\.py)`", page.read_text(encoding="utf-8"))) - {"tests/test_docs.py"}
