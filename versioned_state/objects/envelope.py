@@ -1,4 +1,4 @@
-"""The stored form of an object: compressed if that helps, as a zstd frame that says its raw length. Layer: objects.
+"""The stored form of an object: compressed if that helps, as a zstd frame that states its raw length. Layer: objects.
 
 The address does not cover the envelope, so another compression level or algorithm changes no hash. An object may be stored *in segments*:
 its envelope names other objects that hold parts of the raw bytes, and contains the remaining bytes. So a leaf that grows by one element
@@ -44,7 +44,7 @@ _GROWING = frozenset({Kind.SEQUENCE_LEAF, Kind.SEQUENCE_NODE})
 """The kinds that may be in segments."""
 
 _LEVEL = 1
-"""Level 3 saves 2 % more and takes 10 to 30 % longer; a higher one is several times dearer."""
+"""Level 3 saves 2 % more and takes 10 to 30 % longer; a higher one takes several times as long."""
 
 
 class _Codecs(threading.local):
@@ -181,7 +181,7 @@ def unseal(stored: bytes, *, limit: int = MAX_OBJECT) -> bytes:
             # zstd allocates the size that the frame states, so the frame must state one, within the limit.
             size = frame_content_size(frame)
             if not 0 <= size <= limit:
-                raise ValueError(f"it says that it has {size} raw bytes; the limit is {limit}")
+                raise ValueError(f"it states {size} raw bytes; the limit is {limit}")
             return _codecs.decompress(frame)
         except ZstdError as error:
             raise ValueError(f"it does not decompress: {error}") from error

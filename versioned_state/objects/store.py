@@ -22,7 +22,7 @@ _SEGMENTS_AT_ONCE: Final = 512
 """Segments that are read, and held, at once, so that envelopes which name any number of them cannot fill the memory."""
 
 _OBJECT_BYTES: Final = 150
-"""Of memory that a staged object takes besides its bytes, about."""
+"""Approximate bytes of memory of a staged object besides its own bytes."""
 
 
 class Reader(Protocol):
@@ -203,7 +203,7 @@ class Staging:
 
 
 class Overlaid:
-    """Reads objects from a staging, and those that it does not have from another reader over the same store."""
+    """A reader of a staging, and of another reader over the same store for the objects that the staging does not have."""
 
     def __init__(self, first: Staging, second: Reader) -> None:
         self._first = first

@@ -1,4 +1,4 @@
-"""What the repository needs of states to commit several of them at once. Layer: repository."""
+"""The interface of states that the repository commits several at once. Layer: repository."""
 
 from __future__ import annotations
 

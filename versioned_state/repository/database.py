@@ -68,10 +68,10 @@ class Database:
         fence: the fence between gc and writers.
         policy: ``pickle`` and ``pickle_key``, applied to this store.
         nodes: a cache of tree nodes that handles, diffs and snapshots share: the next request of a session finds the end of its list there,
-            and successive commits share most nodes. This cache and that of commits are emptied as soon as the database learns that gc or
+            and successive commits share most nodes. This cache and that of commits are emptied as soon as the database finds that gc or
             purge deleted something.
         format_version: that of the store.
-        current_branch: what ``HEAD`` means; None: see ``names.resolve.default_branch``.
+        current_branch: the meaning of ``HEAD``. If it is None, see ``names.resolve.default_branch``.
 
     Raises:
         NotAStoreError, FormatError: the store is something else, or a newer release's. Nothing was changed.
@@ -162,7 +162,7 @@ class Database:
     def ref(self, kind: RefKind, name: str) -> Ref:
         """Return the record of a ref. Raises ``CorruptRefError``, and ``InvalidArgumentError`` for a name that is not a string."""
         if type(name) is not str or kind not in ("branch", "tag"):
-            raise InvalidArgumentError(f"a ref is a branch or a tag, and its name a string: not {kind!r}, {name!r:.80}")
+            raise InvalidArgumentError(f"a ref must be a branch or a tag, and its name a string: not {kind!r}, {name!r:.80}")
         sweeps = self.fence.sweeps  # before the ref is read: all objects that the ref leads to existed after these sweeps
         if sweeps != self._cached_since:
             self._forget_swept(sweeps)
@@ -241,7 +241,7 @@ class Database:
     ) -> Ref | None:
         """Point a ref to another commit (None: delete it) and log the move, in one batch.
 
-        Returns the new ref; None if the ref was no longer as ``ref`` says, and nothing was changed.
+        Returns the new ref, or None if the ref was no longer as ``ref`` says, and nothing was changed.
 
         Args:
             entry: the bytes from ``log_entry``, instead of a new entry: they identify a move whose reply was lost.
@@ -268,7 +268,7 @@ class Database:
     def publish(self, publications: Sequence[Publication]) -> list[Ref] | None:
         """Move refs to staged commits, with all staged objects, in one batch.
 
-        Returns the new refs; None if a ref had moved or a condition of a part does not hold, and then no ref was changed.
+        Returns the new refs, or None if a ref had moved or a condition of a part does not hold, and then no ref was changed.
         """
         one = publications[0]
         staging = one.staging

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from versioned_state.values.codec.pickles import PicklePolicy
 
 MAX_RESULT: Final = 256 * 1024 * 1024
-"""Bytes of a result, packed. Redis takes values of 512 MB, and a record is read and written whole."""
+"""The most bytes of a packed result. Redis holds values of 512 MB, and a record is read and written whole."""
 
 EffectStatus = Literal["in doubt", "done"]
 
@@ -69,10 +69,10 @@ class Entry:
     """The record of one effect.
 
     Attributes:
-        key: the effect's key; None if a purge erased it.
+        key: the effect's key, or None if a purge erased it.
         since: when it was begun, in microseconds since 1970.
-        owner: the id of the owner who began it; empty if that one gave it up in doubt; None if it is done.
-        parts: the cell of the result, in envelopes; none if a purge erased it.
+        owner: the id of the owner that began it, empty if that one left it in doubt, or None if it is done.
+        parts: the cell of the result, in envelopes, or none if a purge erased it.
         stored: the bytes of the record, which the next write expects.
     """
 

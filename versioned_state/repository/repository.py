@@ -1,6 +1,6 @@
 """``Repository``: commits, branches and tags over one store, as users see them, in git's vocabulary. Layer: repository.
 
-Each method hands on to the module that does the work; the ``Database`` beneath reads and publishes.
+Each method calls the module that does the work; the ``Database`` beneath reads and publishes.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from versioned_state.repository.refs.notes import Notes
 from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE, Position
 from versioned_state.values.paths.path import StatePath
 
-if TYPE_CHECKING:  # loaded by the calls that need them: an agent that commits looks at nothing and maintains nothing
+if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view and no maintenance
     from versioned_state.repository.history.signing import PublicKey, Signer, Verification
     from versioned_state.repository.inspect.bisect import Bisection
     from versioned_state.repository.inspect.grep import Match

@@ -4,14 +4,14 @@
              ├ Wrapper ── Cache, Encrypted, ReadOnly, Counting, Faulty             over another store
              └ Tiered                                                              over several
 
-The lowest layer: it knows nothing of commits, trees or values.
+The lowest layer: there are no commits, trees or values in it.
 """
 
 from __future__ import annotations
 
 if __name__ == "storage":
     # The repository shows this folder at its root through a link. Imported by that name it would be a
-    # second copy, whose classes are not those that the engine knows.
+    # second copy, whose classes are not those of the engine.
     raise ImportError("import versioned_state.storage, not storage")
 
 from typing import TYPE_CHECKING

@@ -1,6 +1,6 @@
 """``KVStore``, the contract between the engine and the store that holds its bytes. Layer: storage.
 
-Keys are ``str``, values are ``bytes``. Storage knows two kinds of key, and nothing else about its content: a key that starts with
+Keys are ``str``, values are ``bytes``. Storage has two kinds of key, and does not look at the content: a key that starts with
 ``o/`` is an **object**, immutable, its value a function of its key; any other key is **mutable** (refs and markers, few).
 ``versioned_state.storage.testing.KVStoreContract`` tests every promise made here; ``Backend`` is the base of most stores.
 """
@@ -54,7 +54,7 @@ class KVStore(ABC):
     """Whether only this user can write there. Wrappers pass it on."""
 
     max_expected: int | None = None
-    """How many conditions one ``apply`` can carry; None: any number."""
+    """The number of conditions that one ``apply`` can carry, or None for any number."""
 
     sends_together: bool = False
     """Whether ``apply_each`` sends its batches in one round trip, so that none of them waits for another one longer than for the store."""

@@ -8,7 +8,7 @@ from typing import Literal
 from versioned_state.storage.base import OBJECT_PREFIX, may_list_objects
 
 ByteRange = tuple[bytes, bytes | None]
-"""The first key of a range and the first one after it; None: the range has no end."""
+"""The first key of a range, and the first key after it, or None if the range has no end."""
 
 
 def raw_key(key: str) -> bytes | None:

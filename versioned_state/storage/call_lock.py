@@ -1,4 +1,4 @@
-"""``CallLock``, a lock that knows the call that holds it, so that an interrupted call does not keep it. Layer: storage.
+"""``CallLock``, a lock held by a call, so that an interrupted call does not keep it. Layer: storage.
 
 An exception may arrive between any two steps of a call: Ctrl-C, a timeout by signal, a notebook's interrupt. ``with lock:`` of
 the standard library keeps the lock for ever if that happens right before the lock is released. Here the next caller sees that

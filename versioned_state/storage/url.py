@@ -134,7 +134,7 @@ def _open(url: str | os.PathLike[str], *, read_only: bool, create: bool) -> KVSt
         return _disk(url, read_only=read_only, create=create)
     if scheme == "memory":
         if rest:
-            raise InvalidArgumentError("memory: takes nothing after the colon")
+            raise InvalidArgumentError("memory: must have nothing after the colon")
         return ReadOnly(Memory()) if read_only else Memory()
     if scheme in ("disk", "diskcache"):
         if rest.startswith("//"):
@@ -187,12 +187,12 @@ def _s3(url: str, *, create: bool) -> KVStore:
     if "@" in place:
         raise InvalidArgumentError(
             f"{redact(url)!r}: no user or password stands before a bucket",
-            hint="credentials are AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or the machine's role",
+            hint="set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment, or the machine's role",
         )
     bucket, _, prefix = unquote(place.partition("//")[2]).partition("/")
     store = S3(bucket, prefix.strip("/"), **options)
     try:
-        # A bucket knows no empty store: one that is not there yet has no keys.
+        # A bucket cannot hold an empty store: one that does not exist yet has no keys.
         if not create and next(iter(store.keys()), None) is None:
             raise StoreNotFoundError(f"there is no store at {redact(url)}")
     except BaseException:
@@ -216,7 +216,7 @@ def _take_options(url: str, ours: Mapping[str, Callable[[str], Any]]) -> tuple[s
         try:
             taken[name] = ours[name](value)
         except ValueError:
-            raise InvalidArgumentError(f"{redact(url)!r}: {name}= takes a number") from None
+            raise InvalidArgumentError(f"{redact(url)!r}: {name}= must be a number") from None
     return base + ("?" + "&".join(left) if left else ""), taken
 
 

@@ -8,9 +8,9 @@ from versioned_state.storage.base import KVStore
 
 
 class Wrapper(KVStore):
-    """Passes every call on to ``store``; ``set`` and the like are calls of ``apply``. Closing it closes ``store``.
+    """A store that passes every call on to ``store``. ``set`` and the like are calls of ``apply``. Closing it closes ``store``.
 
-    It is ``private`` if ``store`` is, unless its class says ``private = False``.
+    It is ``private`` if ``store`` is, unless its class has ``private = False``.
     """
 
     private = True

@@ -154,7 +154,8 @@ class Below(NamedTuple):
         place: where it is named.
         offset: its first offset in its own tree.
         trail: the way to that tree.
-        level, total, key: what is said of it: its level, the elements under it, and its first key. None for the level and key of a top.
+        level, total, key: stated where it is named: its level, the elements under it, and its first key. The level and key of a top are
+            None.
     """
 
     address: Address

@@ -216,7 +216,7 @@ def new_entries(nodes: Nodes, old: bytes | None, new: bytes | None) -> Iterator[
 
 
 class Series:
-    """Reads a series. Cost: one path, and the entries that are taken. Not for two threads at once."""
+    """A series, to be read. Cost: one path, and the entries that are taken. Not for two threads at once."""
 
     def __init__(self, nodes: Nodes, cell: bytes | None, decoder: Decoder) -> None:
         self._nodes = nodes

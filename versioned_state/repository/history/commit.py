@@ -22,10 +22,10 @@ from versioned_state.values.trees.references import read_tree
 from versioned_state.values.trees.tree import Tree, empty
 
 MAX_TEXT: Final = 1 << 16
-"""Bytes of a message, an author, or packed meta: a commit is read by every log."""
+"""The most bytes of a message, an author, or packed meta: every log reads the commit."""
 
 SIGNATURE_SIZE: Final = 72
-"""Bytes of the field that a signed commit ends with: 8 that say with which key, then an Ed25519 signature."""
+"""Bytes of the field that a signed commit ends with: 8 that identify the key, then an Ed25519 signature."""
 
 KEY_ID_SIZE: Final = 8
 _UNSIGNED: Final = {b"\x9b": b"\x9a", b"\x9c": b"\x9b"}
@@ -50,7 +50,7 @@ class Commit:
 
     Attributes:
         address: the address of the commit; ``id`` is the same in 48 hex digits.
-        parent_addresses: the parents; none for the empty root commit that every store shares. In shallow history, only the parents that
+        parent_addresses: the parents, or none for the empty root commit that every store shares. In shallow history, only the parents that
             were kept. ``parents`` has their ids.
         time: microseconds since 1970, UTC.
         author: the author, or None.
@@ -59,12 +59,12 @@ class Commit:
         tree: the tree of the state. ``root`` is the address of its top node in hex: equal roots, equal states.
         height: how many first parents lead to the root commit.
         merge_height: the height of the newest merge on its line of first parents, itself included; 0 if there is none.
-        jump_address: an earlier commit on that line, from which the n-th ancestor is found fast; None if there is none.
+        jump_address: an earlier commit on that line, from which the n-th ancestor is found fast, or None if there is none.
         meta_cell: the stored form of ``meta``, or None.
         tag: the name of the tag that ``commit(tag=)`` made for it, or None. The tag may be gone.
-        skipped: paths that ``commit(skip_unserializable=True)`` left out; known to that call only, not stored.
+        skipped: paths that ``commit(skip_unserializable=True)`` left out. Only that call has them; they are not stored.
         shallow: whether ``prune`` ended history here, so that some original parents are not among ``parent_addresses``.
-        signature: the id of the signing key, then the signature: see ``signing``; None if it is not signed.
+        signature: the id of the signing key, then the signature: see ``signing``, or None if it is not signed.
     """
 
     address: Address

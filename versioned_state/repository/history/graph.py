@@ -290,7 +290,7 @@ def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
 
 
 def merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
-    """Yield the merge bases, at least one. Raises as ``merge_base``. Prune may run at any time, so each base is asked for once."""
+    """Yield the merge bases, at least one. Raises as ``merge_base``. Prune may run at any time, so each base is computed once."""
     bases = iter_merge_bases(a, b, read)
     first = next(bases, None)
     if first is None:

@@ -71,7 +71,7 @@ class Keepers:
 
 
 class KeeperSet(AddressSet):
-    """A set of addresses that also knows the keeper of each."""
+    """A set of addresses with the keeper of each."""
 
     def __init__(self, *, in_memory: int = 1_000_000) -> None:
         super().__init__(in_memory=in_memory)
@@ -80,7 +80,7 @@ class KeeperSet(AddressSet):
     def reach(self, address: bytes, role: Role, keeper: int) -> int | None:
         """Record that a keeper leads to an object in a role.
 
-        Returns the keeper for which the references of the object must be followed; None if they were, or will be, for that keeper or a
+        Returns the keeper for which the references of the object must be followed, or None if they were, or will be, for that keeper or a
         group that contains it. So an object is followed again whenever its keeper becomes a larger group. In the end every ref that leads
         to an object is its keeper or in its keeper: this holds at the start of a walk, and passes from each object to its references.
         """

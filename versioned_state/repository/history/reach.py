@@ -1,7 +1,7 @@
 """References between objects, and walks over everything that is reachable. Nothing is unpickled. Layer: repository.
 
 A *reference* is an address and a *role*: the kind of object that a reader expects there. Gc, fsck and others follow references without
-reading values; only this module knows which objects a tree needs.
+reading values; this module alone finds the objects that a tree needs.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Reference(NamedTuple):
     """An address, and the expected properties of the object there.
 
     An inner node or a cell may state the ``level``, the ``size`` (elements or bytes), the first ``key`` and the ``end``, a key that all
-    keys come before; None if it does not. ``code`` is that of the cell whose tree the object belongs to: the elements of a set and the
+    keys come before, or None if it does not. ``code`` is that of the cell whose tree the object belongs to: the elements of a set and the
     keys of a dict must be hashable.
     """
 

@@ -1,6 +1,6 @@
 """``ReadAhead``: the commits of a line of first parents, read many at a time. Layer: repository.
 
-A walk learns the address of a parent from the child, so it would read one commit at a time. But each commit also names an earlier one (its
+The address of a parent is in its child, so a walk would read one commit at a time. But each commit also names an earlier one (its
 jump, see ``graph``), so a line can be read from both ends, and their jumps divide it again. So n commits take O(log n) calls of the store.
 """
 
@@ -21,7 +21,7 @@ _REMEMBERED: Final = 1024
 
 
 class ReadAhead:
-    """Returns the parents of commits for one walk from children to parents. Not for two threads at once."""
+    """The parents of commits, for one walk from children to parents. Not for two threads at once."""
 
     def __init__(self, commits: CommitReader) -> None:
         self._commits = commits

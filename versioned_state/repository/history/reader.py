@@ -20,7 +20,7 @@ _COMMITS_KEPT: Final = 512
 
 
 class CommitReader:
-    """Commits by address. Safe for many threads; no lock is held while the store is asked.
+    """Commits by address. Safe for many threads; no lock is held while the store is read.
 
     Attributes:
         shallow: where history ends, as last read; see ``refresh_shallow``.
@@ -41,7 +41,7 @@ class CommitReader:
         try:
             return self.shallow.graft(self.read_stored(address))
         except MissingObjectError:
-            # Another process may have pruned history and collected the commit; the walk that asks reads the child again.
+            # Another process may have pruned history and collected the commit; the walk then reads the child again.
             self.refresh_shallow()
             raise
 

@@ -1,7 +1,7 @@
 """Signed commits: keys, signing, and verifying history against keys that the caller trusts. Layer: repository.
 
 A signature covers everything in a commit: the root of its state, its parents, author, time and message. Their ids stand for all that is
-below them, the signatures of the parents included, so one good signature vouches for the whole history up to that commit. No signature
+below them, the signatures of the parents included, so one good signature proves the whole history up to that commit. No signature
 in the store can say which commit the head of a branch should be: see ``verify``. ``docs/design/017-signed-commits.md`` has the reasons.
 """
 
@@ -40,7 +40,7 @@ _PURPOSE: Final = b"versioned-state commit 1\0"
 
 
 class Signer:
-    """Signs commits with one Ed25519 key (RFC 8032). Threads may share it.
+    """A signer of commits, with one Ed25519 key (RFC 8032). Threads may share it.
 
     Args:
         private_key: 32 raw bytes, PEM (PKCS #8), OpenSSH's format, or an ``Ed25519PrivateKey`` of ``cryptography``, whose secret may be in
@@ -104,7 +104,7 @@ class SignatureStatus(Enum):
     UNSIGNED = "unsigned"
     """The commit has no signature."""
     UNKNOWN_KEY = "unknown key"
-    """It names a key that was not given, so nothing is known about it."""
+    """It names a key that was not given, so it cannot be checked."""
     BAD = "bad"
     """It names a key that was given, but that key did not sign this commit."""
 
@@ -125,8 +125,8 @@ class Verification:
         head: the newest commit that was verified.
         counts: the number of commits with each status, without the empty root commit, which is the same everywhere.
         faults: the commits that are not good, newest first, at most ``MAX_FAULTS``.
-        complete: whether history was followed to its beginning, or to ``since``; False if ``limit`` stopped it, or ``prune`` ended history.
-        extends: whether ``since`` is still in this history; None if it was not given. If it is not, commits were removed or rewritten
+        complete: whether history was followed to its beginning, or to ``since``, before ``limit`` or a ``prune`` ended it.
+        extends: whether ``since`` is still in this history, or None if it was not given. If it is not, commits were removed or rewritten
             since then.
     """
 
@@ -195,7 +195,7 @@ def iter_signatures(head: Commit, *, objects: ObjectStore, commits: CommitReader
 
 
 class _Reading:
-    """Reads commits from the store, not from a cache, and keeps the signed bytes. ``ended``: a shallow commit was read."""
+    """Commits read from the store, not from a cache, and their signed bytes. ``ended``: a shallow commit was read."""
 
     def __init__(self, objects: ObjectStore, commits: CommitReader) -> None:
         self._objects, self._commits = objects, commits

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Skip(Exception):  # noqa: N818 - a message to bisect, as StopIteration is one to a loop
-    """Raised by a predicate of ``bisect`` that cannot tell whether a commit is bad."""
+    """Raised by a predicate of ``bisect`` that cannot judge a commit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _check_line(first: Commit, last: Commit, read: graph.Read) -> None:
 
 
 class _Search:
-    """A search along the line of first parents: ``at`` gives its commits by height, ``steps`` counts the questions."""
+    """A search along the line of first parents: ``at`` returns its commits by height, ``steps`` counts the questions."""
 
     def __init__(self, at: Callable[[int], Commit], is_bad: Callable[[Commit], object]) -> None:
         self.at = at

@@ -37,7 +37,7 @@ MAX_PARTS: Final = 1 << 20
 """Parts of one answer. A crafted list of six nodes can count 10**11 elements."""
 
 MAX_TEXT: Final = 1 << 28
-"""Bytes of a text whose lines can be asked about: all of it is held in memory."""
+"""The most bytes of a text whose lines can be blamed: all of it is held in memory."""
 
 _AT_ONCE: Final = 256
 """Entries of a dict whose leaves are read together."""
@@ -119,7 +119,7 @@ _Pending = _Entries | list[_Run]
 
 @dataclass(slots=True)
 class _Suspect:
-    """A commit that has some parts, which may be its own. ``traced`` is the value that has them; None: the state."""
+    """A commit that has some parts, which may be its own. ``traced`` is the value that has them, or None for the state."""
 
     commit: Commit
     traced: TracedPath | None

@@ -43,7 +43,7 @@ class Filters(TypedDict, total=False):
         author, message: a regular expression that is found in it.
         since, until: made at that time or later, or earlier; see ``When``.
         meta: values by key, which the meta of the commit has, in type too; ``a.b`` is the key ``b`` in the dict under ``a``. A function
-            says of a value whether it will do.
+            returns whether a value will do.
         path: what is there (a value, or a namespace such as ``@worker``) is not what it was.
         changed: occurs more or less often: a string within strings, keys of dicts included; any other value as a whole; or a ``Needle``.
     """

@@ -1,4 +1,4 @@
-"""``PathTracer``: traces a path in the state of a commit into earlier states. Layer: repository.
+"""``PathTracer``, which traces a path in the state of a commit into earlier states. Layer: repository.
 
 Keys are the same in every state. An element of a list is traced to its index before other elements were inserted or removed, as ``diff``
 aligns the two lists; an inserted element has no earlier index.
@@ -52,7 +52,7 @@ class TracedPath:
 
 
 class PathTracer:
-    """Traces paths through the trees of one store. Nothing is unpickled. Not for two threads at once."""
+    """A tracer of paths through the trees of one store. Nothing is unpickled. Not for two threads at once."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects

@@ -1,4 +1,4 @@
-"""Expiry: deletes branches that have not changed for their time to live. Layer: repository.
+"""Expiry: the deletion of branches that have not changed for their time to live. Layer: repository.
 
 The record of a branch has its time to live. The branch ends that long after its last change, so a commit renews it at no cost. An index has
 the branches by their end. A place in the index may be too early, because commits do not move it, but never too late.

@@ -1,4 +1,4 @@
-"""Fsck: checks every object, ref and record of a store, and that every reachable object exists in its place. Layer: repository.
+"""Fsck: checks of every object, ref and record of a store, and that every reachable object exists in its place. Layer: repository.
 
 It reads each object once, unpickles nothing and writes nothing. Damage is reported, never raised.
 """

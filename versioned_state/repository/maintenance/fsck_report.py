@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Problem = Literal["missing", "corrupt", "misplaced", "not canonical"]
-"""Not in the store; bytes that do not match their address or checksum, or do not decode; sound, but not what the reference to it says;
+"""Not in the store; bytes that do not match their address or checksum, or do not decode; sound, but not what the reference to it states;
 sound, but not cut as its content says, so that it may hold elements twice, and equal content may have another root."""
 
 
@@ -18,10 +18,10 @@ class Finding:
         problem: missing, corrupt, misplaced or not canonical.
         what: the kind of thing: ``commit``, ``map``, ``branch``, ``record`` and so on.
         id: the id of an object, 48 hex digits; the name of a ref; the key of a record.
-        named_by: the id of an object that refers to it, or ``branch main``; empty if nothing does.
-        commit: the id of a commit whose content needs it; empty if none is known.
+        named_by: the id of an object that refers to it, or ``branch main``, or empty if nothing does.
+        commit: the id of a commit whose content needs it, or empty if none is known.
         error: the fault in words.
-        path: of an object in the content of that commit, the value that needs it, or that contains that; empty if it is in none, or if
+        path: of an object in the content of that commit, the value that needs it, or that contains that, or empty if it is in none, or if
             it is not known.
     """
 

@@ -1,4 +1,4 @@
-"""``prune``: ends the history of branches, so that older commits become garbage. Layer: repository.
+"""``prune``, which ends the history of branches, so that older commits become garbage. Layer: repository.
 
 Ids never change. Nothing is deleted here: a record names the commits at which history ends (``history/shallow``), and ``gc`` deletes the
 commits that nothing reaches any more::
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 _ATTEMPTS: Final = 100
-"""Plans that another ``prune`` may overtake before this one gives up."""
+"""The most plans that another ``prune`` may overtake before this one gives up."""
 
 _READ_AT_ONCE: Final = 256
 

@@ -1,4 +1,4 @@
-"""Three-way merges of states: policies, conflicts, and how a person resolves them. Layer: repository.
+"""Three-way merges of states: policies, conflicts, and their resolution by a person. Layer: repository.
 
 ::
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 class Missing:
-    """Stands for the value of a side that has nothing at the path."""
+    """The value of a side that has nothing at the path."""
 
     def __repr__(self) -> str:
         return "<missing>"
@@ -101,13 +101,13 @@ class Conflict:
 
 @dataclass(frozen=True, slots=True)
 class _Unreadable:
-    """Replaces a value that could not be read when its conflict was pickled."""
+    """The stand-in for a value that could not be read when its conflict was pickled."""
 
     error: StateError
 
 
 class _Values:
-    """Decodes the cells of a conflict that came from another process."""
+    """The values of a conflict that came from another process."""
 
     def __init__(self, values: dict[bytes, Any]) -> None:
         self._values = values
@@ -209,7 +209,7 @@ def merge_trees(
     """Merge base, ours and theirs.
 
     Args:
-        pickles: whether a function that is a policy gets objects, and gives them.
+        pickles: whether a function that is a policy gets objects, and may return them.
         theirs_first: whether theirs was made before ours, for the order of what both appended.
         counting: whether a policy may count the same change on both sides twice. Not if one side repeats a change of the other.
         on_top: whether ours are changes on top of theirs, the new head of their branch; otherwise the result follows ours.
@@ -235,7 +235,7 @@ def merge_trees(
 
 
 class _Decider:
-    """Decides by resolutions first, then by policies, and collects the conflicts that are left."""
+    """Decisions by resolutions first, then by policies, and the conflicts that are left."""
 
     def __init__(
         self,
@@ -377,7 +377,7 @@ def virtual_base(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
 
 
 class _Undecided:
-    """Decides nothing, and resolves each conflict to the base."""
+    """No decisions: each conflict is resolved to the base."""
 
     def decide(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
         return None

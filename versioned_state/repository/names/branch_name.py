@@ -15,7 +15,7 @@ from versioned_state.repository.names.escape import escape, hash_of, size, unesc
 
 _LONGEST_NAME: Final = 255
 _NAMES_KEPT: Final = 1024
-"""Names that are kept in memory: a service asks for the same ones again and again."""
+"""Names that are kept in memory: a service needs the same ones again and again."""
 
 _LONGEST_PART: Final = 63
 """In bytes. Three such parts and the hash of all further ones fit into a name: so at least three parts are always prefixes."""

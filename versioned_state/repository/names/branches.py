@@ -41,7 +41,7 @@ class BranchInfo(RefInfo):
     """A branch in a listing: name, head, when it changed last, the meta of the head, and where the next page begins.
 
     Attributes:
-        expires: when its time to live is over, in microseconds since 1970, UTC; None if it has none.
+        expires: when its time to live is over, in microseconds since 1970, UTC, or None if it has none.
     """
 
     expires: int | None = None
@@ -53,8 +53,8 @@ class BranchComparison:
 
     Attributes:
         head: the commit that it points to.
-        base: the branch or revision that it was compared with; None if there is none.
-        ahead, behind: how many commits it has and the base has not, and the other way round; None without a base.
+        base: the branch or revision that it was compared with, or None if there is none.
+        ahead, behind: how many commits it has and the base has not, and the other way round, or None without a base.
     """
 
     name: str
@@ -209,7 +209,7 @@ class Branches(Refs):
 
         Cost: three calls of the store for a page of some hundred branches, and the first page is small; it does not grow with the branches
         that are not listed. By the last change it also reads the branches with more than one change in the five minutes (``WINDOW``) before
-        the first one that it gives, and if the prefix has up to 512 branches, all of these. On a store of one condition a batch (S3)
+        the first one that it yields, and if the prefix has up to 512 branches, all of these. On a store of one condition a batch (S3)
         it reads all with the prefix.
 
         Args:
@@ -236,7 +236,7 @@ class Branches(Refs):
 
         Args:
             base: a revision.
-            among: only these, as ``iter_info`` gives them.
+            among: only these, as ``iter_info`` yields them.
 
         Cost: for every 256 branches, one read for each commit that does not lead to all of them and to the base.
         """

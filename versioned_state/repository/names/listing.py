@@ -238,7 +238,7 @@ class _Backwards(str):
 
 
 class _Heads:
-    """Reads refs by their keys, with their heads: two calls of the store for a page, or one if the records were read already.
+    """Refs by their keys, read with their heads: two calls of the store for a page, or one if the records were read already.
 
     Leaves out those that are deleted or do not fit. Raises ``CorruptRefError`` for one that is not there, although the index or an earlier
     page has it, and it was not erased.

@@ -91,7 +91,7 @@ class Tags(Refs):
             if text is None:
                 continue
             if type(text) is not str or (what == "message" and not text.strip()):
-                raise InvalidArgumentError(f"the {what} of a tag is a text; without a message there is no annotation")
+                raise InvalidArgumentError(f"the {what} of a tag must be a text; without a message there is no annotation")
             if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
                 raise LimitExceededError(f"the {what} of a tag of {len(text)} characters", limit=MAX_TEXT, remains="nothing was changed")
         return self._create(name, at, action="create" if message is None else _ANNOTATED + message, author=author)[1]
@@ -125,7 +125,7 @@ class Tags(Refs):
         where: Mapping[str, Any] | None = None,
         like: str | Sequence[str] = (),
     ) -> Iterator[TagInfo]:
-        """Yield tags with their commits and annotations, as ``Branches.iter_info`` gives branches. ``changed`` is when a tag was made.
+        """Yield tags with their commits and annotations, as ``Branches.iter_info`` yields branches. ``changed`` is when a tag was made.
 
         Cost: by name as there. By the last change all tags with the prefix are read.
         """

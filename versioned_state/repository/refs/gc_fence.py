@@ -34,7 +34,7 @@ _HEADS_KEPT: Final = 256
 _MOVED_KEPT: Final = 65_536
 _ATTEMPTS: Final = 1000
 _COURTESY_S: Final = 0.25
-"""The longest time that a writer waits because gc asks for it. Gc may have died after it asked."""
+"""The longest time that a writer waits at the request of gc, which may have died since."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,15 +43,15 @@ class GcRecord:
 
     Attributes:
         generation: how often a gc began or ended.
-        owner: the id of the gc at work; None if there is none.
+        owner: the id of the gc at work, or None if there is none.
         beat: when the owner last wrote the record, in microseconds.
         sweeps: how many batches were ever deleted. If the number has not changed, nothing was deleted in between.
         expired: log entries older than this, in microseconds, keep nothing.
-        hold: whether the owner asks writers to pause.
+        hold: whether the owner requests writers to pause.
         published: the commits and log entries that refs were moved to since the owner last read the record.
         marking: the ``generation`` of the gc that last began to mark; 0 if none ever did. The first move of a ref after that leaves a
             record under this number (``moved_key``), so that the refs that moved since a marking are known.
-        stored: the bytes of the record; None if there is none.
+        stored: the bytes of the record, or None if there is none.
     """
 
     generation: int = 0
@@ -208,7 +208,7 @@ class GcFence:
     ) -> int | None:
         """Do ``KVStore.apply`` for a batch that makes objects reachable, safe beside gc.
 
-        Cost: one round trip if no gc is at work. If a condition fails, one more tells whether it was the record or one of ``expected``.
+        Cost: one round trip if no gc is at work. If a condition fails, one more finds out whether it was the record or one of ``expected``.
 
         Args:
             staging: has the objects that the batch stores.
@@ -219,7 +219,7 @@ class GcFence:
                 ``MissingObjectError``.
 
         Returns:
-            The number of ``sweeps`` at the write; None if one of ``expected`` does not hold, and nothing was changed.
+            The number of ``sweeps`` at the write, or None if one of ``expected`` does not hold, and nothing was changed.
 
         Raises:
             StoreBusyError: gc kept changing the record. Nothing was changed.
@@ -244,7 +244,7 @@ class GcFence:
                 except MissingObjectError:
                     if self.refresh().sweeps == record.sweeps:
                         raise
-                    continue  # a head that the old record vouches for is gone
+                    continue  # a head that the old record names is gone
                 since = record.sweeps
             after = record if record.owner is None else _published(record, keep, instead_of)
             told = {} if after is record else {GC: _bytes(after)}

@@ -45,7 +45,7 @@ class LockRecord:
         beat: how often the owner has renewed it.
         time: when the owner last wrote the record, in microseconds since 1970.
         wanted: whether another caller waits for it.
-        stored: the bytes of the record, which the next write expects; None if there is no record.
+        stored: the bytes of the record, which the next write expects, or None if there is no record.
     """
 
     token: int = 0
@@ -115,7 +115,7 @@ def forget_seen(database: Database, branch: str) -> None:
 
 
 _seen: Final[WeakKeyDictionary[Database, dict[str, tuple[tuple[int, int], float]]]] = WeakKeyDictionary()
-"""For each branch whose lock this process wants, the token and the beat that it saw, and since when."""
+"""For each branch whose lock this process waits for, the token and the beat that it saw, and since when."""
 
 
 def remove_unused_locks(database: Database) -> None:

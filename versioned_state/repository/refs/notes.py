@@ -32,11 +32,11 @@ MAX_NOTE: Final = MAX_OBJECT - 1
 """Bytes of a note, packed: it is read and written whole."""
 
 _ATTEMPTS: Final = 1000
-"""Writers that may come first before a write gives up. Each of them has changed the record."""
+"""The most writers that may come first before a write gives up. Each of them has changed the record."""
 
 
 class Notes(MutableMapping[str | Commit, dict[str, Any]]):
-    """The notes of a store: for a commit, or a revision, a dict of data. Iteration gives the ids of the commits that have one.
+    """The notes of a store: for a commit, or a revision, a dict of data. Iteration yields the ids of the commits that have one.
 
     A note does not change its commit, and goes with it: gc removes the notes of the commits that it deletes. Safe for many threads and
     processes. A dict that was read is a copy. Cost: one read for a note, one more for a revision that is not a commit or a full id; a write

@@ -35,7 +35,7 @@ class OwnLine:
         tagged: the number in ``commits`` of the newest one with such a tag, which leads to those below; else how many there are.
         base: the commit below: the one that the branch was moved to last, which its reflog names; or the empty root commit; None if history
             was pruned above it.
-        named: when the reflog named the base, in microseconds; None if it does not, as with the root commit.
+        named: when the reflog named the base, in microseconds, or None if it does not, as with the root commit.
     """
 
     commits: tuple[Commit, ...]

@@ -1,7 +1,7 @@
 """Refs: names that point to commits; their records, the rules for names, and how a ref moves. Layer: repository.
 
-A ref moves only by compare-and-set, in one batch with the objects that it needs. A second key, the birth record, says that the ref was
-created, so that a lost ref is not taken for one that never existed. A deleted ref keeps its record, without a head, for its reflog.
+A ref moves only by compare-and-set, in one batch with the objects that it needs. A second key, the birth record, states that the ref was
+created, so that a lost ref is not mistaken for one that never existed. A deleted ref keeps its record, without a head, for its reflog.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ class Ref:
     """The record of a ref, as it was read.
 
     Attributes:
-        head: the address of the commit; None if the ref was deleted.
+        head: the address of the commit, or None if the ref was deleted.
         log: the address of its last log entry, or None.
-        stored: the bytes of the record, which the next move expects; None if there is no record yet.
+        stored: the bytes of the record, which the next move expects, or None if there is no record yet.
         sweeps: the number of batches that gc had deleted by then; see ``GcFence``.
         bound: the ``Place`` in the index of branches by their last change; 0 if it is not there.
-        moved: when the head was moved to a commit that existed already; None if the head is newer than the last such move.
+        moved: when the head was moved to a commit that existed already, or None if the head is newer than the last such move.
         ttl: how long after its last change the branch expires; 0 if it does not.
         due: the time in the index of branches that expire, which is that of the end or earlier; 0 if it is not there.
 
@@ -250,7 +250,7 @@ def after_move(
         changed: the time of the move.
         is_new: whether the head is a new commit, made at that time.
         indexed: whether the store has the indexes.
-        ttl: how long the branch lives from now on; None: as before.
+        ttl: how long the branch lives from now on, or None for as long as before.
     """
     indexed = indexed and ref.kind == "branch" and head is not None
     lives = ref.ttl if ttl is None else ttl
@@ -303,7 +303,7 @@ def move_ref(
 ) -> Ref | None:
     """Replace the record of a ref, as it was read, in one batch with the objects that the new one needs, safe beside gc.
 
-    Returns the ref as it is then; None if somebody moved it in between. The objects may then be stored all the same.
+    Returns the ref as it is then, or None if somebody moved it in between. The objects may then be stored all the same.
 
     Args:
         after: see ``after_move``.

@@ -73,7 +73,7 @@ class Reflog:
 
     Args:
         read_commit, read_log: read a commit, a log entry.
-        expired: gives the time up to which entries have expired, in microseconds: commits that only they name may have been collected.
+        expired: returns the time up to which entries have expired, in microseconds: commits that only they name may have been collected.
             Called at most once, at the first entry.
     """
 

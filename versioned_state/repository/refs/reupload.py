@@ -1,7 +1,7 @@
 """Uploading again the objects that a ref is about to need and that gc may have deleted. Layer: repository.
 
 Gc never deletes a reachable object, so this concerns unreachable ones: objects that a large commit stored ahead, parts of commits that are
-no longer reachable, and a whole history that becomes reachable again. Asking the store whether it has them is not enough, since a cache may
+no longer reachable, and a whole history that becomes reachable again. Checking whether the store has them is not enough, since a cache may
 answer after they are gone. So they are read, from the cache or the store, and stored again; a store ignores an object that it has.
 """
 
@@ -22,7 +22,7 @@ _BATCH_BYTES: Final = 1 << 20
 
 
 class _Uploader:
-    """Stores objects, about a megabyte in one call."""
+    """An upload of objects, about a megabyte in one call."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects

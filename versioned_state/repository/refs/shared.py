@@ -1,6 +1,6 @@
 """Records of shared commits: a ref was pointed at this commit, or merged it, after it was made. Layer: repository.
 
-If a branch made a commit and there is no record, no other ref leads there: ``own_line`` says why. A record names the ref of the
+If a branch made a commit and there is no record, no other ref leads there: ``own_line`` has the reasons. A record names the ref of the
 latest such move, and the ref by whose name the commit was found, if there was one. Earlier names are overwritten, since keeping them would
 cost each move a read. The names are only hints: a ref may have moved on, or be gone.
 """

@@ -51,13 +51,13 @@ class DiffStat:
 
 
 class Diff(Sequence[Change]):
-    """The changes from one state to another, in the order of their paths; empty, and false, if there are none.
+    """The changes from one state to another, in the order of their paths. It is empty, and false, if there are none.
 
     The diff is computed at its first use, at the cost of the differences; with a limit, at the cost of those that it has. Values are read
     only on access.
 
     Attributes:
-        limit: the most changes that it has, the first by their paths; None for all. ``more`` says whether there are others.
+        limit: the most changes that it has, the first by their paths, or None for all. ``more`` is whether there are others.
         unstorable: live values that cannot be stored, by path, each with the error that a commit would raise. A diff with any is true.
         objects: the objects in the live values, each with the reason why it is not data, from ``status(explain=True)``.
     """
@@ -115,7 +115,7 @@ class Diff(Sequence[Change]):
         return [each if isinstance(each, Change) else Change(each, self._nodes, self._decoder) for each in taken[:limit]]
 
     def read_all(self) -> None:
-        """Find all changes, and keep in memory what showing them takes, so that a look at the diff does not wait for the store."""
+        """Find all changes, and keep in memory what is needed to show them, so that showing them does not wait for the store."""
         self._nodes.keep_objects()
         str(self)
 

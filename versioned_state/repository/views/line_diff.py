@@ -1,4 +1,4 @@
-"""Finds the lines of a text, and the elements of an array, that differ between two cells. Layer: repository.
+"""The lines of a text, and the elements of an array, that differ between two cells. Layer: repository.
 
 Small values are decoded. Of a large one only the chunks that differ are read, and of these at most ``_READ`` bytes are shown.
 """

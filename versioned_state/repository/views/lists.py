@@ -12,7 +12,7 @@ if TYPE_CHECKING:  # a log in a terminal needs neither
 
 
 class Log(Iterator[Commit]):
-    """Commits, newest first, each read when it is taken. Showing a log in a notebook takes nothing from it.
+    """Commits, newest first, each read when it is taken. Showing a log in a notebook consumes none of it.
 
     Args:
         walk: begins at the first commit each time.

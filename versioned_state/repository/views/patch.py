@@ -1,7 +1,7 @@
 """A diff as a patch: to JSON, and back, with every value exactly as it was. Layer: repository.
 
-An entry is a dict with ``path``, ``kind`` and the sides ``old`` and ``new``, as ``Change.to_json`` gives them; but what JSON cannot hold
-exactly is ``{"$cell": …}``, the value's stored form in base64. An addition to a list says how long the list was, so that the patch
+An entry is a dict with ``path``, ``kind`` and the sides ``old`` and ``new``, as ``Change.to_json`` returns them; but what JSON cannot hold
+exactly is ``{"$cell": …}``, the value's stored form in base64. An addition to a list has the length that the list had, so that the patch
 does not fit any other list.
 """
 

@@ -27,7 +27,7 @@ _SORTED: Final = 1000
 
 
 class Preview:
-    """Shows cells on one line, as ``one_line`` shows values. Nothing is unpickled."""
+    """Cells shown on one line, as ``one_line`` shows values. Nothing is unpickled."""
 
     def __init__(self, nodes: Nodes, decoder: Decoder) -> None:
         self._nodes = nodes

@@ -1,4 +1,4 @@
-"""``aio`` of a repository: an awaitable twin of each call that asks the store. Layer: repository."""
+"""``aio`` of a repository: an awaitable twin of each call that reads or writes the store. Layer: repository."""
 
 from __future__ import annotations
 

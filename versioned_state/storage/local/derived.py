@@ -16,12 +16,12 @@ from typing import Final
 from versioned_state.storage.base import derived_id
 
 _PATIENCE_S: Final = 5.0
-"""For another process that writes. Its first search makes an index of all that there is, which may take longer."""
+"""The longest wait for another process that writes. Its first search indexes everything, which may take longer."""
 
 _PATIENCE_TO_ERASE_S: Final = 30.0
 
 FOLDER: Final = "derived"
-"""Of a ``Disk``."""
+"""The folder of a ``Disk`` for such files."""
 
 
 class ReplacedError(Exception):

@@ -40,7 +40,7 @@ _PUT_ENTRY = "INSERT OR REPLACE INTO entries(key, value) VALUES(?, ?)"
 _DELETE_OBJECT = "DELETE FROM objects WHERE key = ?"
 _DELETE_ENTRY = "DELETE FROM entries WHERE key = ?"
 
-# What a batch asks before it writes: the limit and the expected entries, in one statement per number of entries.
+# What a batch reads before it writes: the limit and the expected entries, in one statement per number of entries.
 _BEFORE = [f"SELECT ({size_limits.SELECT}){f', ({_GET_ENTRY})' * count}" for count in range(9)]
 
 # Reads a few entries, such as those of a branch, at half the cost of a query by a list of keys.

@@ -48,7 +48,7 @@ SETTINGS: Final[Mapping[str, object]] = {
 
 
 class GuardedDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
-    """Allows only keys that are ``str`` or ``bytes``, and values that are ``bytes`` within the row: no pickle and no file."""
+    """diskcache's serialization, limited to keys of ``str`` or ``bytes`` and values of ``bytes`` within the row: no pickle and no file."""
 
     def put(self, key: object) -> tuple[Any, bool]:
         if type(key) not in (str, bytes):

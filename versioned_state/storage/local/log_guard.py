@@ -21,7 +21,7 @@ _SALTS = slice(16, 24)
 
 
 class LogGuard:
-    """Knows how long the log of ``file`` was after the last write of this process."""
+    """The size of the log of ``file`` after the last write of this process, and the checks against it."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

@@ -27,7 +27,7 @@ _FORK_PATIENCE_S = 30.0
 
 
 class Pool:
-    """Lends connections made by ``connect``. The one call that writes holds ``writing``."""
+    """Connections made by ``connect``, lent to one call at a time. The one call that writes holds ``writing``."""
 
     def __init__(self, connect: Callable[[], Connection]) -> None:
         self._connect = connect

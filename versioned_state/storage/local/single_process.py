@@ -46,7 +46,7 @@ class SingleProcessStore(Backend):
 
     @abstractmethod
     def list_keys(self, prefix: str) -> Iterable[str]:
-        """Return the keys that start with ``prefix``. Read to the end before anything else is asked."""
+        """Return the keys that start with ``prefix``. It is read to the end before the next call."""
 
     def release(self) -> None:
         """Close files and connections. Called once, by ``close()``."""

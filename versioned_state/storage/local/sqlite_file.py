@@ -368,7 +368,7 @@ def _check_header(file: Path, layout: Layout) -> None:
             (version,) = probe.execute("PRAGMA user_version").fetchone()
         except sqlite3.DatabaseError as error:
             # During a checkpoint, or after one was interrupted, the file without its WAL may look damaged. Opening it for use
-            # tells.
+            # shows whether it is.
             if _code(error) & 0xFF == sqlite3.SQLITE_CORRUPT:
                 return
             raise translate(error, file) from error

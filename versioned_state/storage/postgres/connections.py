@@ -1,6 +1,6 @@
 """``Connections``: the connection pool of one ``Postgres`` store, its retries, and the translation of errors. Layer: storage.
 
-psycopg_pool does not fit: it connects in background threads, so a caller learns only that there is no connection, not that the
+psycopg_pool does not fit: it connects in background threads, so a caller finds out only that there is no connection, not that the
 password is wrong or the database missing; and it is not safe across forks (docs/design/009-postgresql.md). Only ``Postgres``
 imports this module, which needs psycopg.
 """
@@ -135,7 +135,7 @@ class _ProcessLinks:
 
 
 class Connections:
-    """Hands out connections to ``url``, at most ``limit`` at once in each process, and retries calls that may be retried.
+    """Connections to ``url``, at most ``limit`` at once in each process, and retries of calls that may be retried.
 
     ``timeout``, in seconds, bounds each of these: the wait for a free connection, for a new one (at least 2 s), for the server's
     next message, and the time for retries.

@@ -207,7 +207,7 @@ class Link:
         try:
             return pool.get_connection()
         except Exception as error:
-            # The Cluster's server that MOVED named may be gone; the server in the URL knows where the keys are now.
+            # The Cluster's server that MOVED named may be gone; the server in the URL answers where the keys are now.
             self._route = None
             lost = isinstance(error, (self._redis.ConnectionError, self._redis.TimeoutError))
             if lost and not isinstance(error, self._redis.AuthenticationError):

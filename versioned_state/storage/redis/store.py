@@ -96,7 +96,7 @@ end
 return 1
 """
 
-# Lists whole buckets of KEYS until there are at least ARGV[1] addresses; returns the number of buckets and the addresses.
+# Lists whole buckets of KEYS until there are at least ARGV[1] addresses, and returns the number of buckets and the addresses.
 # A bucket is listed in one step: SCAN may repeat or omit keys while a hash grows.
 _LIST = """
 local found = {}

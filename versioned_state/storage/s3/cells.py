@@ -1,7 +1,7 @@
 """``Cells``: reading and replacing one cell of an ``S3`` store at a time, and deciding the batch that is pending in it. Layer: storage.
 
 Every write is conditional. ``client`` below sends a request again if its answer was lost; if such a write is refused, this module
-tells whether the cell was changed by an earlier sending of it or by another writer.
+finds out whether an earlier sending of it or another writer changed the cell.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Seen:
 class Cells:
     """Cells by key. Safe for threads.
 
-    A method that replaces a cell raises ``UnknownOutcomeError`` if it cannot be told whether the cell was replaced, and any other error
+    A method that replaces a cell raises ``UnknownOutcomeError`` if it is not known whether the cell was replaced, and any other error
     only if it was not.
     """
 
@@ -150,7 +150,7 @@ class Cells:
         """Replace a cell if it is still ``base`` (None: no cell), and return the new cell, or None if it was not ``base``.
 
         A refused write may have been done by an earlier sending whose answer was lost, and another write may have followed it. The
-        history of writes in the cell tells.
+        history of writes in the cell shows it.
         """
         key = cell.key
         lost = False

@@ -1,7 +1,7 @@
-"""``Client``: requests to S3 through obstore, with bounded retries and translated errors. Knows nothing of cells. Layer: storage.
+"""``Client``: requests to S3 through obstore, with bounded retries and translated errors. Layer: storage.
 
 A request is sent again, with the same bytes and condition, until the server gives a final answer. That is safe for reads, for
-removals, and for conditional writes whose body identifies its writer (if one is refused, ``Cells`` looks whose write is stored).
+removals, and for conditional writes whose body identifies its writer (if one is refused, ``Cells`` finds out whose write is stored).
 The driver's own retries are off, because they hide that a request was sent twice.
 """
 
@@ -58,7 +58,7 @@ class Outcome(Enum):
     DENIED = "the credentials do not permit this"
     FULL = "there is no room"
     INVALID = "the server rejects the request"
-    BUSY = "the server asks to slow down"
+    BUSY = "the server answers that clients must slow down"
     NOT_SENT = "the server cannot be reached"
     LOST = "the server did not answer"
 
@@ -271,7 +271,7 @@ def _outcome(error: Exception) -> tuple[Outcome, str]:
     number = int(status[1]) if status else 0
     name = code[1] if code else ""
     if "169.254.169.254" in text or "/latest/api/token" in text:
-        # Without credentials the driver asks the machine for its role.
+        # Without credentials the driver requests the role of the machine.
         return Outcome.DENIED, "no credentials were found"
     if "kind: Builder" in text:
         return Outcome.INVALID, "an endpoint without TLS requires http:// in endpoint=, or AWS_ALLOW_HTTP=true"

@@ -1,6 +1,6 @@
 """The format of an ``S3`` store: the bytes of a cell, and the name of the S3 object that holds it. Pure functions. Layer: storage.
 
-A cell holds the value of a key or the fact that there is none; the ids of the latest writes, which tell a writer whose answer was
+A cell holds the value of a key or the fact that there is none; the ids of the latest writes, which show a writer whose answer was
 lost whether its write was done; and, while a batch of several keys is under way, the pending value. A cell is replaced by
 conditional PUT only. docs/design/010-s3.md has the protocol.
 """
@@ -103,12 +103,12 @@ def _head(text: str) -> str:
 WRITE_SIZE: Final = 8
 
 # How many earlier writes a cell remembers. A writer whose answer was lost can tell whether its write was done if fewer writes
-# followed. It asks again at once, and 64 writes to one key, of at least 15 ms each, take a second. They cost half a kilobyte.
+# followed. It reads again at once, and 64 writes to one key, of at least 15 ms each, take a second. They cost half a kilobyte.
 HISTORY: Final = 64
 
 _MAGIC: Final = b"vs3\x01"
 _HEADER: Final = Struct(">4sBBIQ")  # magic, flags, writes remembered, bytes of the key, bytes of the value
-_PENDING: Final = Struct(">16sIQ")  # batch, its number of keys, bytes of the value that it wants
+_PENDING: Final = Struct(">16sIQ")  # batch, its number of keys, bytes of the value to put
 _CHECKSUM: Final = Struct(">I")
 _HAS_VALUE, _HAS_PENDING, _HAS_NEXT = 1, 2, 4
 
@@ -160,7 +160,7 @@ def next_cell(key: str, before: Cell | None, value: bytes | None, pending: Pendi
     return Cell(key, value, os.urandom(WRITE_SIZE), past, pending)
 
 
-# A listing shows sizes and not contents, so the size modulo 4 tells the kind of a cell.
+# A listing shows sizes and not contents, so the size modulo 4 encodes the kind of a cell.
 PRESENT, ABSENT, UNDECIDED = 0, 1, 2
 
 

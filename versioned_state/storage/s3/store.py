@@ -63,7 +63,7 @@ class S3(Backend):
             raise InvalidArgumentError(f"concurrency must be 1 to 1024: {concurrency}")
         for name in ("bucket", "prefix", "retry_config", "config"):
             if name in options:
-                raise InvalidArgumentError(f"S3 takes no option {name!r}")
+                raise InvalidArgumentError(f"S3 has no option {name!r}")
         self._client = Client(bucket, prefix, timeout=timeout, options=dict(options))
         self._cells = Cells(self._client, timeout=timeout)
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="versioned-state-s3")

@@ -83,7 +83,7 @@ class KVStoreContract:
     """Whether parent and child can go on with one store after a fork. Such a store is ``shared`` too."""
 
     tells_sizes = False
-    """Whether ``sizes`` gives the lengths of values, rather than None."""
+    """Whether ``sizes`` returns the lengths of values, rather than None."""
 
     def open_store(self, place: Path) -> KVStore:
         """Open the store at ``place``, which is empty the first time.

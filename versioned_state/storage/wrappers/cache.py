@@ -23,13 +23,13 @@ _ENTRY_BYTES = 250
 
 
 CACHE_BYTES: Final = 64 * 1024 * 1024
-"""The size of a cache, if nobody says otherwise."""
+"""The size of a cache by default."""
 
 
 class Cache(Wrapper):
-    """Keeps the most recently used objects of ``store``, up to ``max_bytes`` in all.
+    """A cache of the most recently used objects of ``store``, up to ``max_bytes`` in all.
 
-    ``in`` always asks the store, because another process may have collected a cached object. ``hits`` and ``misses`` count requested
+    ``in`` always reads the store, because another process may have collected a cached object. ``hits`` and ``misses`` count requested
     objects.
     """
 

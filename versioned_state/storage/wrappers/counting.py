@@ -41,7 +41,7 @@ class Counts:
 
 
 class Counting(Wrapper):
-    """Counts calls, objects and bytes. A call that raises counts too, with the bytes passed to it."""
+    """A store that counts calls, objects and bytes. A call that raises counts too, with the bytes passed to it."""
 
     def __init__(self, store: KVStore) -> None:
         super().__init__(store)

@@ -10,7 +10,7 @@ from versioned_state.storage.wrapper import Wrapper
 
 
 class ReadOnly(Wrapper):
-    """Passes reads on; ``apply``, and every write built on it, raises ``ReadOnlyError``."""
+    """A store that passes reads on, and raises ``ReadOnlyError`` for ``apply`` and every write built on it."""
 
     def apply(
         self,

@@ -32,7 +32,7 @@ class Tier:
         store: holds the copies.
         hits: the objects that were found here.
         failures: the calls that failed.
-        error: the last failure, while the tier is left alone because of it; None while the tier is in use.
+        error: the last failure, while the tier is left alone because of it, or None while the tier is in use.
     """
 
     def __init__(self, store: KVStore) -> None:
@@ -117,10 +117,10 @@ class Tiered(KVStore):
 
     An object is read from the hottest tier that has it, and copied to the hotter ones. A write goes to every tier, and is done once the
     coldest has it: a commit is as durable as the coldest tier makes it. A tier above that fails is left alone for up to 30 seconds, and
-    reads and writes go on without it; ``tiers`` says which and why. A deletion of objects, by ``gc`` or ``purge``, fails instead, and
+    reads and writes go on without it; ``tiers`` shows which and why. A deletion of objects, by ``gc`` or ``purge``, fails instead, and
     deletes nothing: no copy may remain. A copy is verified when it is used, like any object.
 
-    ``in``, ``sizes`` and ``keys`` ask the coldest tier. Tiers above may be shared by several stores, and lost or emptied at any time; one
+    ``in``, ``sizes`` and ``keys`` read the coldest tier. Tiers above may be shared by several stores, and lost or emptied at any time; one
     without a bound of its own, such as ``Memory``, grows with what is read. Closing it closes all tiers.
 
     Args:

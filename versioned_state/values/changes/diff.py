@@ -25,10 +25,10 @@ from versioned_state.values.typed.tagged import Notes, Tagged
 ChangeKind = Literal["added", "removed", "changed"]
 
 _ALIGN_FULLY: Final = 400
-"""Elements of a gap up to which the alignment is by longest common runs; beyond, by elements that occur once."""
+"""The most elements of a gap that is aligned by longest common runs. A larger one is aligned by elements that occur once."""
 
 _ALIGN_AT_ALL: Final = 100_000
-"""Elements of a gap, on both sides, beyond which it is not aligned: a list of a million in another order would take ten seconds and a
+"""The most elements of a gap, on both sides, that is aligned: a list of a million in another order would take ten seconds and a
 gigabyte. A list with such a gap is one change."""
 
 
@@ -37,7 +37,7 @@ class CellChange:
     """One change by path. A cell is None if there is nothing on that side.
 
     ``keys`` is set if a dict has the same entries in another order: the keys on both sides. ``length`` is set if an element was added to a
-    list: the length of the list before. ``given``: the keys are not those of a dict, but the names of the fields that a model says it was
+    list: the length of the list before. ``given``: the keys are not those of a dict, but the names of the fields that a model was
     given, on both sides.
     """
 

@@ -7,7 +7,7 @@ A change that only one side made is taken; a value that both sides changed is me
     base  {"a": 1, "log": [x]}  ──┬── ours    {"a": 2, "log": [x]}     ──┬──  {"a": 2, "log": [x, y]}
                                   └── theirs  {"a": 1, "log": [x, y]}  ──┘
 
-Dicts are merged by key, lists by aligned elements, sets by element, texts by line. The ``Decider``, which knows the policies, decides about
+Dicts are merged by key, lists by aligned elements, sets by element, texts by line. The ``Decider``, which has the policies, decides about
 a value without parts; if it does not decide, the value is a conflict. Apart from policies, the result does not depend on which side is
 ours, and contains only elements that one of the sides has.
 """
@@ -36,14 +36,14 @@ from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_items
 Side = Literal["ours", "theirs"]
 
 _Entry = tuple[bytes, bytes | None, bytes | None, bytes | None]
-"""A key of a map, and its cells in the base, ours and theirs; None: not there."""
+"""A key of a map, and its cells in the base, ours and theirs, each None if it is not there."""
 
 _SETS: Final = {Code.SET: Code.SET, Code.SET_TREE: Code.SET, Code.FROZENSET: Code.FROZENSET, Code.FROZENSET_TREE: Code.FROZENSET}
 
 
 @dataclass(frozen=True, slots=True)
 class Sides:
-    """The cells at one path on the three sides; None if a side has nothing there."""
+    """The cells at one path on the three sides, or None if a side has nothing there."""
 
     base: bytes | None
     ours: bytes | None
@@ -58,7 +58,7 @@ class Decision:
 
 
 class Decider(Protocol):
-    """Decides about paths that both sides changed."""
+    """The decisions about paths that both sides changed."""
 
     def decide(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
         """Return the decision about a whole value, before its parts are merged, or None to merge the parts."""
@@ -86,7 +86,7 @@ class Decider(Protocol):
 
 
 class Merger:
-    """Merges cells over one set of nodes.
+    """A three-way merge of cells over one set of nodes.
 
     Args:
         composer: composes the results, and stages the objects that they need.
@@ -404,7 +404,7 @@ def _join(
 
     Args:
         place: decides about an element that both sides changed or removed.
-        insert: gives the elements for a gap into which both sides inserted; None if that is a conflict.
+        insert: gives the elements for a gap into which both sides inserted, or None if that is a conflict.
     """
     joined = _Script(inserted={**theirs.inserted, **ours.inserted})
     for mine, other in ((ours, theirs), (theirs, ours)):

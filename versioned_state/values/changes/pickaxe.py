@@ -1,4 +1,4 @@
-"""Tells whether a text or value occurs more or less often in one state than in another, by the nodes that differ. Layer: values."""
+"""Whether a text or value occurs more or less often in one state than in another, by the nodes that differ. Layer: values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Needle:
     """A text or values to search for.
 
     Attributes:
-        text: a text within strings, both values and keys; None if there is none.
+        text: a text within strings, both values and keys, or None if there is none.
         values: whole values, compared by type too: 1 is neither 1.0 nor True.
     """
 
@@ -57,7 +57,7 @@ class Needle:
 
 
 class NeedleCounter:
-    """Counts a needle.
+    """A count of the places of a needle.
 
     Args:
         composer: its nodes read the trees; the needle's cells are staged there.

@@ -81,7 +81,7 @@ def target_of_prefix(prefix: str) -> Target:
 
 
 class Remover:
-    """Removes targets from trees. Not for two threads at once.
+    """The removal of targets from trees. Not for two threads at once.
 
     Args:
         nodes: reads the trees, and stages the new nodes.

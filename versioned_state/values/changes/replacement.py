@@ -1,4 +1,4 @@
-"""Replaces the cell at a path, and composes the cells around it again. Layer: values."""
+"""A cell put in the place of another one at a path: the cells around it are composed again. Layer: values."""
 
 from __future__ import annotations
 

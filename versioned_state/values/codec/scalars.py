@@ -23,11 +23,11 @@ from versioned_state.errors import LimitExceededError, StateError
 from versioned_state.values.cells import MAX_COLLISIONS, MAX_DEPTH, Code, array, array_header, extension, pack, pack_text
 
 MANY: Final = 1 << 15
-"""Containers of one value from which it may be a small one in disguise: lists that share their parts, and have no end if these are followed
-at each of their places. Such a value is measured first."""
+"""The number of containers from which a value may be a small one that repeats: lists that share their parts, endlessly if these are
+followed at each of their places. Such a value is measured first."""
 
 _FRACTION_BITS: Final = 1 << 16
-"""Beyond this, reducing a fraction takes longer than reading it should."""
+"""The most bits of a fraction: reducing a longer one takes longer than reading it should."""
 
 
 _ZONE_KEY: Final = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")

@@ -77,7 +77,7 @@ _only_scalars = _SCALARS.issuperset
 
 
 class Decoder:
-    """Decodes cells. Not for two threads at once.
+    """A decoder of cells. Not for two threads at once.
 
     Args:
         nodes: reads the objects that cells refer to.
@@ -540,7 +540,7 @@ def _may_hold_surrogates(data: bytes | bytearray | memoryview) -> bool:
 
 
 class _ManyKeysError(Exception):
-    """Packed bytes hold so many values whose hashes a writer can choose that each dict in them must be looked at before it is made."""
+    """Packed bytes hold so many values whose hashes a writer can choose that each dict in them must be examined before it is made."""
 
 
 def _make_dict(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:

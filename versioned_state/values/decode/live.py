@@ -23,7 +23,7 @@ from versioned_state.values.typed.tagged import Tagged
 
 
 class LiveDecoder(Decoder):
-    """Decodes values to be tracked.
+    """A decoder of values that are tracked.
 
     Args:
         fingerprinter: makes the fingerprints of baselines.

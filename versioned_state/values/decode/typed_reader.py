@@ -1,4 +1,4 @@
-"""Makes typed values from unpacked bytes. Layer: values.
+"""Typed values made from unpacked bytes. Layer: values.
 
 MessagePack unpacks a typed value as a list of a head and the data. After all bytes are unpacked, a walk turns these lists into values.
 """
@@ -35,7 +35,7 @@ class Head(NamedTuple):
 
 
 class TypedReader:
-    """Makes the typed values of one read. Not for two threads at once.
+    """The typed values of one read. Not for two threads at once.
 
     Attributes:
         heads: how many heads were read whose values are not made yet.

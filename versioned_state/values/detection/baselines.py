@@ -1,4 +1,4 @@
-"""Baselines: a live value as it was last committed: its cell, and fingerprints that tell whether it has changed since. Layer: values.
+"""Baselines: a live value as it was last committed: its cell, and fingerprints that show whether it has changed since. Layer: values.
 
 A baseline mirrors the tree: a large list or dict has fingerprints over its small elements and baselines of its large ones, so a change
 deep inside is found and encoded again at the cost of its surroundings. A small value has no baseline of its own; it shares a fingerprint
@@ -16,7 +16,7 @@ from versioned_state.values.trees.blob import Blob
 from versioned_state.values.trees.tree import Tree
 
 _BYTES: Final = 300
-"""Of memory that a baseline takes besides what it is made of, about."""
+"""Approximate bytes of memory of a baseline besides its parts."""
 
 _KEY_BYTES: Final = 80
 _HASH_BYTES: Final = 40

@@ -1,4 +1,4 @@
-"""Bytes that tell two runs of values apart, for fingerprints; nothing reads them back. Layer: values.
+"""Bytes that distinguish two runs of values, for fingerprints. Nothing reads them back. Layer: values.
 
 A value counts as it is stored. Data counts by value alone, and an instance of an ordinary class by its identity too. cloudpickle stores an
 object with a memo, so it also counts which of its mutable parts are the same object; for equal strings that does not count, as no reader
@@ -37,7 +37,7 @@ _IMMUTABLE: Final = (_DATA - {bytearray}) | {tuple, frozenset}
 """Types of which one value and two equal values differ by ``is`` alone."""
 
 _MANY: Final = 128
-"""Parts of an object from which it is pickled as a whole first, and looked up: asking about each part takes 90 ns."""
+"""The number of parts from which an object is first pickled as a whole and looked up: checking each part takes 90 ns."""
 
 _KEPT: Final = 1024
 """Digests that are kept, at about 200 bytes each."""
@@ -52,7 +52,7 @@ _MARK: Final = os.urandom(8)
 """Begins each list that stands for a value of another type: no value has it."""
 
 _BINARY: Final = (bytes, bytearray, memoryview, msgpack.ExtType, msgpack.Timestamp)
-"""Types that MessagePack writes without asking, and of which two values of two types have the same bytes."""
+"""Types that MessagePack writes without calling its hook, and of which two values of two types have the same bytes."""
 
 _CANNOT_PACK: Final = (TypeError, OverflowError, ValueError, RecursionError)
 
@@ -62,7 +62,7 @@ StandIn = Callable[[Any], list[Any] | bytes]
 
 
 class ExactPacker:
-    """Packs runs of values of any type. Not for two threads at once.
+    """A packer of runs of values of any type. Not for two threads at once.
 
     Args:
         identities: count instances of ordinary classes by identity. If not, equal instances count as the same.
@@ -382,7 +382,7 @@ def _pack_object(value: Any, known: dict[bytes, bytes], code: _Code) -> bytes:
 
 
 class _Object:
-    """Marks the place of an object."""
+    """The place of an object."""
 
 
 class _LargeError(Exception):
@@ -407,7 +407,7 @@ def _pack_parts(value: Any, code: _Code, most: int | None) -> memoryview:
 
 
 class _WholePickler(pickle.Pickler):
-    """Pickles an object as cloudpickle does for a value without code."""
+    """A pickler that does as cloudpickle does for a value without code."""
 
     code: _Code
 
@@ -447,7 +447,7 @@ class _PartsPickler(pickle.Pickler):
 
 
 class _Code:
-    """Tells how functions and classes are stored, and remembers the answers while one run is packed."""
+    """How functions and classes are stored, kept while one run is packed."""
 
     def __init__(self) -> None:
         self._by_name: dict[int, bool] = {}

@@ -1,4 +1,4 @@
-"""``Fingerprinter``, which tells whether live values are unchanged since they were committed, at packing speed. Layer: values."""
+"""``Fingerprinter``: whether live values are unchanged since they were committed, at packing speed. Layer: values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CANNOT_PACK: Final = (TypeError, OverflowError, ValueError)
 """The errors of a Packer: another type; an int beyond 64 bits; a lone surrogate, or a value that contains itself."""
 
 _MANY_GROUPS: Final = 4
-"""Groups that seem to have changed from which they are looked for elsewhere: encoding fewer again takes no longer than looking."""
+"""The number of seemingly changed groups from which they are searched for elsewhere: encoding fewer takes no longer than a search."""
 
 _BY_PICKLE: Final = -(1 << 64) - 1
 """Fingerprints from here down are of runs that pickle packed."""
@@ -39,7 +39,7 @@ class _Found(NamedTuple):
 
 
 class Fingerprinter:
-    """Makes and compares fingerprints: of JSON types by MessagePack, of other types by an ``ExactPacker``. Not for two threads at once.
+    """Fingerprints, made and compared: of JSON types by MessagePack, of others by an ``ExactPacker``. Not for two threads at once.
 
     Attributes:
         keeps_found: whether the results of comparisons are kept, and used again, so that none is made anew at each level. Only while one

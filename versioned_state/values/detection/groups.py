@@ -19,10 +19,10 @@ GROUP_SIZE: Final = 64
 """Elements under one fingerprint: comparing costs 16 ns an element, and a change encodes at most 64 elements again."""
 
 GROUP_BYTES: Final = 1 << 15
-"""Packed bytes from which a group takes no more elements, for the same reason."""
+"""The packed bytes at which a group is full, for the same reason."""
 
 _HELD_BYTES: Final = 200
-"""Of memory that a group takes, about: its fingerprint and its numbers."""
+"""Approximate bytes of memory of a group: its fingerprint and its numbers."""
 
 Fingerprint = int | tuple[bytes, ...] | None
 """Not negative: of JSON types. Negative: of other types, packed by an ``ExactPacker``. A tuple: the leaves that the run was read
@@ -65,7 +65,7 @@ class Group:
         weight: their packed bytes; 0 if the group has a child.
         child: the baseline of the large element; else None.
         least: the least number of bytes that the cells of the elements have together; 0 if the group has a child.
-        packed: such a number again, from the fingerprint if that tells.
+        packed: such a number again, from the fingerprint if it has one.
         held_bytes: approximate bytes of memory that the group and its child take.
     """
 

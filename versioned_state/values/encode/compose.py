@@ -48,7 +48,7 @@ _SET_CODES: Final = {Code.SET: Code.SET_TREE, Code.FROZENSET: Code.FROZENSET_TRE
 
 
 class Composer:
-    """Composes cells, and stages the objects that they refer to.
+    """A composer of cells, which stages the objects that they refer to.
 
     Args:
         nodes: stages new objects.

@@ -54,7 +54,7 @@ _Cells = tuple[list[bytes], dict[int, Baseline], bool]
 
 
 class Encoder(InlineEncoder):
-    """Encodes values into one writer's nodes. Not for two threads at once.
+    """An encoder of values into one writer's nodes. Not for two threads at once.
 
     Args:
         nodes: stages new objects.

@@ -54,7 +54,7 @@ class NotStorableError(Exception):
 
 
 _DEEP: Final = 24
-"""The depth at which an instance suggests that a value contains itself. The walk that tells costs less than reaching the limit would."""
+"""The depth at which an instance suggests that a value contains itself. The walk that finds out costs less than reaching the limit."""
 
 
 class RestartError(Exception):
@@ -62,7 +62,7 @@ class RestartError(Exception):
 
 
 class InlineEncoder:
-    """Packs values into self-contained cells of any size. Not for two threads at once.
+    """An encoder of values into self-contained cells of any size. Not for two threads at once.
 
     Args:
         policy: whether values that are not data may be pickled; without a policy, none may.
@@ -170,7 +170,7 @@ class InlineEncoder:
         return self._part(value)
 
     def _part(self, value: Any) -> bytes:
-        """Return the inline cell of a value that is not plain as a whole: each part of it is looked at, and packed, once."""
+        """Return the inline cell of a value that is not plain as a whole: each part of it is examined and packed once."""
         cell = self._leaf(value)
         if cell is not None:
             return cell

@@ -32,7 +32,7 @@ def splice_list(
     ``ELEMENT_INLINE`` bytes is written whole.
 
     Args:
-        cell: that of a list; None for an empty list that is not stored.
+        cell: that of a list, or None for an empty list that is not stored.
         replacements: their cells have the form of elements of a large list.
         elements: as ``elements_of`` gives them, if they are known.
     """

@@ -71,7 +71,7 @@ class Size(NamedTuple):
 
 
 class Sizes:
-    """The sizes of the parts of one value, by identity, while none of them changes. Each is looked at once, however many places it has."""
+    """The sizes of the parts of one value, by identity, while none of them changes. Each is examined once, however many places it has."""
 
     def __init__(self) -> None:
         self.known: dict[int, Size] = {}
@@ -82,7 +82,7 @@ class Sizes:
         self._kept.clear()
 
     def of(self, value: Any) -> Size:
-        """Return the size of a container or a typed value. Cost: its parts that were not looked at before."""
+        """Return the size of a container or a typed value. Cost: its parts that were not examined before."""
         known = self.known.get(id(value))
         if known is None:
             self._look(value)

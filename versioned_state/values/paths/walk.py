@@ -56,7 +56,7 @@ class Part(NamedTuple):
 
 
 class Walk:
-    """Walks over the parts of cells.
+    """A walk over the parts of cells.
 
     Args:
         nodes: reads the trees.

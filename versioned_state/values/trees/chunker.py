@@ -1,6 +1,6 @@
-"""Decides where the nodes of a tree end: by content alone, so that equal content has equal nodes whatever its history. Layer: values.
+"""Where the nodes of a tree end: by content alone, so that equal content has equal nodes whatever its history. Layer: values.
 
-All rules have one form: the hash of an item says whether a *boundary* may follow it. A node ends at the first boundary after its least
+All rules have one form: the hash of an item decides whether a *boundary* may follow it. A node ends at the first boundary after its least
 weight, or at its greatest weight. The least weight keeps nodes from shrinking to a single item if an item is repeated many times. The
 numbers are part of the format.
 """
@@ -36,7 +36,7 @@ _CHILDREN_BELOW: Final = 256 // NODE_SCALE
 
 
 class Chunker(ABC):
-    """Finds the boundaries of one level of a tree, fed from left to right.
+    """The boundaries of one level of a tree, fed from left to right.
 
     ``feed`` returns the number of items in each node that it completed; the first number includes the items that were pending.
     ``pending`` is the number of items since the last boundary.

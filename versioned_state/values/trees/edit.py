@@ -1,4 +1,4 @@
-"""Edits of trees. An edit gives a new tree, which shares all untouched nodes with the old one. Layer: values.
+"""Edits of trees. An edit makes a new tree, which shares all untouched nodes with the old one. Layer: values.
 
 A tree is canonical: its nodes depend on its content alone, so an edited tree equals one that was built from the same content.
 """

@@ -57,7 +57,7 @@ class Node:
     Attributes:
         level: 0 for a leaf.
         items: of a leaf, the cells of its elements or values (of a blob, its one chunk); above, the children's addresses.
-        counts: the number of elements under each item, in bytes for a blob; None in a leaf, whose items are single elements.
+        counts: the number of elements under each item, in bytes for a blob, or None in a leaf, whose items are single elements.
         keys: for a map, the key of each item: in a leaf its own, above the first one under it. None otherwise.
         is_open: for a node that is new or in segments: whether it is the last of its level and has no boundary at its end.
         cuts: for an open node, its known segments that are stored or staged.

@@ -1,4 +1,4 @@
-"""Reads the nodes that a walk will need before it begins: one call of the store a level, instead of one a node. Layer: values.
+"""Nodes read before the walk that needs them: one call of the store a level, instead of one a node. Layer: values.
 
 This only saves calls: a walk reads by itself the nodes that it does not find in the cache.
 """
@@ -18,7 +18,7 @@ _MOST: Final = 256
 def fetch_difference(nodes: Nodes, shape: Shape, a: Node | bytes, b: Node | bytes) -> tuple[list[Node], list[Node]] | None:
     """Read into the cache the nodes that two trees, given by their tops, do not share. Cost: those nodes, in one call for each level.
 
-    Returns the leaves of the first and those of the second tree; None if there are too many nodes to keep, of which some were read then.
+    Returns the leaves of the first and those of the second tree, or None if there are too many nodes to keep, of which some were read then.
     """
     nodes.fetch(shape, a, b)
     left, right = [nodes.get(shape, a)], [nodes.get(shape, b)]

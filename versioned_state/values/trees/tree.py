@@ -3,7 +3,7 @@
 A tree is a value: an edit returns another tree, which shares all untouched nodes. It is canonical: its nodes depend on its content alone.
 Positions are offsets of elements (of bytes in a blob); a map converts a key to an offset first.
 
-The idea is that of the prolly trees of Noms and Dolt: B-trees whose nodes end where content says so (``chunker``).
+The idea is that of the prolly trees of Noms and Dolt: B-trees whose nodes end where their content decides (``chunker``).
 """
 
 from __future__ import annotations

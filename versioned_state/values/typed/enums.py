@@ -47,7 +47,7 @@ class EnumLayout(Layout):
                 value |= self._members[name]._value_
             return self._of_bits(value), True
         if type(data) is not int:
-            raise NotPlainDataError("the value of a Flag is an int")
+            raise NotPlainDataError("the value of a Flag must be an int")
         return self._of_bits(data), True
 
     def _of_bits(self, bits: int) -> Any:

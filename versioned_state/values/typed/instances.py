@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from dataclasses import Field
 
 Default = Callable[[Any], Any] | None
-"""Makes the default of a field for an instance; None if the field has none."""
+"""Makes the default of a field for an instance, or None if the field has none."""
 
 DERIVED: Final = frozenset({"__orig_class__", "_attrs_cached_hash"})
-"""Attributes that typing and attrs leave in an instance, and that say nothing about it."""
+"""Attributes that typing and attrs leave in an instance, and that are not part of its value."""
 
 Weak = Mapping[str, str | None]
-"""The fields that are weak references, each with the field that holds its referent; None if no field does, or the reference is dead."""
+"""The fields that are weak references, each with the field that holds its referent, or None if no field does, or the reference is dead."""
 
 _NONE: Final = object()
 _MUTABLE: Final = frozenset({list, dict, set, bytearray})
@@ -42,7 +42,7 @@ class InstanceLayout(Layout):
     """Fields in ``__dict__`` and slots.
 
     Attributes:
-        declared: the fields that the class declares, with their defaults; None for an ordinary class.
+        declared: the fields that the class declares, with their defaults, or None for an ordinary class.
         frozen: instances are never changed.
     """
 
@@ -129,7 +129,7 @@ class InstanceLayout(Layout):
 
     def fields_of(self, data: Any) -> dict[str, Any]:
         if type(data) is not dict or not _only_str(map(type, data)):
-            raise NotPlainDataError("fields are a dict by name")
+            raise NotPlainDataError("fields must be a dict by name")
         return data
 
     def fitted(

@@ -42,7 +42,7 @@ class _Slot:
 class ModelLayout(InstanceLayout):
     """A pydantic model. One record holds fields, extra fields and private attributes, each under its name.
 
-    Notes say which are extra, and the set of fields given if that is not all of them. A name that begins with ``_`` and is not
+    Notes name the extra ones, and the set of fields given if that is not all of them. A name that begins with ``_`` and is not
     extra is private.
     """
 

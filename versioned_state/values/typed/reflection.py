@@ -1,4 +1,4 @@
-"""Inspects classes, and finds a class by its name, without running code of the class. Layer: values.
+"""Classes inspected, and found by their names, without running code of theirs. Layer: values.
 
 A store may name any class, so nothing here reads an attribute through the class: its metaclass could run code.
 """
@@ -34,7 +34,7 @@ _POINTER: Final = object.__basicsize__ // 2
 _NAMES_OF_SLOTS: Final = frozenset({tuple, list, dict, set, frozenset})
 
 PICKLING: Final = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
-"""The methods by which a class says how its instances are pickled: its state is then more, or less, than its fields."""
+"""The methods by which a class defines how its instances are pickled: its state is then more, or less, than its fields."""
 
 
 def lookup(cls: type, name: str) -> Any:
@@ -110,7 +110,7 @@ def find_class(name: str, *, importing: bool = False) -> type | None:
             module = import_module(module_name)
         except (Exception, SystemExit):  # noqa: BLE001 - the module is missing, or fails: either way, its classes are not there
             return None  # SystemExit: importing a script runs it to its end
-    # Not isinstance(), here and below: it asks a value of another type for its __class__, which may be code.
+    # Not isinstance(), here and below: it reads the __class__ of a value of another type, which may be code.
     if not inherits(type(module), ModuleType):
         return None
     namespace: Any = object.__getattribute__(module, "__dict__")
@@ -177,7 +177,7 @@ def is_found(cls: type) -> bool:
 
 
 def custom_pickling(cls: type, stop: type = object) -> str | None:
-    """Return the method by which a class, or a base of it before ``stop``, says how it is pickled, or None."""
+    """Return the method by which a class, or a base of it before ``stop``, defines how it is pickled, or None."""
     if any(each is cls for each in copyreg.dispatch_table):
         return "copyreg"
     for base in mro_of(cls):

@@ -202,7 +202,7 @@ def find_layout(name: str, classes: Classes) -> Layout | None:
         return None
     if id(cls) in _DATA_IDS or not is_known_by_identity(cls):
         return None
-    # If the class says how it is pickled, its values are objects: comparing one with what is stored would run that code.
+    # If the class defines how it is pickled, its values are objects: comparing one with what is stored would run that code.
     return layout_of(cls)
 
 
@@ -261,7 +261,7 @@ def edited(value: Any, edit: Callable[[Any], object], *, given: frozenset[str] |
 
     Args:
         edit: changes the data, which is a dict or a list of its own. If it raises, the value stays as it was.
-        given: the fields that a pydantic model then says it was given; by default those before, and those that were assigned.
+        given: the fields that a pydantic model then counts as given, by default those before, and those that were assigned.
 
     Raises:
         NotPlainDataError: the data of this type cannot be edited.

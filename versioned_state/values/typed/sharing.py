@@ -1,4 +1,4 @@
-"""Finds the parts of a value that must be stored as objects, because an object in them is at two places. Layer: values.
+"""The parts of a value that must be stored as objects, because an object in them is at two places. Layer: values.
 
 Data is read back as a tree. So if a value contains itself, or if an instance of an ordinary class is at two places, the smallest part that
 holds all these places is pickled, which preserves the sharing. Dataclasses, models, lists and dicts are values: two places come back as

@@ -1,4 +1,4 @@
-"""Finds the objects in a live value, and the reason why each is not data. Layer: values."""
+"""The objects in a live value, and the reason why each is not data. Layer: values."""
 
 from __future__ import annotations
 

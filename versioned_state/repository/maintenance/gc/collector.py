@@ -44,8 +44,8 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 TAKEOVER_US: Final = 30 * 1_000_000
-"""After this many microseconds without a beat a gc is taken for dead: 15 missed beats, since one slow call of the store may delay a few.
-A takeover is safe at any time; it only costs a living gc its work. On the same machine the process itself is asked (``owner``)."""
+"""After this many microseconds without a beat a gc counts as dead: 15 missed beats, since one slow call of the store may delay a few.
+A takeover is safe at any time; it only costs a living gc its work. On the same machine the process itself is checked (``owner``)."""
 
 _BATCH: Final = 1000
 """Objects of one deletion: on ``Disk`` it keeps a writer waiting for about 10 ms."""
@@ -55,7 +55,7 @@ _REFS: Final = 32
 
 _BEAT_S: Final = 2.0
 _PATIENCE: Final = 3
-"""Failed attempts at one batch, each because a writer moved a ref, before writers are asked to wait for a moment."""
+"""Failed attempts at one batch, each because a writer moved a ref, before writers are made to wait for a moment."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +65,10 @@ class GcReport:
     Attributes:
         refs: how many refs were followed; deleted refs count as long as their reflog has not expired.
         kept, freed: how many objects are reachable, and how many were deleted.
-        kept_bytes, freed_bytes: the stored bytes of those objects, as ``stats`` counts them; None if the store cannot tell the size of a
+        kept_bytes, freed_bytes: the stored bytes of those objects, as ``stats`` counts them, or None if the store cannot tell the size of a
             value without reading it.
         seconds: how long it took.
-        compacted: by how many bytes the store shrank afterwards; None without ``compact``.
+        compacted: by how many bytes the store shrank afterwards, or None without ``compact``.
         dry_run: nothing was deleted.
         finished: False if the time limit came first: the next gc with a time limit goes on.
     """
@@ -167,7 +167,7 @@ class _TimeOverError(Exception):
 
 
 class _Tally:
-    """How many objects were freed, and the stored bytes of garbage and of the rest; None if the store cannot tell sizes."""
+    """How many objects were freed, and the stored bytes of garbage and of the rest, or None if the store cannot tell sizes."""
 
     def __init__(self, store: KVStore) -> None:
         self._store = store

@@ -1,8 +1,8 @@
 """The keepers of objects at the last marking of gc, kept in the store for reclaiming at the cost of what is reclaimed. Layer: repository.
 
-A gc marks everything, so it knows the keeper of each object (``history/keepers``): the one ref that leads to it, or the group that has all
+A gc marks everything, so it finds the keeper of each object (``history/keepers``): the one ref that leads to it, or the group that has all
 refs that do. The table keeps that: 32 bytes for each object, the address and a hash of the keeper's name, in pages by the beginning of the
-address, so that a lookup reads one page. Together with the refs that moved since the marking (``moved/``) it tells whether an object of a
+address, so that a lookup reads one page. Together with the refs that moved since the marking (``moved/``) it shows whether an object of a
 branch is needed by any other ref. ``docs/design/026-reclaiming-one-branch.md`` has the proof.
 """
 

@@ -1,4 +1,4 @@
-"""``Marking``: marks every object that refs and their logs lead to, for a gc. Layer: repository."""
+"""``Marking``, which marks every object that refs and their logs lead to, for a gc. Layer: repository."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 Progress = Callable[[int, int | None], None]
-"""Is given the number of objects done, and their total if it is known."""
+"""Called with the number of objects done, and their total if it is known."""
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 class Marking:
-    """Marks every reachable object.
+    """The marking of every reachable object.
 
     Attributes:
         seen: the marked objects, each with its keeper.
@@ -36,7 +36,7 @@ class Marking:
         pending: the references that a stopped walk has yet to follow.
         beat: called before each read.
         check_time: raises if the time of the gc is over.
-        drop: removes the records of deleted refs; returns those that stay.
+        drop: removes the records of deleted refs, and returns those that stay.
     """
 
     def __init__(self, database: Database, seen: KeeperSet, progress: Progress | None) -> None:
@@ -124,7 +124,7 @@ class Marking:
             return False  # the walk finds out why
 
     def mark_published(self, addresses: Iterable[Address]) -> None:
-        """Mark from the addresses in the fence's record: commits and log entries, which only their kind tells apart."""
+        """Mark from the addresses in the fence's record: commits and log entries, which differ by their kind alone."""
         new = [address for address in addresses if address not in self.seen]
         if new:
             self._aside = True  # what is left of this walk would be lost

@@ -1,6 +1,6 @@
 """The marks of a gc that ran out of time, kept in the store for the next one. Layer: repository.
 
-A mark says that an object is or was reachable, and that its references are marked too, or are pending. Objects never change, so this stays
+A mark means that an object is or was reachable, and that its references are marked too, or are pending. Objects never change, so this stays
 true whatever writers do between two gcs; an object that became garbage meanwhile is kept only until the next complete gc. That gc removes
 the marks before it deletes anything, since a commit may come back with parents that were cut off when it was marked.
 """
@@ -38,7 +38,7 @@ def save_marks(
     """Keep the marks of a gc. If the store fails or has no space, no marks are kept, and the next gc starts from the beginning.
 
     Args:
-        since: the number of the marking, as in ``GcRecord.marking``; None if its keepers are not valid any more.
+        since: the number of the marking, as in ``GcRecord.marking``, or None if its keepers are not valid any more.
         put: puts keys while this gc is the owner, and raises otherwise.
     """
     with suppress(StorageError):
@@ -63,7 +63,7 @@ def _part(number: int, fields: Sequence[object]) -> dict[str, bytes]:
 
 
 def load_marks(store: KVStore, seen: KeeperSet, sweeps: int) -> tuple[Pending, int | None] | None:
-    """Load the saved marks. Returns the pending references and the number of the marking; None if there are no marks.
+    """Load the saved marks. Returns the pending references and the number of the marking, or None if there are no marks.
 
     Args:
         sweeps: the number of batches that gc has deleted. If it has changed since, a reference may lead to a deleted object, and an object

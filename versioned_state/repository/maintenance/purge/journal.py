@@ -141,7 +141,7 @@ class Journal:
         self.is_begun = True
 
     def find_out(self) -> None:
-        """Look whether the last draft was written, after the write failed. If the store cannot be asked, it counts as written."""
+        """Find out whether the last draft was written, after the write failed. If the store cannot be read, it counts as written."""
         if self._sent is not None:
             try:
                 was_written = self._store.get(self.key) == self._sent[0]

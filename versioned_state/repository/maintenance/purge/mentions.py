@@ -1,4 +1,4 @@
-"""Finds some words in a store: in commits, names of refs, merge policies, effects and notes. Layer: repository."""
+"""Mentions of some words in a store: in commits, names of refs, merge policies, effects and notes. Layer: repository."""
 
 from __future__ import annotations
 

@@ -72,7 +72,7 @@ class PurgeReport:
             deleted ones too, by their name; merge policies by their pattern; effects by their key or result. A purge leaves these alone,
             except for the words of ``replace``. Empty if branches were erased at their own cost.
         unreached: places that may still hold the data, in sentences.
-        collected: the report of gc; None in a dry run. If branches were erased at their own cost, it counts only their objects.
+        collected: the report of gc, or None in a dry run. If branches were erased at their own cost, it counts only their objects.
         dry_run: whether nothing was changed.
     """
 

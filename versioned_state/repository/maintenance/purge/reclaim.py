@@ -1,4 +1,4 @@
-"""``reclaim``: erases branches with the objects that only they lead to, at the cost of these objects. Layer: repository.
+"""``reclaim``, which erases branches with the objects that only they lead to, at the cost of these objects. Layer: repository.
 
 It does not walk over other branches: the last gc left the keeper of each object that it marked (``keeper_table``), and each ref that moved
 since then left a record. So an object of the branches is garbage if no other ref led to it at the last gc, and no ref that moved since
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 _ATTEMPTS: Final = 100
 _PATIENCE: Final = 3
-"""Attempts that writers may overtake before they are asked to wait for a moment."""
+"""Attempts that writers may overtake before they are made to wait for a moment."""
 
 _AT_ONCE: Final = 1000
 """Objects of one deletion, as of gc."""
@@ -83,7 +83,7 @@ def reclaim(database: Database, patterns: Sequence[str], journal: Journal | None
     still has the deleted bytes.
 
     Args:
-        journal: that of the purge, which is written in the batch that erases the branches; None: a dry run.
+        journal: that of the purge, which is written in the batch that erases the branches, or None for a dry run.
 
     Raises:
         StoreBusyError: a gc is at work, or writers kept coming first.
@@ -96,7 +96,7 @@ def reclaim(database: Database, patterns: Sequence[str], journal: Journal | None
             return None
         return _Reclaim(database, patterns, journal).run(start)
     except (_UnknownError, CorruptObjectError, MissingObjectError):
-        return None  # gc tells more
+        return None  # a gc finds out more
 
 
 class _Plan:
@@ -182,7 +182,7 @@ class _Plan:
     def _find_witnesses(self, moved: Sequence[Ref], expired: int) -> None:
         """Find a ref that leads to each commit which others led to at the marking: then it stays, with all that it leads to.
 
-        If there is none, the commit may hold data that only the branches led to by now, and must go: that only a gc knows.
+        If there is none, the commit may hold data that only the branches led to by now, and must go: only a gc can find that out.
         """
         witnesses = Witnesses(self._database, self.refs, moved, expired)
         latest = witnesses.cover(self._foreign, known=self._spared)

@@ -80,7 +80,7 @@ class Passes:
 
 
 class RewritePass:
-    """Rewrites everything that is reachable now, once."""
+    """One rewrite of everything that is reachable now."""
 
     def __init__(
         self,

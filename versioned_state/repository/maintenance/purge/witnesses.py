@@ -1,7 +1,7 @@
 """Witnesses: refs that lead to the commits which branches to erase share with others, found without a scan of all refs. Layer: repository.
 
 The candidates are hints only: the record of a shared commit names the ref that was pointed there last and the one that it came from, a
-commit names its tag, and the branches that changed last are likely to be in use. Each candidate is looked at as it is now. So a wrong or
+commit names its tag, and the branches that changed last are likely to be in use. Each candidate is examined as it is now. So a wrong or
 missing hint may cost a reading of the whole store, and never an object.
 """
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
 
 _LIKELY: Final = 64
-"""Branches that moved lately, and branches that changed last, that are looked at if no record names a witness."""
+"""Branches that moved lately, and branches that changed last, that are examined if no record names a witness."""
 
 _ENTRIES: Final = 8
-"""Entries of a reflog that are looked at: a deleted ref has its last head in the newest one."""
+"""Entries of a reflog that are examined: a deleted ref has its last head in the newest one."""
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 

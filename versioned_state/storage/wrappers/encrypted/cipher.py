@@ -1,4 +1,4 @@
-"""Sealing the values and names of an encrypted store, and the id of a key. Knows no store. Layer: storage.
+"""Sealing the values and names of an encrypted store, and the id of a key. Layer: storage.
 
 Sealing is deterministic: equal values under one name and key give equal bytes, so a compare-and-set works on encrypted bytes.
 Everything sealed is authenticated: bytes that no holder of the key wrote raise ``ValueError``, and so does a value that was moved to
@@ -19,7 +19,7 @@ from versioned_state.storage.base import OBJECT_PREFIX
 KEY_SIZE: Final = 32
 ID_SIZE: Final = 4
 NAME_KEY_SIZE: Final = 64
-"""Bytes: AES-256-SIV takes two keys of 256 bits."""
+"""In bytes: AES-256-SIV needs two keys of 256 bits."""
 
 ENTRY_PREFIX: Final = "e/"
 

@@ -53,7 +53,7 @@ class _Step:
 
 
 class Encrypted(Backend, Wrapper):
-    """Encrypts and authenticates everything in ``store`` with ``key``, 32 random bytes. An empty store becomes an encrypted one.
+    """Everything in ``store``, encrypted and authenticated with ``key``, 32 random bytes. An empty store becomes an encrypted one.
 
     Values are sealed with AES-256-GCM, each bound to its key in the store; keys are sealed with AES-256-SIV. A person who can write
     to the store cannot forge a value or swap two values: reading such a value raises ``CorruptObjectError`` or ``CorruptStoreError``.
