@@ -64,7 +64,6 @@ STORAGE_EXTRAS = {
 IN_CIRCLES_OF_TYPES = set(
     """
     cli.shared.completion cli.shared.settings
-    repository.repository repository.views.repository_aio
     services.schemas.agent_schemas services.schemas.openai_format
     """.split()
 )

@@ -14,7 +14,7 @@ from tests.support.interrupts import Interrupt, Timeout, Trace
 from tests.support.watched_stores import Stopped
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import EventLoopError, InvalidArgumentError, MergeConflictError, StateError, TransactionError
-from versioned_state.repository.views.repository_aio import RepositoryAio
+from versioned_state.repository.repository import RepositoryAio
 
 
 def two(store: Memory | Stopped | None = None) -> tuple[Versioned, Versioned]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
 from versioned_state.arguments import check_function, check_text, count, instance_of, integer
 from versioned_state.errors import InvalidArgumentError
@@ -27,6 +27,7 @@ from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.names.tags import Tags
 from versioned_state.repository.refs.notes import Notes
 from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE, Position
+from versioned_state.twins import Aio, awaitable
 from versioned_state.values.paths.path import StatePath
 
 if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view and no maintenance
@@ -44,10 +45,11 @@ if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view 
     from versioned_state.repository.maintenance.purge.rewrite import Progress as PurgeProgress
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, Log
-    from versioned_state.repository.views.repository_aio import RepositoryAio
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PickleMode
+
+R = TypeVar("R")
 
 
 class Repository:
@@ -152,8 +154,6 @@ class Repository:
     @property
     def aio(self) -> RepositoryAio:
         """The calls that ask the store, as coroutines that run them off the event loop: ``await repository.aio.gc()``."""
-        from versioned_state.repository.views.repository_aio import RepositoryAio
-
         return RepositoryAio(self)
 
     # Commits
@@ -469,3 +469,48 @@ class Repository:
 
     def __dir__(self) -> list[str]:
         return sorted(set(super().__dir__()) - {"database", "over"})  # for the layers above
+
+
+class RepositoryAio(Aio[Repository]):
+    """The awaitable twins of a repository's calls, any number at once. ``run`` is for all others, and those of ``branches`` and ``notes``.
+
+    A cancelled call that has begun ends first, and raises ``CancelledError`` then. Each raises ``EventLoopError`` if asyncio runs no event
+    loop here.
+    """
+
+    blame = awaitable(lambda: Repository.blame)
+    close = awaitable(lambda: Repository.close)
+    commit = awaitable(lambda: Repository.commit)
+    default_branch = awaitable(lambda: Repository.default_branch)
+    diff = awaitable(lambda: Repository.diff, after=lambda diff: diff.read_all())
+    expire = awaitable(lambda: Repository.expire)
+    fsck = awaitable(lambda: Repository.fsck)
+    gc = awaitable(lambda: Repository.gc)
+    merge_base = awaitable(lambda: Repository.merge_base)
+    parents = awaitable(lambda: Repository.parents)
+    prune = awaitable(lambda: Repository.prune)
+    purge = awaitable(lambda: Repository.purge)
+    snapshot = awaitable(lambda: Repository.snapshot)
+    stats = awaitable(lambda: Repository.stats)
+    verify = awaitable(lambda: Repository.verify)
+
+    async def run(self, function: Callable[[], R]) -> R:
+        """Return the result of a function on the repository: ``await repository.aio.run(lambda: list(repository.log(limit=20)))``."""
+        return await super().run(function)
+
+    async def commit_together(
+        self,
+        states: Iterable[C],
+        message: str = "",
+        *,
+        author: str | None = None,
+        meta: Mapping[str, Any] | None = None,
+        on_moved: OnMovedOption = "merge",
+        policies: Mapping[str, Policy] | None = None,
+    ) -> list[Commit]:
+        """Do ``Repository.commit_together``. The commits have the values as they are when it is called, or when its turn comes."""
+        wanted = list(states)
+        call = partial(self.of.commit_together, wanted, message, author=author, meta=meta, on_moved=on_moved, policies=policies)
+        if not wanted or not all_of_one_class(wanted):
+            return await self.run(call)  # which raises, or does nothing
+        return await wanted[0].__run_together__(wanted, call)
