@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections import Counter
-from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -13,10 +12,9 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation import environment
 from tests.simulation.model import Operation
 from tests.simulation.scheduler import Process
-from tests.simulation.store import Connection, Content, Faults
+from tests.simulation.store import Connection, Content, Faults, raw_of
 from versioned_state import Repository, Versioned
 from versioned_state.errors import MergeConflictError, MissingObjectError, StateError, UnknownRevisionError
-from versioned_state.objects.envelope import unseal, unseal_segment
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
@@ -291,7 +289,7 @@ def _secrets(world: World) -> None:
     model = world.model
     if not model.purged or not model.secrets:
         return
-    payload = b"\n".join(_raw(value) for value in world.content.objects.values())
+    payload = b"\n".join(raw_of(value) for value in world.content.objects.values())
     for word, (branch, _) in model.secrets.items():
         if word.encode() not in payload:
             continue
@@ -330,15 +328,6 @@ def _unfinished_purges(world: World, repository: Repository) -> None:
     _secrets(world)
     if model.repaid:
         _whole(world, Repository(world.connection()), "after the purges that had not finished")
-
-
-def _raw(stored: bytes) -> bytes:
-    """The content of an object, or of a segment of one, as it was before compression."""
-    with suppress(ValueError):
-        return bytes(unseal(stored))
-    with suppress(ValueError):
-        return unseal_segment(stored)
-    return stored
 
 
 def _handles(world: World) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from tests.simulation.scheduler import KilledError, Process, Scheduler
 from versioned_state.errors import InvalidArgumentError, StateError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.objects.envelope import unseal, unseal_segment
 from versioned_state.storage.backend import check_batch
 from versioned_state.storage.base import Batch, KVStore
 
@@ -20,6 +22,15 @@ WRITE_FAULTS: tuple[Fault, ...] = (
     "refused", "lost", "applied", "half", "late", "kill", "kill applied", "kill half", "kill late", "interrupt", "interrupted",
 )  # fmt: skip
 READ_FAULTS: tuple[Fault, ...] = ("refused", "kill", "interrupt")
+
+
+def raw_of(stored: bytes) -> bytes:
+    """Return the content of an object, or of a segment of one, as it was before compression."""
+    with suppress(ValueError):
+        return bytes(unseal(stored))
+    with suppress(ValueError):
+        return unseal_segment(stored)
+    return stored
 
 
 class Content:

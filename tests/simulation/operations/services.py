@@ -17,11 +17,13 @@ from tests.simulation.model import Operation, Token
 from tests.simulation.operations.agents import SHARED
 from tests.simulation.operations.kinds import Dice, Kind, Refused, Unknown, table
 from tests.simulation.scheduler import KilledError
+from tests.simulation.store import raw_of
 from versioned_state import Repository, Versioned
 from versioned_state.errors import SessionNotFoundError, StateError, StorageError
 from versioned_state.off_loop import off_loop
 from versioned_state.server.answers import RefusalError, refusal_of
-from versioned_state.server.app import Server
+from versioned_state.server.app import Server, _written
+from versioned_state.server.exactly_once import Request
 from versioned_state.server.limits import Share
 from versioned_state.server.operations import OPERATIONS, Call, Services
 from versioned_state.server.run import services_over
@@ -337,6 +339,7 @@ async def _request(
         share = Share(client.server.answers, USER)
         try:
             asked: Any = SimpleNamespace(headers=Headers(headers))
+            request = _written(chosen, call, asked.headers)
             answer = await client.server._call(chosen, call, asked, share)
         except (StateError, RefusalError, KeyError, ValueError, KeyboardInterrupt) as error:
             if isinstance(error, KeyboardInterrupt):
@@ -356,7 +359,7 @@ async def _request(
             return ("unknown" if unknown else "refused"), error
         finally:
             share.free()
-        if frozen and operation.end == math.inf:
+        if frozen and operation.end == math.inf and _has_deleted(client.world, request):
             operation.end = scheduler.steps
         if rng.random() < 0.3:
             scheduler.note(f"*** {name} {key} was done, and its answer is lost")
@@ -365,6 +368,12 @@ async def _request(
         scheduler.note(f"*** {name} {key} was done")
         return "done", answer
     return "unknown", None
+
+
+def _has_deleted(world: World, request: Request | None) -> bool:
+    """Whether a request has deleted something: a deletion that found nothing may be done by a later attempt, before its client goes on."""
+    assert request is not None
+    return any(request.id.encode() in raw_of(stored) for stored in world.content.objects.values())
 
 
 async def _write_words(client: Client, rng: Dice, operation: Operation, session: str, kind: str, key: str, *, deep: bool) -> None:
