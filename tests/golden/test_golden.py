@@ -45,6 +45,11 @@ def test_every_value_is_read_back(store, name):
         assert exact(Repository(store).snapshot("v1")[name]) == exact(VALUES[name])
 
 
+def test_the_store_has_no_fault(store):
+    with store:
+        assert Repository(store).fsck().findings == ()
+
+
 def test_all_else_is_read_back(store):
     with store:
         repository = Repository(store)

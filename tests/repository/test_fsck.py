@@ -491,6 +491,15 @@ def test_a_key_that_belongs_under_the_next_node():
     assert "node after it" in finding.error
 
 
+@pytest.mark.parametrize("others", [0, 12, 40])
+def test_the_keys_of_a_value_need_not_lie_in_the_range_of_the_leaf_that_holds_it(others):
+    state = Versioned()
+    state["dict"] = {f"k{n}": "v" * 400 for n in range(20)}  # its keys are stored as "sk…", and lie behind "kx…", a key of the state
+    state.update({f"x{n:02}": "y" * 100 for n in range(others)})
+    state.commit()
+    assert check(state.repository.store).findings == ()
+
+
 @pytest.mark.parametrize("key", ["reff/branch/main", "ref/weird/x", "whatever"])
 def test_a_record_under_a_key_that_none_has(key):
     store = make()

@@ -288,7 +288,7 @@ class _Check:
                 end = step.reference.end
                 if step.reference.code is not None and raw[0] in (Kind.SEQUENCE_NODE, Kind.MAP_NODE):
                     found = [each._replace(code=step.reference.code) for each in found]
-                if end is not None and found and found[-1].key is not None:
+                if end is not None and raw[0] == Kind.MAP_NODE and found:  # of a leaf, the last reference is to another tree
                     found[-1] = found[-1]._replace(end=end)
                 if step.reference.role is Role.COMMIT:
                     commits.append((step, read_commit(step.reference.address, raw)))
