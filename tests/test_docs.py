@@ -88,6 +88,14 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@pytest.mark.parametrize("page", DOCUMENTS, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_modules_that_a_page_names_exist(page: Path):
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    named = set(re.findall(r"`(?:\.\./)*([\w/]+/\w+\.py)`", text))
+    there = [f"/{path.relative_to(ROOT)}" for folder in ("versioned_state", "tests", "examples") for path in (ROOT / folder).rglob("*.py")]
+    assert not [name for name in named if not any(path.endswith(f"/{name}") for path in there)]
+
+
 def test_the_files_that_contributing_names_exist():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     files = set(re.findall(r"(?<![\w./-])((?:tests|scripts|docs|versioned_state|\.ci)/[\w./-]*\w)", text))
