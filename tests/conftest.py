@@ -1,7 +1,8 @@
 """Shared by all tests: the everyday and the long run, Hypothesis profiles, conversations, and skips that fail.
 
-Fixtures: ``real_conversations``, ``long_run``. Options: ``--long``, ``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers:
-``long``, ``no_oracle``. With ``VERSIONED_STATE_CHECK=1``, as in ``scripts/test``, the oracle checks the commits of all tests.
+Fixtures: ``real_conversations``, ``long_run``, ``without_collector``, ``small_tree_nodes``, and the servers. Options: ``--long``,
+``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers: ``long``, ``no_oracle``. With ``VERSIONED_STATE_CHECK=1``, as in
+``scripts/test``, the oracle checks the commits of all tests.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tests.support.registrations import forgotten
 from tests.support.servers.postgres import postgres_server  # noqa: F401 - a fixture
 from tests.support.servers.redis import redis_server  # noqa: F401 - a fixture
 from tests.support.servers.s3 import s3_server  # noqa: F401 - a fixture
+from tests.support.small_nodes import small_nodes
 
 CI = bool(os.environ.get("CI"))
 
@@ -104,6 +106,22 @@ def _forbidden_skips(config: pytest.Config) -> int:
 def _registrations() -> Iterator[None]:
     """The types that a test registers are forgotten at its end, so that no test depends on the order of the files."""
     with forgotten():
+        yield
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    """Only what loses its last reference is freed: a cycle of objects stays until the end of the test."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def small_tree_nodes() -> Iterator[None]:
+    """The limits of nodes are small, so that a hundred elements are four levels."""
+    with small_nodes():
         yield
 
 

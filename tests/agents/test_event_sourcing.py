@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -571,18 +570,14 @@ def test_in_asyncio():
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("without_collector")
 def test_a_state_with_events_is_freed_at_once():
-    gc.collect()
-    gc.disable()
-    try:
-        state = Versioned(Memory())
-        total_of(state).append(1)
-        state.commit()
-        gone = weakref.ref(state)
-        del state
-        assert gone() is None
-    finally:
-        gc.enable()
+    state = Versioned(Memory())
+    total_of(state).append(1)
+    state.commit()
+    gone = weakref.ref(state)
+    del state
+    assert gone() is None
 
 
 def test_a_closed_state_and_other_threads():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
 from contextlib import suppress
 from enum import Enum
@@ -484,19 +483,15 @@ def test_in_asyncio():
     asyncio.run(main())
 
 
+@pytest.mark.usefixtures("without_collector")
 def test_a_state_with_a_machine_is_freed_at_once():
-    gc.collect()
-    gc.disable()
-    try:
-        store = Memory()
-        state = Versioned(store)
-        machine_on(state).transition("new_task")
-        state.commit()
-        gone = weakref.ref(state)
-        del state
-        assert gone() is None
-    finally:
-        gc.enable()
+    store = Memory()
+    state = Versioned(store)
+    machine_on(state).transition("new_task")
+    state.commit()
+    gone = weakref.ref(state)
+    del state
+    assert gone() is None
 
 
 def test_an_interrupt_at_any_line_leaves_machine_and_events_agreeing():

@@ -7,7 +7,6 @@ plain Python values.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,6 @@ from tests.support.checked_states import assert_same, root_from_scratch
 from tests.support.event_loop import in_event_loop
 from tests.support.reference_trees import assert_canonical
 from tests.support.segments import assert_forms
-from tests.support.small_nodes import small_nodes
 from tests.support.workspaces import lay, tree_of
 from versioned_state import Commit, KVStore, Memory, Repository, Versioned, Workspace, checkpoint, emit, events, register, task
 from versioned_state.agents.events.entries import EVENTS
@@ -30,11 +28,7 @@ from versioned_state.values.series import EMPTY, extend_series, parts_of
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import find, iter_items
 
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_nodes():
-        yield
+pytestmark = pytest.mark.usefixtures("small_tree_nodes")
 
 
 @register

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable, Mapping
+from math import inf
 from typing import Any
 
 import pytest
 
-from versioned_state import Memory, Repository, Versioned
+from tests.support.lossy import Lossy
+from versioned_state import Repository, Versioned
 from versioned_state.errors import (
     CommitInDoubtError,
     RefExistsError,
@@ -16,61 +17,10 @@ from versioned_state.errors import (
     UnknownRevisionError,
     UnreachableStoreError,
 )
-from versioned_state.storage import Wrapper
 
 
-class Late(Wrapper):
-    """A server behind a connection that is lost at the next write: the request is delivered when the test says so, or never.
-
-    With ``away`` it then answers nobody until it is back.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(Memory())
-        self.losing = False
-        self.away = False
-        self.stays_away = False
-        self.requests: list[Callable[[], bool]] = []
-
-    def lose(self, *, away: bool = False) -> None:
-        self.losing, self.stays_away = True, away
-
-    def deliver(self) -> list[bool]:
-        """Carry the lost requests out, by now; what each of them would have replied."""
-        requests, self.requests = self.requests, []
-        return [request() for request in requests]
-
-    def get(self, key: str) -> bytes | None:
-        self._answer()
-        return super().get(key)
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        self._answer()
-        return super().get_many(keys)
-
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
-    ) -> bool:
-        self._answer()
-        request = lambda: self.store.apply(dict(expected), dict(puts), tuple(deletes), objects=dict(objects or {}))  # noqa: E731
-        if self.losing:
-            self.losing, self.away = False, self.stays_away
-            self.requests.append(request)
-            raise UnknownOutcomeError("connection reset")
-        return request()
-
-    def _answer(self) -> None:
-        if self.away:
-            raise UnreachableStoreError("no route")
-
-
-def begin(*, committed: bool) -> tuple[Late, Versioned]:
-    store = Late()
+def begin(*, committed: bool) -> tuple[Lossy, Versioned]:
+    store = Lossy()
     state = Versioned(store, clock=itertools.count(1).__next__)
     state["list"] = [1]
     if committed:
@@ -80,7 +30,7 @@ def begin(*, committed: bool) -> tuple[Late, Versioned]:
     return store, state
 
 
-def messages(store: Late) -> list[str]:
+def messages(store: Lossy) -> list[str]:
     repository = Repository(store)
     return [commit.message for commit in repository.log("main")] if "main" in repository.branches else []
 
@@ -89,7 +39,7 @@ def messages(store: Late) -> list[str]:
 class TestLateDelivery:
     def test_a_commit_that_was_given_up_is_not_made_later(self, committed):
         store, state = begin(committed=committed)
-        store.lose()
+        store.lose("request")
         with pytest.raises(UnreachableStoreError) as caught:
             state.commit("two")
         assert not isinstance(caught.value, UnknownOutcomeError | CommitInDoubtError), "it is known: nothing was committed"
@@ -104,11 +54,11 @@ class TestLateDelivery:
 
     def test_one_that_was_delivered_before_anybody_looked_is_found(self, committed):
         store, state = begin(committed=committed)
-        store.lose(away=True)
+        store.lose("request", silent=inf)
         with pytest.raises(CommitInDoubtError) as caught:
             state.commit("two")
         assert store.deliver() == [True]
-        store.away = False
+        store.silent = 0
         state["list"].append(3)
         state.commit("three")
         assert messages(store) == ["three", "two", *["one"] * committed], "made once"
@@ -116,10 +66,10 @@ class TestLateDelivery:
 
     def test_one_that_is_delivered_after_the_next_call_is_barred(self, committed):
         store, state = begin(committed=committed)
-        store.lose(away=True)
+        store.lose("request", silent=inf)
         with pytest.raises(CommitInDoubtError):
             state.commit("two")
-        store.away = False
+        store.silent = 0
         head = state.refresh()
         assert head.message == ("one" if committed else "")
         assert store.deliver() == [False]
@@ -128,10 +78,10 @@ class TestLateDelivery:
 
     def test_others_who_move_the_branch_bar_it_too(self, committed):
         store, state = begin(committed=committed)
-        store.lose(away=True)
+        store.lose("request", silent=inf)
         with pytest.raises(CommitInDoubtError):
             state.commit("two")
-        store.away = False
+        store.silent = 0
         other = Versioned(store)
         other["theirs"] = 1
         other.commit("theirs")
@@ -142,11 +92,11 @@ class TestLateDelivery:
 
     def test_it_is_found_below_what_others_committed_on_top(self, committed):
         store, state = begin(committed=committed)
-        store.lose(away=True)
+        store.lose("request", silent=inf)
         with pytest.raises(CommitInDoubtError):
             state.commit("two")
         assert store.deliver() == [True]
-        store.away = False
+        store.silent = 0
         other = Versioned(store)
         other["theirs"] = 1
         other.commit("theirs")
@@ -157,7 +107,7 @@ class TestLateDelivery:
 
 def test_giving_up_shows_in_the_reflog():
     store, state = begin(committed=True)
-    store.lose()
+    store.lose("request")
     with pytest.raises(UnreachableStoreError):
         state.commit("two")
     assert [position.action for position in state.repository.reflog("main")] == ["commit given up", "commit"]
@@ -166,11 +116,11 @@ def test_giving_up_shows_in_the_reflog():
 
 def test_a_lost_reply_while_giving_up_leaves_the_commit_in_doubt(monkeypatch):
     store, state = begin(committed=True)
-    store.lose()
+    store.lose("request")
     move = state.repository.database.move
 
     def lose_again(*args: Any, **options: Any) -> Any:
-        store.lose()
+        store.lose("request")
         return move(*args, **options)
 
     monkeypatch.setattr(state.repository.database, "move", lose_again)
@@ -185,11 +135,11 @@ def test_a_lost_reply_while_giving_up_leaves_the_commit_in_doubt(monkeypatch):
 def test_a_fork_on_which_others_went_on_before_it_was_found_is_merged_with():
     store, state = begin(committed=True)
     state.commit("two")
-    store.lose(away=True)
+    store.lose("request", silent=inf)
     with pytest.raises(UnknownOutcomeError):
         state.fork("new")
     assert store.deliver() == [True]
-    store.away = False
+    store.silent = 0
     other = Versioned(store, branch="new")
     other["theirs"] = 1
     other.commit("theirs")
@@ -211,7 +161,7 @@ class TestNames:
     def test_one_whose_reply_was_lost_is_made_by_the_call_itself(self, kind):
         create, refs = KINDS[kind]
         store, state = begin(committed=True)
-        store.lose()
+        store.lose("request")
         assert create(state.repository) == state.head
         assert store.deliver() == [False], "it is there, and is not made again"
         assert getattr(state.repository, refs)["new"] == state.head
@@ -221,11 +171,11 @@ class TestNames:
     def test_one_that_was_delivered_before_anybody_looked_is_known_again(self, kind):
         create, _ = KINDS[kind]
         store, state = begin(committed=True)
-        store.lose(away=True)
+        store.lose("request", silent=inf)
         with pytest.raises(UnknownOutcomeError):
             create(state.repository)
         assert store.deliver() == [True]
-        store.away = False
+        store.silent = 0
         assert create(state.repository) == state.head
         with pytest.raises(RefExistsError):
             create(state.repository)
@@ -234,10 +184,10 @@ class TestNames:
     def test_one_that_somebody_else_made_meanwhile_is_his(self, kind):
         create, _ = KINDS[kind]
         store, state = begin(committed=True)
-        store.lose(away=True)
+        store.lose("request", silent=inf)
         with pytest.raises(UnknownOutcomeError):
             create(state.repository)
-        store.away = False
+        store.silent = 0
         create(Repository(store))
         assert store.deliver() == [False]
         with pytest.raises(RefExistsError):
@@ -246,11 +196,11 @@ class TestNames:
     def test_one_that_was_made_then_deleted_and_made_by_somebody_else_is_his(self, kind):
         create, refs = KINDS[kind]
         store, state = begin(committed=True)
-        store.lose(away=True)
+        store.lose("request", silent=inf)
         with pytest.raises(UnknownOutcomeError):
             create(state.repository)
         store.deliver()
-        store.away = False
+        store.silent = 0
         other = Repository(store)
         getattr(other, refs).delete("new")
         create(other)
@@ -261,11 +211,11 @@ class TestNames:
         create, refs = KINDS[kind]
         store, state = begin(committed=True)
         state.commit("two")
-        store.lose(away=True)
+        store.lose("request", silent=inf)
         with pytest.raises(UnknownOutcomeError):
             create(state.repository)
         store.deliver()
-        store.away = False
+        store.silent = 0
         with pytest.raises(RefExistsError):
             create(state.repository, "main~1")
         assert getattr(state.repository, refs)["new"] == state.head
@@ -275,14 +225,14 @@ class TestNames:
         store, state = begin(committed=True)
         names = getattr(state.repository, refs)
         create(state.repository)
-        store.lose()
+        store.lose("request")
         assert names.delete("new") == state.head
         create(state.repository)
-        store.lose(away=True)
+        store.lose("request", silent=inf)
         with pytest.raises(UnknownOutcomeError):
             names.delete("new")
         assert store.deliver() == [False, True]
-        store.away = False
+        store.silent = 0
         assert names.delete("new") == state.head
         with pytest.raises(UnknownRevisionError):
             names.delete("new")

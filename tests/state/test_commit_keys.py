@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 import pytest
 
 from tests.support.handles import RollbackWantedError, two
-from versioned_state import Memory, Versioned
+from tests.support.lossy import Lossy
+from versioned_state import Versioned
 from versioned_state.errors import (
     BranchMovedError,
     CommitInDoubtError,
     InvalidArgumentError,
     MergeConflictError,
-    UnknownOutcomeError,
     UnknownPathError,
-    UnreachableStoreError,
 )
-from versioned_state.storage import Wrapper
 
 LARGE = [{"content": "x" * 100, "n": n} for n in range(300)]
 
@@ -164,55 +162,19 @@ def test_a_transaction_of_some_keys():
     assert state["b"] == [1, 2, 3]
 
 
-class Silent(Wrapper):
-    """A server that a write does or does not reach, and that then answers nobody until it is back."""
-
-    def __init__(self) -> None:
-        super().__init__(Memory())
-        self.next: str | None = None
-        self.away = False
-
-    def get(self, key: str) -> bytes | None:
-        if self.away:
-            raise UnreachableStoreError("no route")
-        return super().get(key)
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        if self.away:
-            raise UnreachableStoreError("no route")
-        return super().get_many(keys)
-
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
-    ) -> bool:
-        if self.away:
-            raise UnreachableStoreError("no route")
-        if self.next is None:
-            return self.store.apply(expected, puts, deletes, objects=objects)
-        if self.next == "done":
-            self.store.apply(expected, puts, deletes, objects=objects)
-        self.next, self.away = None, True
-        raise UnknownOutcomeError("connection reset")
-
-
 @pytest.mark.parametrize("outcome", ["done", "not done"])
 def test_a_commit_in_doubt(outcome):
-    store = Silent()
+    store = Lossy()
     state = Versioned(store)
     state.update(a=[1], b=[1], large=list(LARGE))
     state.commit("first")
     state["a"].append(2)
     state["b"].append(2)
     state["large"].append("end")
-    store.next = outcome
+    store.lose("reply" if outcome == "done" else "request", silent=inf)
     with pytest.raises(CommitInDoubtError):
         state.commit("some", keys=["a", "large"])
-    store.away = False
+    store.silent = 0
     state["a"].append(3)
     state.refresh()
     assert state.head.message == ("some" if outcome == "done" else "first")

@@ -11,7 +11,7 @@ import gc
 import random
 import signal
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -22,10 +22,10 @@ import pytest
 
 from tests.support.handles import RollbackWantedError
 from tests.support.interrupts import Interrupt, Timeout, Trace, in_finalizer
+from tests.support.lossy import Lossy
 from versioned_state import Memory, Repository, Versioned
-from versioned_state.errors import CommitInDoubtError, MergeConflictError, StateError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.errors import CommitInDoubtError, MergeConflictError, StateError
 from versioned_state.state.branch.branch_handle import BranchHandle
-from versioned_state.storage import Wrapper
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # handles that an interrupt left are dropped with changes
 
@@ -44,35 +44,6 @@ class Note:
         return isinstance(other, Note) and other.__dict__ == self.__dict__
 
     __hash__ = None  # type: ignore[assignment]
-
-
-class Lossy(Wrapper):
-    """A store that loses the reply to a write, and then fails to answer twice."""
-
-    def __init__(self, store: Memory) -> None:
-        super().__init__(store)
-        self.losing = False
-        self.silent = 0
-
-    def get(self, key: str) -> bytes | None:
-        if self.silent:
-            self.silent -= 1
-            raise UnreachableStoreError("no route")
-        return super().get(key)
-
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
-    ) -> bool:
-        done = super().apply(expected, puts, deletes, objects=objects)
-        if self.losing and done:
-            self.losing, self.silent = False, 2
-            raise UnknownOutcomeError("connection reset")
-        return done
 
 
 def _content() -> dict[str, Any]:
@@ -327,7 +298,7 @@ def _failing(world: World) -> None:
 
 def _in_doubt(world: World) -> None:
     """Leave a commit in doubt: the store has it, its reply was lost, and then the store could not be asked."""
-    world.store.losing = True
+    world.store.lose("reply", silent=2)
     with suppress(CommitInDoubtError):
         world.state.commit("in doubt")
     world.store.silent = 0
@@ -525,7 +496,7 @@ def test_a_commit_in_doubt_is_taken_in_once() -> None:
             each["log"].append(name)
             each["n"] += amount
         other.commit("theirs")
-        store.losing = True
+        store.lose("reply", silent=2)
         with suppress(CommitInDoubtError):
             state.commit("in doubt")
         store.silent = 0

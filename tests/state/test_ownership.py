@@ -6,8 +6,9 @@ import gc
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 
 import versioned_state
 from tests.support.handles import RollbackWantedError
+from tests.support.lossy import Lossy
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import (
     HandleClosedError,
@@ -22,7 +24,7 @@ from versioned_state.errors import (
     StoreClosedError,
     UnreachableStoreError,
 )
-from versioned_state.storage import Cache, Counting, Wrapper
+from versioned_state.storage import Cache, Counting
 
 
 def open_files(folder: Path) -> int:
@@ -32,15 +34,6 @@ def open_files(folder: Path) -> int:
         with suppress(OSError):  # the one that lists them is gone
             count += str(descriptor.readlink()).startswith(str(folder))
     return count
-
-
-@pytest.fixture
-def without_collector() -> Iterator[None]:
-    """What closes at once closes without the help of the collector of cycles."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def collect(states: list[Versioned]) -> None:
@@ -187,30 +180,12 @@ def test_leaving_without_changes_does_not_warn():
         gc.collect()
 
 
-class Unreachable(Wrapper):
-    """A store that fails at every call once it is ``down``, also when it is closed."""
-
-    down = False
-
-    def get(self, key: str) -> bytes | None:
-        self._check()
-        return super().get(key)
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        self._check()
-        return super().get_many(keys)
-
-    def apply(self, *args: Any, **kwargs: Any) -> bool:
-        self._check()
-        return super().apply(*args, **kwargs)
+class Unreachable(Lossy):
+    """A store that gives no answer when it is closed either."""
 
     def close(self) -> None:
-        self._check()
+        self._answer()
         super().close()
-
-    def _check(self) -> None:
-        if self.down:
-            raise UnreachableStoreError("the server is gone")
 
 
 def assign(state: Versioned) -> None:
@@ -252,12 +227,12 @@ def prepared(store: Unreachable) -> Versioned:
 @pytest.mark.parametrize("how", ["down", "closed"])
 @pytest.mark.parametrize("change", [assign, change_in_place, append, remove, change_small, become_unstorable])
 def test_a_state_closes_whatever_its_store_does_and_names_what_is_lost(change, how, in_doubt):
-    store = Unreachable(Memory())
+    store = Unreachable()
     state = prepared(store)
     change(state)
     state._own_store = store
     if how == "down":
-        store.down = True
+        store.silent = inf
     else:
         store.close()
     if in_doubt:
@@ -269,7 +244,7 @@ def test_a_state_closes_whatever_its_store_does_and_names_what_is_lost(change, h
     changes, *others = [str(each.message) for each in caught if each.category is ResourceWarning]
     assert "not committed: large" in changes
     assert "same" not in changes
-    assert ["could not be closed: the server is gone" in other for other in others] == ([True] if how == "down" else [])
+    assert ["could not be closed: no route" in other for other in others] == ([True] if how == "down" else [])
     with no_warning():
         state.close()
     with pytest.raises(HandleClosedError):
@@ -277,21 +252,21 @@ def test_a_state_closes_whatever_its_store_does_and_names_what_is_lost(change, h
 
 
 def test_a_closed_state_of_a_store_that_fails_without_changes_is_silent():
-    store = Unreachable(Memory())
+    store = Unreachable()
     state = prepared(store)
     assert len(state["large"]) == 2000
-    store.down = True
+    store.silent = inf
     with no_warning():
         state.close()
 
 
 @pytest.mark.parametrize("change", [assign, remove, change_small])
 def test_a_discard_reads_nothing_that_the_handle_has(change):
-    store = Unreachable(Memory())
+    store = Unreachable()
     state = prepared(store)
     large, small = state["large"], state["large_small"]
     change(state)
-    store.down = True
+    store.silent = inf
     state.discard()
     assert state["large"] is large
     assert state["large_small"] is small
@@ -300,14 +275,14 @@ def test_a_discard_reads_nothing_that_the_handle_has(change):
 
 
 def test_a_discard_that_must_read_fails_with_the_store_and_works_afterwards():
-    store = Unreachable(Memory())
+    store = Unreachable()
     state = prepared(store)
     change_in_place(state)
     state["new"] = 1
-    store.down = True
+    store.silent = inf
     with pytest.raises(UnreachableStoreError):
         state.discard()
-    store.down = False
+    store.silent = 0
     state.discard()
     assert state["large"][5]["n"] == 5
     assert not state.status()
@@ -354,48 +329,19 @@ def test_a_handle_whose_commit_was_merged_is_freed_at_once(without_collector):
     assert use()() is None
 
 
-class DownAfterInterrupt(Wrapper):
-    """A store in whose next write the program is interrupted, and that is down from then on; ``asked`` counts the requests meanwhile."""
-
-    interrupts = False
-    down = False
-    asked = 0
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        self._ask()
-        return super().get_many(keys)
-
-    def get(self, key: str) -> bytes | None:
-        self._ask()
-        return super().get(key)
-
-    def apply(self, *args: Any, **kwargs: Any) -> bool:
-        self._ask()
-        done = super().apply(*args, **kwargs)
-        if self.interrupts:
-            self.interrupts, self.down = False, True
-            raise KeyboardInterrupt
-        return done
-
-    def _ask(self) -> None:
-        if self.down:
-            self.asked += 1
-            raise UnreachableStoreError("the store")
-
-
 def test_a_store_that_is_down_is_asked_once_a_call_what_came_of_an_interrupted_commit():
-    store = DownAfterInterrupt(Memory())
+    store = Lossy()
     state = Versioned(store)
     state["a"] = 1
-    store.interrupts = True
+    store.lose("reply", silent=inf, error=KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         state.commit()
     calls: list[Callable[[], Any]] = [state.status, lambda: state.update(a=2), state.refresh, lambda: state.transaction().__enter__()]
     for call in calls:
-        store.asked = 0
+        store.unanswered = 0
         with pytest.raises(UnreachableStoreError):
             call()
-        assert store.asked == 1
-    store.down = False
+        assert store.unanswered == 1
+    store.silent = 0
     assert not state.status()
     assert len(list(state.log())) == 1

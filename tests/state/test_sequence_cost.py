@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -143,13 +142,6 @@ class Node:
 
 def in_memory(state: Versioned) -> int:
     return sum(edits.in_memory for edits in state._worktree._tracked.lists.values())
-
-
-@pytest.fixture
-def without_collector() -> Iterator[None]:
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.usefixtures("without_collector")

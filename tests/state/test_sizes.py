@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,13 +22,9 @@ from tests.support.small_nodes import SMALL, WIDER, small_nodes
 from versioned_state import Versioned, register
 from versioned_state.values.cells import Code
 
+pytestmark = pytest.mark.usefixtures("small_tree_nodes")
+
 PLACES: dict[str, Callable[[int], int]] = {"first": lambda size: 0, "middle": lambda size: size // 2, "last": lambda size: size}
-
-
-@pytest.fixture(autouse=True)
-def _small() -> Iterator[None]:
-    with small_nodes():
-        yield
 
 
 @register

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, nullcontext, suppress
+from math import inf
 from threading import Event, Thread
 
 import pytest
 
 from tests.support.handles import RollbackWantedError, two
-from versioned_state import Memory, Versioned
-from versioned_state.errors import MergeConflictError, StorageError, TransactionError, UnreachableStoreError
+from tests.support.lossy import Lossy
+from versioned_state import Versioned
+from versioned_state.errors import MergeConflictError, StorageError, TransactionError
 from versioned_state.repository.history.commit import ROOT_ID
-from versioned_state.storage import Wrapper
 
 # One commit or none
 
@@ -299,7 +300,7 @@ def test_an_exit_stack_ends_one(state: Versioned) -> None:
 
 
 def test_a_transaction_whose_end_failed_with_the_store_is_rolled_back_by_the_next_call() -> None:
-    store = Unsteady(Memory())
+    store = Lossy()
     with Versioned(store) as first:
         first.update({f"key {number}": number for number in range(3_000)}, log=[])
         first.commit()
@@ -308,8 +309,8 @@ def test_a_transaction_whose_end_failed_with_the_store_is_rolled_back_by_the_nex
     with suppress(StorageError), ExitStack() as stack:
         stack.enter_context(state.transaction("never"))
         state["log"].append("lost")
-        store.failing = 1_000
-    store.failing = 0
+        store.silent = inf
+    store.silent = 0
     assert state["log"] == []
     state["log"].append("kept")
     state.commit("goes on")
@@ -317,52 +318,17 @@ def test_a_transaction_whose_end_failed_with_the_store_is_rolled_back_by_the_nex
 
 
 def test_a_transaction_that_the_store_committed_is_not_rolled_back_by_the_next_call() -> None:
-    store = Unsteady(Memory())
+    store = Lossy()
     state = Versioned(store)
     state["n"] = 0
     state.commit()
     state["n"] = 1
     with suppress(StorageError), state.transaction("made"):
         state["n"] = 2
-        store.interrupts = True
-    store.failing = 0
+        store.lose("reply", silent=1, error=KeyboardInterrupt())
+    store.silent = 0
     assert (state["n"], state.head.message) == (2, "made")
     assert not state.status()
-
-
-class Unsteady(Wrapper):
-    """A store that fails for some calls, and whose next write may be interrupted once it is done; then it fails."""
-
-    failing = 0
-    interrupts = False
-
-    def _fail(self) -> None:
-        if self.failing:
-            self.failing -= 1
-            raise UnreachableStoreError("no route")
-
-    def get(self, key: str) -> bytes | None:
-        self._fail()
-        return super().get(key)
-
-    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        self._fail()
-        return super().get_many(keys)
-
-    def apply(
-        self,
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str] = (),
-        *,
-        objects: Mapping[str, bytes] | None = None,
-    ) -> bool:
-        self._fail()
-        done = super().apply(expected, puts, deletes, objects=objects)
-        if self.interrupts:
-            self.interrupts, self.failing = False, 1
-            raise KeyboardInterrupt
-        return done
 
 
 def test_one_transaction_as_a_decorator(state: Versioned) -> None:

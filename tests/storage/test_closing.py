@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from weakref import ref
 
@@ -17,14 +17,6 @@ from versioned_state.storage import Disk, DiskCache
 Kind = type[Disk | DiskCache]
 
 pytestmark = [pytest.mark.parametrize("kind", [Disk, DiskCache]), pytest.mark.usefixtures("without_collector")]
-
-
-@pytest.fixture
-def without_collector() -> Iterator[None]:
-    """A cycle of objects stays until the end of the test."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.fixture

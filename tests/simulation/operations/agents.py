@@ -86,6 +86,14 @@ def _dropped(runner: Runner, handle: Versioned) -> None:
     runner.site.pending.pop(id(handle), None)
 
 
+def _writing(runner: Runner, operation: Operation, branch: str) -> Versioned:
+    """Note that an operation writes to a branch, and return the handle for it."""
+    operation.detail = branch
+    handle = runner.handle(branch)
+    runner.model.write(operation, branch)
+    return handle
+
+
 def edit(runner: Runner, rng: Dice, operation: Operation) -> None:
     handle = runner.handle(_branch(rng))
     operation.detail = handle.branch
@@ -93,10 +101,7 @@ def edit(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def commit(runner: Runner, rng: Dice, operation: Operation) -> None:
-    branch = _branch(rng)
-    operation.detail = branch
-    handle = runner.handle(branch)
-    runner.model.write(operation, branch)
+    handle = _writing(runner, operation, _branch(rng))
     if rng.random() < 0.8:
         _stage(runner, handle, rng)
     _commit(runner, rng, operation, handle)
@@ -128,9 +133,8 @@ def _commit(runner: Runner, rng: Dice, operation: Operation, handle: Versioned) 
 
 def commit_with_tag(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch, tag = _branch(rng), rng.choice(TAGS)
-    operation.detail = f"{branch} {tag}"
-    handle = runner.handle(branch)
-    runner.model.write(operation, branch)
+    handle = _writing(runner, operation, branch)
+    operation.detail += f" {tag}"
     runner.model.copy(operation, branch)
     _stage(runner, handle, rng)
     made = handle.commit(tag=tag, policies=dict(POLICIES))
@@ -139,10 +143,7 @@ def commit_with_tag(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def transaction(runner: Runner, rng: Dice, operation: Operation) -> None:
-    branch = _branch(rng)
-    operation.detail = branch
-    handle = runner.handle(branch)
-    runner.model.write(operation, branch)
+    handle = _writing(runner, operation, _branch(rng))
     fails = rng.random() < 0.2
     staged: list[str] = []
     try:
@@ -159,10 +160,7 @@ def transaction(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def sequence(runner: Runner, rng: Dice, operation: Operation) -> None:
-    branch = _branch(rng)
-    operation.detail = branch
-    handle = runner.handle(branch)
-    runner.model.write(operation, branch)
+    handle = _writing(runner, operation, _branch(rng))
     word = runner.world.word()
     _pend(runner, handle, word)
     if "log" not in handle:
@@ -372,10 +370,7 @@ def together(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def lock(runner: Runner, rng: Dice, operation: Operation) -> None:
-    branch = _branch(rng)
-    operation.detail = branch
-    handle = runner.handle(branch)
-    runner.model.write(operation, branch)
+    handle = _writing(runner, operation, _branch(rng))
     try:
         with handle.lock(ttl=rng.choice((0.05, 1.0, 30.0)), wait=0.5) as held:
             fence = handle.setdefault("fence", [])
@@ -385,7 +380,7 @@ def lock(runner: Runner, rng: Dice, operation: Operation) -> None:
             handle.commit(policies=dict(POLICIES))
     except StateError:
         # What was staged under the lock must not be committed without it.
-        runner.site.handles.pop((runner.actor.name, branch), None)
+        runner.site.handles.pop((runner.actor.name, handle.branch), None)
         _dropped(runner, handle)
         handle._close(warning=False)
         raise
