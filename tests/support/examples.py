@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
+from itertools import count
 from pathlib import Path
 
 from versioned_state import Commit, Disk, Repository, Versioned
@@ -35,14 +36,7 @@ class Trip:
 
 
 def make_trip(path: Path) -> Trip:
-    time = START - MINUTE
-
-    def clock() -> int:
-        nonlocal time
-        time += MINUTE
-        return time
-
-    with Repository(Disk(path), clock=clock) as repository:
+    with Repository(Disk(path), clock=count(START, MINUTE).__next__) as repository:
         state = Versioned(repository, author="planner")
         commits = []
         state["messages"] = [{"role": "system", "content": "You plan trips."}]

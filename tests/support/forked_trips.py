@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +18,7 @@ def make_fork(path: Path) -> None:
         begin ── answer ──┬── spend less      main     budget.limit 700, a message "cheaper"
                           └── more ── notes   what-if  budget.limit 900, a message "grander"; notes
     """
-    time = START - MINUTE
-
-    def clock() -> int:
-        nonlocal time
-        time += MINUTE
-        return time
-
-    with Repository(Disk(path), clock=clock) as repository:
+    with Repository(Disk(path), clock=count(START, MINUTE).__next__) as repository:
         state = Versioned(repository, author="planner")
         state["messages"] = [{"role": "user", "content": "A weekend in Lisbon, please."}]
         state["budget"] = {"limit": 600, "spent": 0}

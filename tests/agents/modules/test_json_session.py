@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tests.support.modules import Agent, Memory, Message, Toolkit
 from versioned_state.agents.modules import JSONSession, SessionBase, StateModule
 from versioned_state.agents.modules.files import session_file
 from versioned_state.errors import CorruptStoreError, InvalidArgumentError, StateError
+from versioned_state.storage.testing.writers import run_together
 
 CONTENT = {"memory": {"content": ["hi"]}, "name": "Friday"}
 
@@ -304,7 +305,6 @@ async def test_a_cancelled_save_does_not_take_the_others_with_it(tmp_path):
 
 def test_threads_with_event_loops_of_their_own(tmp_path):
     session = JSONSession(save_dir=tmp_path)
-    failures: list[BaseException] = []
 
     async def work(number: int) -> None:
         for turn in range(10):
@@ -313,18 +313,7 @@ def test_threads_with_event_loops_of_their_own(tmp_path):
             await session.load_session_state("one", memory=memory)
             assert len(memory.content) == 2
 
-    def run(number: int) -> None:
-        try:
-            asyncio.run(work(number))
-        except BaseException as error:  # noqa: BLE001 - told below
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert failures == []
+    run_together([partial(asyncio.run, work(number)) for number in range(4)])
     assert names(tmp_path) == ["one.json"]
 
 

@@ -29,6 +29,7 @@ from versioned_state.errors import (
     UnserializableValueError,
 )
 from versioned_state.storage import Counting, Faulty, InjectedCrash, Memory as Store
+from versioned_state.storage.testing.writers import run_together
 
 
 @dataclass
@@ -392,25 +393,13 @@ def test_processes_that_save_one_session_lose_nothing(tmp_path):
 
 def test_threads_with_event_loops_of_their_own():
     session = VersionedSession()
-    failures: list[BaseException] = []
 
     async def work(number: int) -> None:
         for turn in range(5):
             modules: dict[str, Any] = {f"m{number}": Memory([turn])}
             await session.save_session_state("one", **modules)
 
-    def run(number: int) -> None:
-        try:
-            asyncio.run(work(number))
-        except BaseException as error:  # noqa: BLE001 - told below
-            failures.append(error)
-
-    threads = [threading.Thread(target=run, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert failures == []
+    run_together([partial(asyncio.run, work(number)) for number in range(4)])
     with session.state("one") as state:
         assert {name: value["content"] for name, value in state.items()} == {f"m{number}": [4] for number in range(4)}
 
