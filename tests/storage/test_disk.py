@@ -1,4 +1,4 @@
-"""`Disk`: opening and refusing, the files it leaves, privacy, and errors of the driver."""
+"""`Disk`: opening and refusing, the files it leaves, privacy, and errors of the driver. `test_local.py` has more."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_relative_path_stays_where_it_was(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", b"bytes"])
-def test_what_is_no_path_is_refused(path: str) -> None:
+def test_bad_path_is_refused(path: str) -> None:
     with pytest.raises(InvalidArgumentError):
         Disk(path)
 
@@ -80,7 +80,7 @@ def test_nothing_is_made_unless_asked_for(tmp_path: Path) -> None:
     assert names(tmp_path) == []
 
 
-def test_leftover_of_a_maker_that_died_is_no_obstacle(tmp_path: Path) -> None:
+def test_leftover_of_a_maker_that_died_does_not_matter(tmp_path: Path) -> None:
     (tmp_path / f".{FILE}.123.abcd").write_bytes(b"half")
     with Disk(tmp_path) as store:
         store.set("k", b"1")
@@ -139,7 +139,7 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"hello", b"x" * 5000, b"SQLite format 3\0", b"SQLite format 3\0" + b"\0" * 5000], ids=len)
-def test_file_that_is_no_database_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_a_database_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     refuses(tmp_path)
 
@@ -234,7 +234,7 @@ def test_planted_keys_of_other_types_are_not_seen(tmp_path: Path) -> None:
         assert store.get("k") is None
 
 
-def test_planted_key_that_is_no_text_is_damage(tmp_path: Path) -> None:
+def test_planted_key_that_is_not_text_is_damage(tmp_path: Path) -> None:
     Disk(tmp_path).close()
     change(tmp_path / FILE, "INSERT INTO entries VALUES(x'ff', x'01')")
     with Disk(tmp_path) as store, pytest.raises(CorruptStoreError):

@@ -1,4 +1,4 @@
-"""`Disk` when things break: a torn log, a damaged file, and a disk that is full."""
+"""`Disk` with a torn log, a damaged file, or a full disk."""
 
 from __future__ import annotations
 

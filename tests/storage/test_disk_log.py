@@ -1,4 +1,4 @@
-"""The log of an open store, cut or removed from outside; and a store's file that is empty."""
+"""The log of an open store, cut or removed from outside, and a store's file that is empty."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WAL = "store.sqlite3-wal"
 
 
 def written(path: Path, count: int) -> Disk:
-    """A store of that many writes, of which all but the first are in the log."""
+    """Return a store of that many writes, of which all but the first are in the log."""
     with Disk(path) as store:
         write(store, 0)
     store = Disk(path)
@@ -29,7 +29,7 @@ def write(store: Disk, number: int) -> None:
 
 
 def check_prefix(path: Path, *, least: int) -> None:
-    """The store holds the first writes, no half of one, and can be written to."""
+    """Check that the store holds the first writes, no half of one, and can be written to."""
     with Disk(path) as store:
         last = int(store.get("last") or b"-1")
         assert least <= last < 8
@@ -65,7 +65,7 @@ def test_nothing_is_lost_with_a_log_that_was_removed(tmp_path: Path) -> None:
     check_prefix(tmp_path / "s", least=7)
 
 
-def test_a_log_that_others_fold_in_is_no_damage(tmp_path: Path) -> None:
+def test_a_log_that_others_fold_in_is_not_damage(tmp_path: Path) -> None:
     with Disk(tmp_path / "s") as one, Disk(tmp_path / "s") as other:
         for number in range(6):
             one.set("one", b"%d" % number)

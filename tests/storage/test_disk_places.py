@@ -1,4 +1,4 @@
-"""`Disk` in places that are not as it would have them: network file systems, read-only mounts, other people's folders."""
+"""`Disk` in places that are not its own: network file systems, read-only mounts, other users' folders."""
 
 from __future__ import annotations
 

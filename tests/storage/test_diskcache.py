@@ -1,4 +1,4 @@
-"""`DiskCache`: its contract, opening and refusing, errors, other processes, and kill -9. Its holes: `test_diskcache_holes.py`."""
+"""`DiskCache`: its contract, opening and refusing, errors. `test_local.py` has the tests that it shares with `Disk`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def refuses(folder: Path, kind: type[Exception]) -> None:
     assert contents(folder) == before
 
 
-def test_what_is_no_store_is_refused_and_not_touched(tmp_path):
+def test_directory_that_is_not_a_store_is_refused_and_not_touched(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "notes").write_text("mine")
     (tmp_path / "b").mkdir()
@@ -90,7 +90,7 @@ def test_what_is_no_store_is_refused_and_not_touched(tmp_path):
 # Errors of the driver
 
 
-def test_place_that_cannot_be_written_is_no_busy_store(open_folder):
+def test_place_that_cannot_be_written_is_not_a_busy_store(open_folder):
     """diskcache takes every failure to begin a transaction for a timeout."""
     place = open_folder / "store"
     DiskCache(place).close()
@@ -128,7 +128,7 @@ def test_commit_that_fails_leaves_no_transaction_open(tmp_path):
         assert store.get("k") == b"3"
 
 
-def test_failure_after_which_sqlite_rolled_back_by_itself_is_the_one_that_is_told(tmp_path):
+def test_failure_after_which_sqlite_rolled_back_by_itself_is_the_one_that_is_raised(tmp_path):
     """diskcache then asks for a rollback of its own, for which there is an error of its own."""
     with DiskCache(tmp_path) as store:
         store.set("k", b"1")

@@ -1,4 +1,4 @@
-"""`Encrypted`: what it hides, what it notices, what it costs, and how a key is changed."""
+"""`Encrypted`: secrecy, detection of damage, cost, and a change of the key."""
 
 from __future__ import annotations
 
@@ -406,7 +406,7 @@ def test_a_listing_costs_what_it_lists() -> None:
 
 
 def in_both(memory: KVStore) -> tuple[dict[str, bytes], Encrypted]:
-    """A store with values under the old key, under the new one, and of one object under both; what it holds."""
+    """Put values under the old key, under the new one, and one object under both; return what the store holds, and the store."""
     old = Encrypted(memory, KEY)
     wanted = {f"o/{number:048x}": b"old" for number in range(100)} | {"kept": b"1", "moved": b"1", "gone": b"1"}
     old.set_many(wanted)

@@ -1,4 +1,4 @@
-"""`Postgres` on a real server: the promises of `KVStore`, what it makes and refuses, rights, limits, errors and round trips."""
+"""`Postgres` on a real server: its contract, schemas that it makes and refuses, rights, limits, errors and round trips."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def role(postgres_server: PostgresServer) -> str:
 
 
 def change(server: PostgresServer, schema: str, *statements: str) -> None:
-    """Change what is on the server as its owner would; `@s` stands for the schema."""
+    """Change the server's content as its owner would. `@s` stands for the schema."""
     with server.connection() as admin:
         for statement in statements:
             admin.execute(statement.replace("@s", schema).encode())
@@ -122,7 +122,7 @@ def test_nothing_is_made_unless_asked_for(postgres_server: PostgresServer, schem
 
 
 @pytest.mark.parametrize("schema", ["", "a b", 'a"b', "a-b", "1a", "pg_x", "information_schema", "x" * 64, "é", "a\0"])
-def test_schema_that_is_no_plain_name_is_refused(postgres_server: PostgresServer, schema: str) -> None:
+def test_schema_that_is_not_a_plain_name_is_refused(postgres_server: PostgresServer, schema: str) -> None:
     with pytest.raises(InvalidArgumentError):
         Postgres(postgres_server.url, schema=schema)
 
@@ -146,7 +146,7 @@ def test_tables_go_into_a_schema_with_other_tables(postgres_server: PostgresServ
 
 
 @pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": -1.0}, {"timeout": float("nan")}, {"max_connections": 0}])
-def test_option_that_cannot_be_meant_is_refused(postgres_server: PostgresServer, options: dict[str, Any]) -> None:
+def test_bad_option_is_refused(postgres_server: PostgresServer, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError):
         Postgres(postgres_server.url, **options)
 
@@ -220,7 +220,7 @@ def test_tables_that_are_dropped_under_an_open_store(postgres_server: PostgresSe
             call()
 
 
-def test_key_that_is_no_text_is_damage(postgres_server: PostgresServer, store: Postgres) -> None:
+def test_key_that_is_not_text_is_damage(postgres_server: PostgresServer, store: Postgres) -> None:
     change(postgres_server, store.schema, r"INSERT INTO @s.entries VALUES ('\xff', '\x01')")
     with pytest.raises(CorruptStoreError):
         list(store.keys())
@@ -401,7 +401,7 @@ def fail(server: PostgresServer, schema: str, code: str, *, times: int) -> None:
         ("22000", StorageError),
     ],
 )
-def test_error_of_the_server_is_told_and_nothing_is_written(
+def test_error_of_the_server_is_raised_and_nothing_is_written(
     postgres_server: PostgresServer, store: Postgres, code: str, kind: type[Exception]
 ) -> None:
     fail(postgres_server, store.schema, code, times=10)

@@ -28,14 +28,14 @@ def proxy(postgres_server: PostgresServer) -> Iterator[Proxy]:
 
 @pytest.fixture
 def direct(postgres_server: PostgresServer) -> Iterator[Postgres]:
-    """A store that nothing befalls."""
+    """A store with a direct connection."""
     with Postgres(postgres_server.url, schema=postgres_server.fresh_schema()) as store:
         yield store
 
 
 @pytest.fixture
 def store(postgres_server: PostgresServer, proxy: Proxy, direct: Postgres) -> Iterator[Postgres]:
-    """The same behind the proxy, with one connection."""
+    """The same store behind the proxy, with one connection."""
     with Postgres(postgres_server.url_through(proxy), schema=direct.schema, timeout=20) as store:
         yield store
 
@@ -49,7 +49,7 @@ def own_server() -> Iterator[PostgresServer]:
 
 
 def in_thread(call: Callable[[], object]) -> Callable[[], object]:
-    """Begin `call` in a thread; what this returns waits for its end, and returns or raises as it did. A hang fails."""
+    """Begin `call` in a thread, and return a function that waits for its end and returns or raises as it did. A hang fails."""
     outcome: list[object] = []
 
     def run() -> None:

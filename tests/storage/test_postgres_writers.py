@@ -1,4 +1,4 @@
-"""`Postgres` among writers: conditions that meet, a sweep beside commits, deadlocks, processes and forks."""
+"""`Postgres` among writers beyond its contract: conditions that meet, a sweep beside commits, deadlocks, connections at a fork."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Redis` and the way to its server: connections that are cut or stall, restarts, threads, processes."""
+"""`Redis` and its connections: cuts and stalls, restarts, threads, forks."""
 
 from __future__ import annotations
 
@@ -224,7 +224,7 @@ def test_commit_whose_reply_is_lost_is_there_once(cut: Cut) -> None:
 
 
 def answered(read: Callable[[], bytes | None]) -> bytes | None:
-    """What is read, on a machine that may be too busy for a short timeout."""
+    """Return the result of a read, on a machine that may be too busy for a short timeout."""
     for _ in range(20):
         with suppress(UnreachableStoreError):
             return read()

@@ -1,4 +1,4 @@
-"""`Redis` and its server: which it refuses, what it sends, what it says when the server says no."""
+"""`Redis` and its server: servers that it refuses, its requests, and its errors when the server refuses one."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_old_server_is_refused(version: str) -> None:
 
 
 @pytest.mark.parametrize("version", ["6.2.0", "6.2", "7.0.15", "8.4.0", "10.0.1"])
-def test_newer_server_is_taken(version: str) -> None:
+def test_newer_server_is_accepted(version: str) -> None:
     check_server(_info(f"# Server\r\nredis_version:{version}\r\nmaxmemory_policy:noeviction\r\nrole:master\r\n".encode()), "here")
 
 
@@ -122,12 +122,12 @@ def test_decoded_responses_are_refused(redis_server: RedisServer) -> None:
         *("redis://[::1", "redis://host?db=x", "redis://:pa:ss@host:x/0"),
     ],
 )
-def test_urls_that_cannot_be_meant(url: str) -> None:
+def test_bad_urls_are_refused(url: str) -> None:
     with pytest.raises(InvalidArgumentError, match="not a Redis URL"):
         Redis(url)
 
 
-def test_arguments_that_cannot_be_meant(redis_server: RedisServer) -> None:
+def test_bad_arguments_are_refused(redis_server: RedisServer) -> None:
     for wrong in ("", "{", "a}b", "{}", "\ud800"):
         with pytest.raises(InvalidArgumentError):
             Redis(redis_server.url, prefix=wrong)
@@ -179,7 +179,7 @@ def test_store_that_is_not_to_be_created(redis_server: RedisServer, prefix: str)
     Redis(redis_server.url, prefix=prefix, create=False).close()
 
 
-def test_name_that_is_no_text_is_damage(redis_server: RedisServer, prefix: str) -> None:
+def test_name_that_is_not_text_is_damage(redis_server: RedisServer, prefix: str) -> None:
     with redis.Redis(unix_socket_path=str(redis_server.socket_path)) as admin, Redis(redis_server.url, prefix=prefix) as store:
         store.set("k", b"1")
         admin.zadd(f"{{{prefix}}}:names", {b"\xff": 0})
@@ -247,7 +247,7 @@ def test_batch_of_many_parts_that_fills_the_server_publishes_nothing(own_server:
         assert store.get_many(objects) == objects
 
 
-def test_what_no_server_takes_is_refused_before_anything_is_written(redis_server: RedisServer, prefix: str) -> None:
+def test_values_beyond_the_limits_of_a_server_are_refused_before_anything_is_written(redis_server: RedisServer, prefix: str) -> None:
     with Redis(redis_server.url, prefix=prefix) as store:
         huge = bytes(MAX_VALUE_BYTES + 1)
         for write in (lambda: store.set("k", huge), lambda: store.apply({}, {"k": b"1"}, objects={"o/00": b"", "o/ab": huge})):

@@ -1,4 +1,4 @@
-"""`S3` beside its contract: what it asks of the server, what it says where that fails, what it does with what others put there."""
+"""`S3` beyond its contract: its requests, its errors when the server fails, and files of others in the bucket."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def open_hasty(server: S3Server, place: str, **options: Any) -> S3:
 
 
 def asked(server: S3Server, place: str) -> Counter[str]:
-    """How many requests of each kind there were since the last call: `PUT o`, `GET e`, `GET` (a listing)."""
+    """Return how many requests of each kind there were since the last call: `PUT o`, `GET e`, `GET` (a listing)."""
     return Counter(f"{method} {key.removeprefix(place)[1:2]}".strip() for method, key in server.requests())
 
 
@@ -237,7 +237,7 @@ def test_secrets_are_never_shown(s3_server: S3Server, place: str, store: S3):
         lambda: S3("bucket", client_options={"nonsense": 1}),
     ],
 )
-def test_argument_that_cannot_be_meant(call: Callable[[], S3]):
+def test_bad_argument_is_refused(call: Callable[[], S3]):
     with pytest.raises(InvalidArgumentError):
         call()
 
@@ -257,7 +257,7 @@ def test_url(s3_server: S3Server, place: str, store: S3, monkeypatch: pytest.Mon
 # Processes
 
 
-def test_forked_child_is_told_and_does_not_hang(s3_server: S3Server, place: str):
+def test_forked_child_gets_an_error_and_does_not_hang(s3_server: S3Server, place: str):
     program = textwrap.dedent(
         f"""
         import os
@@ -310,7 +310,7 @@ def test_files_of_others_are_left_alone(s3_server: S3Server, place: str, store: 
     assert dict(store.items()) == {"k": b"1", "o/aa": b"2"}
 
 
-def test_damaged_cell_is_told(s3_server: S3Server, place: str, store: S3):
+def test_damaged_cell_is_an_error(s3_server: S3Server, place: str, store: S3):
     store.set_many({"k": b"value", "other": b"1", "o/aa": b"v"})
     name = f"{place}/{name_of('k')}"
     good = s3_server.raw(name)

@@ -161,13 +161,13 @@ def test_a_write_that_cannot_be_looked_for_is_not_known(s3_server: S3Server, pla
 
 
 def wait_for(s3_server: S3Server, method: str, part: str) -> None:
-    """Until the server was asked so; what was asked before is forgotten."""
+    """Wait until the server gets such a request. Earlier requests are forgotten."""
     while not any(asked == method and part in name for asked, name in s3_server.requests()):
         time.sleep(0.01)
 
 
 def stalled(s3_server: S3Server, place: str, applied: Any, meanwhile: Callable[[], None]) -> object:
-    """What became of a batch whose first sending is not answered, while `meanwhile` ran."""
+    """Return the outcome of a batch whose first sending is not answered, while `meanwhile` runs."""
     outcome: list[object] = []
 
     def write() -> None:

@@ -98,7 +98,7 @@ def test_a_name_of_another_form_is_none_of_ours(name: str):
 
 
 @given(cells)
-def test_a_cell_comes_back_and_its_size_tells_what_it_is(cell: Cell):
+def test_a_cell_comes_back_and_its_size_shows_its_kind(cell: Cell):
     body = write_cell(cell)
     assert read_cell(body) == cell
     settled = PRESENT if cell.value is not None else ABSENT
@@ -126,7 +126,7 @@ def test_a_cut_cell_is_refused(cell: Cell, data: st.DataObject):
         read_cell(body[: data.draw(st.integers(0, max(0, end)))])
 
 
-def test_what_is_no_cell_is_refused():
+def test_bytes_that_are_not_a_cell_are_refused():
     for body in (b"", b"x", b"hello, I am a text file" * 10, b"vs3\x02" + bytes(100), b"vs3\x01\xff" + bytes(100)):
         with pytest.raises(ValueError, match=r".+"):
             read_cell(body)

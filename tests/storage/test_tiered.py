@@ -1,4 +1,4 @@
-"""`Tiered`: the contract of a store over several ones, and what the tiers above the coldest may do to it."""
+"""`Tiered`: the contract of a store over several, and failures of the tiers above the coldest."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_read_copies_objects_to_the_tiers_that_lack_them():
     assert [tier.hits for tier in tiered.tiers] == [1, 1]
 
 
-def test_a_coldest_tier_that_tells_no_sizes():
+def test_a_coldest_tier_without_sizes():
     hot, cold = Memory(), DictStore()
     cold.set("o/aa", b"A")
     tiered = Tiered(hot, cold)

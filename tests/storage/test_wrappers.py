@@ -467,6 +467,6 @@ def test_release_is_called_once() -> None:
     assert released == [1]
 
 
-def test_set_many_says_what_it_takes() -> None:
+def test_set_many_of_a_list_is_an_error_that_asks_for_a_mapping() -> None:
     with pytest.raises(TypeError, match="takes a mapping of keys to values, such as a dict, not list"):
         Memory().set_many([("r/a", b"1")])  # type: ignore[arg-type]

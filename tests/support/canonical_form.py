@@ -21,7 +21,7 @@ from versioned_state.values.trees.tree import Tree, empty
 
 
 def flaws_of(store: KVStore, id: str, known: Known | None = None) -> list[Flaw]:
-    """The nodes of a commit's trees that are not canonical."""
+    """Return the nodes of a commit's trees that are not canonical."""
     objects = ObjectStore(store)
     address = Address(bytes.fromhex(id))
     return list(find_flaws(Nodes(objects), read_commit(address, objects.read(address)).tree, known=known))
@@ -49,7 +49,7 @@ def staged() -> Nodes:
 
 
 def store_with(nodes: Nodes, root: Tree) -> Memory:
-    """A store whose head has this root, and all that was staged for it."""
+    """Return a store whose head has this root, and all that was staged for it."""
 
     def make(put: Put) -> tuple[int, Any]:
         for raw in nodes.staging.staged().values():
@@ -60,7 +60,7 @@ def store_with(nodes: Nodes, root: Tree) -> Memory:
 
 
 def root_of(nodes: Nodes, cells: dict[bytes, bytes]) -> Tree:
-    """The root of a state with these root keys."""
+    """Return the root of a state with these root keys."""
     return edit_map(nodes, empty(Shape.MAP), {**cells})
 
 
@@ -73,7 +73,7 @@ def message(number: int) -> dict[str, str]:
 
 
 def with_doubled_elements(store: KVStore) -> tuple[Versioned, Commit]:
-    """A state whose last commit has elements of a list twice, and the commit before."""
+    """Return a state whose last commit has elements of a list twice, and the commit before."""
     state = Versioned(store)
     state["messages"] = [message(number) for number in range(LONG)]
     before = state.commit()

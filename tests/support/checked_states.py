@@ -15,7 +15,7 @@ Model = dict[str, Any]
 
 
 def root_from_scratch(model: Model) -> str:
-    """The root of a state with these values that was built in one commit."""
+    """Return the root of a state with these values that was built in one commit."""
     state = Versioned(Memory(), pickle="refuse")
     state.update(clone(model))
     return state.commit(allow_empty=True).root

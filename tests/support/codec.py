@@ -19,7 +19,7 @@ class Codec:
         self.objects = ObjectStore(self.kv)
 
     def encode(self, value: Any) -> bytes:
-        """The cell of a value, with all that it refers to stored."""
+        """Return the cell of a value, with all that it refers to stored."""
         staging = Staging(self.objects)
         encoder = Encoder(Nodes(staging, staging=staging))
         cell, _ = encoder.encode(value, None, "value")

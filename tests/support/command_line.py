@@ -21,7 +21,7 @@ class Result:
     code: int
 
     def shown(self, command: str) -> str:
-        """All of it as one text, for a snapshot."""
+        """Return all of it as one text, for a snapshot."""
         parts = [f"$ {command}\n", self.stdout]
         if self.stderr:
             parts.append(f"--- stderr\n{self.stderr}")
@@ -34,7 +34,7 @@ Vstate = Callable[..., Result]
 
 
 def speaks_python(stderr: str) -> bool:
-    """Whether an error or a hint contains a call, an argument or a name of Python, except after "in Python:"."""
+    """Return whether an error or a hint contains a call, an argument or a name of Python, except after "in Python:"."""
     return _PYTHON.search(re.sub(r"in Python: .*|\S+://\S+", "", stderr)) is not None
 
 

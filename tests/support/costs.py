@@ -102,7 +102,7 @@ def on(act: Callable[[Room], object]) -> Call:
 
 
 def staged(act: Callable[[Versioned], object]) -> Call:
-    """A call on a state that has a small change of a new key."""
+    """Return a call on a state that has a small change of a new key."""
 
     def prepare(room: Room) -> Callable[[], object]:
         room.state["new"] = [1]
@@ -124,7 +124,7 @@ def of(act: Callable[[Versioned], object]) -> Call:
 
 
 def behind(act: Callable[[Versioned], object]) -> Call:
-    """A call of a handle whose branch another one has moved."""
+    """Return a call of a handle whose branch another one has moved."""
 
     def prepare(room: Room) -> Callable[[], object]:
         room.state["new"] = [1]
@@ -225,7 +225,7 @@ def diffed(act: Callable[[Diff], object]) -> Call:
 
 
 def in_folder(act: Callable[[Workspace], object]) -> Call:
-    """A call of a workspace of one file, whose head has another content."""
+    """Return a call of a workspace of one file, whose head has another content."""
 
     def prepare(room: Room) -> Callable[[], object]:
         workspace = Workspace(room.state, room.folder)
@@ -401,7 +401,7 @@ CALLS: dict[str, dict[str, Call]] = {
 
 
 def measure(size: int, folder: Path) -> dict[tuple[str, str], Counts]:
-    """What each call asks of a store of that size."""
+    """Return the requests of each call on a store of that size."""
     memory = Memory()
     fill(memory, size)
     content = dict(memory.items())

@@ -19,7 +19,7 @@ Put = Callable[[bytes], bytes]
 
 
 def craft(make: Callable[[Put], tuple[int, Any]]) -> Memory:
-    """A store whose branch main points to a commit with a crafted tree."""
+    """Return a store whose branch main points to a commit with a crafted tree."""
     store = Memory()
     craft_in(store, make)
     return store

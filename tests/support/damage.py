@@ -4,7 +4,7 @@ from __future__ import annotations
 
 
 def flipped(stored: bytes | None, place: int = -1) -> bytes:
-    """The bytes with one bit of one of them turned over, the last one unless it is said which."""
+    """Return the bytes with one bit of one of them, by default the last, turned over."""
     damaged = bytearray(stored or b"")
     damaged[place] ^= 1
     return bytes(damaged)

@@ -58,7 +58,7 @@ def _cells() -> Decoder:
 
 
 def _nodes() -> Decoder:
-    """The first byte says the shape."""
+    """Return a decoder of nodes whose first byte says the shape."""
     bench = Codec()
     for kind in ("list", "dict", "text"):
         bench.encode(make_large(kind, 300, 1))

@@ -12,7 +12,7 @@ P = ParamSpec("P")
 
 
 def in_event_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """The test, run in an event loop of its own."""
+    """Return the test as one that runs in an event loop of its own."""
 
     @wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:

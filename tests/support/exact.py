@@ -21,7 +21,7 @@ from versioned_state import Tagged
 
 
 def exact(value: Any) -> Any:
-    """A stand-in that equals another one only where the values are the same in type, content and order, all the way down.
+    """Return a stand-in that equals another one only where the values are the same in type, content and order, all the way down.
 
     It tells 1 from True and 1.0, 0.0 from -0.0, a tuple from a list and one order of a dict from another; NaN is NaN. Since it
     shares nothing with the value, it also is a record of what the value was. A str stands for itself, anything else is a tuple:
@@ -54,12 +54,12 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _name_of(value: Any) -> str:
-    """The name of its class; of a parametrised model that of the model."""
+    """Return the name of its class; of a parametrised model that of the model."""
     return type(value).__qualname__.partition("[")[0]
 
 
 def _attributes(value: Any) -> Any:
-    """The attributes of an instance by name, those in slots too, whose order says nothing; of a pydantic model all that it keeps."""
+    """Return the attributes of an instance by name, those in slots too, whose order says nothing; of a pydantic model all that it keeps."""
     slots = {name for cls in type(value).__mro__ for name in _names(vars(cls).get("__slots__", ()))} - {"__dict__", "__weakref__"}
     held = {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
     for name in ("__pydantic_private__", "__pydantic_extra__"):
@@ -129,12 +129,12 @@ _EXACT: dict[type, Callable[[Any], Any]] = {
 
 
 def clone(value: Any) -> Any:
-    """A copy that shares nothing with the value, time zones apart."""
+    """Return a copy that shares nothing with the value, time zones apart."""
     return copy.deepcopy(value)
 
 
 def exact_data(value: Any) -> Any:
-    """The value with what is not data (a subclass of str) made data, so that nothing has to be pickled."""
+    """Return the value with what is not data (a subclass of str) made data, so that nothing has to be pickled."""
     if isinstance(value, str):
         return str(value) if type(value) is not str else value
     if type(value) in (list, tuple):

@@ -28,7 +28,7 @@ class Trip:
     commits: list[Commit]
 
     def tidy(self, text: str) -> str:
-        """A text with the ids of commits named by their number, other addresses by x, and the path by its role."""
+        """Return a text with the ids of commits named by their number, other addresses by x, and the path by its role."""
         text = text.replace(str(self.path), "STORE")
         for number, commit in enumerate(self.commits, 1):
             text = text.replace(commit.id, f"commit-{number:-<41}").replace(commit.short, f"commit-{number:-<5}")
@@ -71,7 +71,7 @@ def make_trip(path: Path) -> Trip:
 
 
 def _merge(repository: Repository, ours: Commit, theirs: Commit) -> Commit:
-    """A commit of two parents on a branch of its own, with the state of the first."""
+    """Return a commit of two parents on a branch of its own, with the state of the first."""
     staging = Staging(repository.database.objects)
     commit = repository.database.write_commit(ours.tree, (ours, theirs), staging=staging, message="Merge the idea", author="planner")
     assert repository.database.publish([Publication(repository.database.ref("branch", "merged"), commit, staging)]) is not None
@@ -117,5 +117,5 @@ def plant(repository: Repository, kind: RefKind, name: str) -> None:
 
 
 def control_characters(text: str, *, allowed: Iterable[str] = "\n\t") -> set[str]:
-    """The characters that a terminal might take for a command, or would not show."""
+    """Return the characters that a terminal might take for a command, or would not show."""
     return {char for char in text if not char.isprintable()} - set(allowed)

@@ -234,7 +234,7 @@ FRAMEWORKS = {
 
 
 def record(value: Any) -> Any:
-    """A stand-in that equals another one only if the values agree in classes, fields, extra fields and the fields that were given.
+    """Return a stand-in that equals another one only if the values agree in classes, fields, extra fields and the fields that were given.
 
     ``==`` of most frameworks asks for less. A parametrised class counts as the class itself, and a weak reference as the class of what
     it refers to.

@@ -11,7 +11,7 @@ from versioned_state.errors import StorageFullError
 
 
 def fill(state: Versioned) -> int:
-    """Commits of texts that do not compress, until one finds no room; returns how many there are."""
+    """Commit texts that do not compress until one finds no room, and return how many there are."""
     dice = random.Random(1)
     log = state.setdefault("log", [])
     while True:

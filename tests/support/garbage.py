@@ -25,7 +25,7 @@ def prepare(store: KVStore) -> dict[str, str]:
 
 @functools.cache
 def _prepared() -> tuple[dict[str, bytes], dict[str, str]]:
-    """What ``prepare`` puts into a store, made once."""
+    """Return what ``prepare`` puts into a store, made once."""
     store = Memory()
     state = Versioned(store, clock=itertools.count(1_000_000).__next__)
     state["messages"] = make_large("list", 200, 1)

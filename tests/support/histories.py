@@ -37,7 +37,7 @@ def make_graph(repository: Repository, size: int, *, merges: float, seed: int) -
 
 
 def ancestors(repository: Repository, commit: Commit) -> set[str]:
-    """The ids of a commit and all its ancestors, found by looking at every parent."""
+    """Return the ids of a commit and all its ancestors, found by looking at every parent."""
     seen: set[str] = set()
     stack = [commit.id]
     while stack:

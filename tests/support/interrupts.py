@@ -60,14 +60,14 @@ class Trace:
 
 
 def in_finalizer(frame: FrameType | None) -> bool:
-    """Whether a line runs because something was collected. What is raised there goes nowhere."""
+    """Return whether a line runs because something was collected. What is raised there goes nowhere."""
     while frame is not None and frame.f_code.co_name != "__del__":
         frame = frame.f_back
     return frame is not None
 
 
 def in_statement(frame: FrameType) -> bool:
-    """Whether a signal handler must not run at a line: the end of a ``with``, whose lock would stay, or the word ``try``."""
+    """Return whether a signal handler must not run at a line: the end of a ``with``, whose lock would stay, or the word ``try``."""
     step = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
     return step == "NOP" or (line.startswith(("with ", "async with ")) and step in ("LOAD_CONST", "SWAP", "PUSH_EXC_INFO"))

@@ -1,4 +1,4 @@
-"""Cases of which an everyday run takes some: the others take the same paths with other values, and run in the long run."""
+"""Cases of which an everyday run has some. The others run the same code with other values, in the long run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 
 def first(count: int, cases: Iterable[Any]) -> list[Any]:
-    """The first ``count`` of these cases for every run, the others for the long one. A tuple is a case of several parameters."""
+    """Return the first ``count`` of these cases for every run, the others for the long one. A tuple is a case of several parameters."""
     return [case if number < count else _long(case) for number, case in enumerate(cases)]
 
 

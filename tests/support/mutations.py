@@ -36,7 +36,7 @@ class Opaque(Thing):
 
 
 def containers(value: Any) -> Iterator[Any]:
-    """Every part of a value that can be changed in place."""
+    """Yield every part of a value that can be changed in place."""
     stack = [value]
     while stack:
         part = stack.pop()
@@ -51,7 +51,7 @@ def containers(value: Any) -> Iterator[Any]:
 
 
 def mutate(rng: random.Random, value: Any) -> str:
-    """Change one part of the value in place; returns a description. The change may have no effect."""
+    """Change one part of the value in place, and return a description. The change may have no effect."""
     found = list(containers(value))
     part = rng.choice(found)
     kind = next(cls for cls in _OPERATIONS if isinstance(part, cls))
@@ -61,7 +61,7 @@ def mutate(rng: random.Random, value: Any) -> str:
 
 
 def fresh(rng: random.Random) -> Any:
-    """A new value, mostly small."""
+    """Return a new value, mostly small."""
     return rng.choice(_FRESH)(rng)
 
 
@@ -80,7 +80,7 @@ _FRESH: list[Callable[[random.Random], Any]] = [
 
 
 def retyped(rng: random.Random, value: Any) -> Any:
-    """An equal value of another type, if there is one."""
+    """Return an equal value of another type, if there is one."""
     for cls, others in _RETYPED:
         if type(value) is cls:
             return rng.choice(others)(value)
@@ -330,7 +330,7 @@ _OPERATIONS: dict[type, list[Callable[[random.Random, Any], None]]] = {
 
 
 def sample(rng: random.Random, size: int, *, data_only: bool = True) -> dict[str, Any]:
-    """A nested value with every kind of container in it, small or large."""
+    """Return a nested value with every kind of container in it, small or large."""
     made: dict[str, Any] = {
         "messages": [message(rng) for _ in range(size)],
         "numbers": [rng.randrange(9) for _ in range(3 * size)],

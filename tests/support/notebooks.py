@@ -23,7 +23,7 @@ def read_notebook(path: Path) -> dict[str, Any]:
 
 
 def run_notebook(notebook: dict[str, Any]) -> list[list[Output]]:
-    """The outputs of each cell of code. Its ``__main__`` is a module of its own, until the end."""
+    """Return the outputs of each cell of code. Its ``__main__`` is a module of its own, until the end."""
     own, main = types.ModuleType("__main__"), sys.modules["__main__"]
     sys.modules["__main__"] = own
     try:

@@ -39,7 +39,7 @@ def message(n: int) -> dict[str, Any]:
 
 
 def content(n: int) -> dict[str, Any]:
-    """The state after round `n`; the first is 1."""
+    """Return the state after round `n`, of which the first is 1."""
     if n == 0:
         return {}
     return {
@@ -65,7 +65,7 @@ def play(state: Versioned, n: int) -> Commit:
 
 
 def check_history(repository: Repository, *, least: int = 0, read: Iterable[int] = ()) -> list[Commit]:
-    """The branch is rounds n, n-1, … 1, each the parent of the next; the newest, and those of `read`, hold what they should.
+    """Check that the branch is rounds n, n-1, … 1, each the parent of the next, and that the newest and those of `read` are right.
 
     Returns them, oldest first. n is at least `least`.
     """
@@ -83,7 +83,7 @@ def check_history(repository: Repository, *, least: int = 0, read: Iterable[int]
 
 
 def check_objects(repository: Repository) -> int:
-    """Every object of the store matches its address; returns how many there are."""
+    """Check that every object of the store matches its address, and return how many there are."""
     count = 0
     for key in repository.store.keys("o/"):
         repository.database.objects.read(address_in(key))

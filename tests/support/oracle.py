@@ -198,7 +198,7 @@ class Oracle:
             self.found.append(f"commit {commit.id}: the root is not that of its cells: {commit.tree!r:.200}, not {root!r:.200}")
 
     def _anew(self, nodes: Nodes, key: bytes, cell: bytes) -> bytes | None:
-        """The cell that the content of a cell has if it is encoded from nothing; None if that cannot be said."""
+        """Return the cell that the content of a cell has if it is encoded from nothing, or None if that cannot be said."""
         if is_internal(key):
             if name_in(key) == name_in(OLDER_ROUNDS):
                 tree = tree_of(cell)
@@ -253,7 +253,7 @@ class Oracle:
             self.found.append(f"commit {commit.id}: {path_of(key)} is read as {stored!r:.300}, and is {live!r:.300}")
 
     def _is_memo(self, content: bytes) -> bool:
-        """Whether this content was verified before; from now on it is."""
+        """Return whether this content was verified before, and count it as verified from now on."""
         memo = hashlib.blake2b(content, digest_size=16).digest()
         if memo in self._verified:
             return True
@@ -265,7 +265,7 @@ _UNASKABLE: Final = (UnserializableValueError, PickleRefusedError, LimitExceeded
 
 
 def encoded(value: Any, handle: BranchHandle | None = None) -> bytes:
-    """The cell of a value, encoded from nothing. An instance that a handle has read from an older form keeps that form."""
+    """Return the cell of a value, encoded from nothing. An instance that a handle has read from an older form keeps that form."""
     encoder = Encoder(_fresh())
     if handle is not None:
         encoder.older = handle.worktree._encoder.older
@@ -278,14 +278,14 @@ def _fresh() -> Nodes:
 
 
 def beneath(store: KVStore) -> KVStore:
-    """The store under the wrappers that count, cache or fail. One that encrypts stays, since nothing can be read beneath it."""
+    """Return the store under the wrappers that count, cache or fail. One that encrypts stays, since nothing can be read beneath it."""
     while isinstance(store, Wrapper) and not isinstance(store, Encrypted):
         store = store.store
     return store
 
 
 def _weight_of(key: bytes, cell: bytes) -> int:
-    """About how long the check of a value takes, in units of a small element."""
+    """Return about how long the check of a value takes, in units of a small element."""
     if is_internal(key):
         with suppress(CorruptObjectError):
             return sum(part.tree.count for part in parts_of(cell))

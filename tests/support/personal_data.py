@@ -10,18 +10,18 @@ LONG = "\n".join(f"{n}: {SECRET} said something long {n * 7919}" for n in range(
 
 
 def objects_of(store: KVStore) -> dict[str, bytes]:
-    """All objects, decompressed; a node that is in segments without them."""
+    """Return all objects, decompressed, and a node that is in segments without them."""
     return {key: own_bytes(stored) for key, stored in store.items("o/")}
 
 
 def holds(store: KVStore, text: str = SECRET) -> bool:
-    """Whether any object or record has it."""
+    """Return whether any object or record contains it."""
     word = text.encode()
     return any(word in raw for raw in objects_of(store).values()) or any(word in value for _, value in store.items())
 
 
 def agent(repository: Repository) -> dict[str, Commit]:
-    """A history that mentions a person in every way: early and late, in branches, tags, deleted branches and what was reset."""
+    """Return a history that mentions a person in every way: early and late, in branches, tags, deleted branches and what was reset."""
     state = Versioned(repository)
     made = {}
     state["n"] = 0

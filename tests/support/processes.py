@@ -1,4 +1,4 @@
-"""Running a piece of a test in another process: forked, as another user, or as a program of its own."""
+"""Parts of a test in other processes: forked, as another user, or as programs of their own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NOBODY = 65534
 
 
 def fork(work: Callable[[], None]) -> int:
-    """Run `work` in a forked child; returns its process id. The child exits with 0 if `work` returns."""
+    """Run `work` in a forked child, and return its process id. The child exits with 0 if `work` returns."""
     with warnings.catch_warnings():
         # Python warns of forks with threads about; that they are safe for a store is what is tested.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -27,7 +27,7 @@ def fork(work: Callable[[], None]) -> int:
     try:
         work()
         status = 0
-    except BaseException:  # noqa: BLE001 - printed, and told by the exit status
+    except BaseException:  # noqa: BLE001 - printed, and shown by the exit status
         traceback.print_exc()
     finally:
         os._exit(status)
@@ -53,7 +53,7 @@ def without_rights(work: Callable[[], None]) -> None:
 
 
 def start(program: str, *arguments: object, options: tuple[str, ...] = ()) -> subprocess.Popen[str]:
-    """A Python program of its own that can import the package."""
+    """Start a Python program of its own that can import the package."""
     return subprocess.Popen(
         [sys.executable, *options, "-c", textwrap.dedent(program), *map(str, arguments)],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -65,7 +65,7 @@ def start(program: str, *arguments: object, options: tuple[str, ...] = ()) -> su
 
 
 def run(program: str, *arguments: object, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    """Run such a program to its end; it must succeed."""
+    """Run such a program to its end. It must succeed."""
     process = start(program, *arguments, options=options)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err

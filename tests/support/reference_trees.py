@@ -31,7 +31,7 @@ class _Made:
 
 
 def top_raw(shape: Shape, cells: list[bytes], keys: list[bytes] | None = None) -> bytes:
-    """The raw bytes of the top of the tree over these cells; of a blob, over its chunks."""
+    """Return the raw bytes of the top of the tree over these cells, or over the chunks of a blob."""
     level = 0
     if shape is Shape.BLOB:
         row = [_Made(bytes((Kind.CHUNK,)) + chunk, len(chunk)) for chunk in cells]
@@ -98,7 +98,7 @@ def _inner(shape: Shape, level: int, children: list[_Made]) -> _Made:
 
 
 def text_chunks(data: bytes) -> list[bytes]:
-    """The chunks of a text in UTF-8."""
+    """Return the chunks of a text in UTF-8."""
     chunks, current = [], b""
     for piece in blob._PIECE.findall(data):
         current += piece
@@ -110,7 +110,7 @@ def text_chunks(data: bytes) -> list[bytes]:
 
 
 def byte_chunks(data: bytes) -> list[bytes]:
-    """The chunks of bytes."""
+    """Return the chunks of bytes."""
     return [data[at : at + blob.CHUNK_BYTES] for at in range(0, len(data), blob.CHUNK_BYTES)]
 
 
@@ -179,7 +179,7 @@ def _check_tree(reader: Reader, shape: Shape, count: int, top: bytes | list[byte
 
 
 def _content(reader: Reader, shape: Shape, raw: bytes, level: int | None) -> _Content:
-    """The content under a node, read without the engine's own reader of nodes."""
+    """Return the content under a node, read without the engine's own reader of nodes."""
     if raw[0] == Kind.CHUNK:
         return _Content([raw[1:]], None, 1)
     unpacker = msgpack.Unpacker(strict_map_key=False)
@@ -202,5 +202,5 @@ def _content(reader: Reader, shape: Shape, raw: bytes, level: int | None) -> _Co
 
 
 def raw_of(tree: Tree, reader: Reader) -> bytes:
-    """The raw bytes of the top of one of the engine's trees."""
+    """Return the raw bytes of the top of one of the engine's trees."""
     return reader.read(Address(tree.top)) if isinstance(tree.top, bytes) else write_node(tree.shape, tree.top)

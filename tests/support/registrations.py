@@ -13,7 +13,7 @@ _TABLES: tuple[dict[Any, Any], ...] = (registry._registered, registry._by_name, 
 
 @contextmanager
 def forgotten() -> Iterator[None]:
-    """Forgets, at its end, every type that was registered within; those from before are as they were."""
+    """Forget, at the end of the block, the types that were registered within."""
     before = [dict(table) for table in _TABLES]
     try:
         yield

@@ -23,12 +23,12 @@ subprocess.Popen(["sleep", "{mark}"])
 
 
 def mark() -> str:
-    """A number of seconds that no other process sleeps."""
+    """Return a number of seconds that no other process sleeps."""
     return f"9{int(token_hex(6), 16)}"
 
 
 def marked(mark: str) -> list[str]:
-    """The command lines of the processes that have a mark in theirs."""
+    """Return the command lines of the processes that have a mark in theirs."""
     found = []
     for each in Path("/proc").iterdir():
         if each.name.isdigit():
@@ -40,7 +40,7 @@ def marked(mark: str) -> list[str]:
 
 
 def wait_for(condition: object, seconds: float = 20.0) -> bool:
-    """Wait until a condition holds; whether it did in time."""
+    """Wait until a condition holds, and return whether it did in time."""
     assert callable(condition)
     until = time.monotonic() + seconds
     while not condition():
@@ -51,5 +51,5 @@ def wait_for(condition: object, seconds: float = 20.0) -> bool:
 
 
 def open_files() -> int:
-    """How many descriptors this process has open."""
+    """Return how many descriptors this process has open."""
     return sum(1 for _ in Path("/proc/self/fd").iterdir())

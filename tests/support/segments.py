@@ -20,13 +20,13 @@ from versioned_state.values.trees.nodes import Shape, read_node
 
 
 def own_bytes(stored: bytes) -> bytes:
-    """The raw bytes that an envelope has itself: all of them, or those that its segments do not have."""
+    """Return the raw bytes that an envelope has itself: all of them, or those that its segments do not have."""
     names = segments_in(stored)
     return unseal(bytes((stored[0] - 2,)) + stored[3 + 24 * len(names) :]) if names else unseal(stored)
 
 
 def runs_of(cells: list[bytes]) -> list[bytes]:
-    """The contents of the segments of an open leaf with these cells."""
+    """Return the contents of the segments of an open leaf with these cells."""
     small, run = [], b""
     for cell in cells:
         run += cell
@@ -41,7 +41,7 @@ def runs_of(cells: list[bytes]) -> list[bytes]:
 
 
 def is_open(cells: list[bytes]) -> bool:
-    """Whether a leaf of a sequence has no boundary at its end."""
+    """Return whether a leaf of a sequence has no boundary at its end."""
     weights = list(weights_of(cells))
     total = sum(weights)
     may_end = xxh3_64_intdigest(cells[-1]) < weights[-1] * ((1 << 64) // chunker.LEAF_SCALE)
@@ -49,7 +49,7 @@ def is_open(cells: list[bytes]) -> bool:
 
 
 def segments_due(raw: bytes) -> list[Address]:
-    """The segments that an object with these raw bytes is to be stored in."""
+    """Return the segments that an object with these raw bytes is to be stored in."""
     if raw[0] == Kind.SEQUENCE_NODE and len(raw) >= segments.NODE_IN_SEGMENTS:
         node = read_node(Shape.SEQUENCE, raw)
         may_end = node.items[-1][0] < 256 // chunker.NODE_SCALE
@@ -62,14 +62,14 @@ def segments_due(raw: bytes) -> list[Address]:
 
 
 def in_segments(store: KVStore) -> Iterator[tuple[str, list[Address]]]:
-    """The keys of all objects that are in segments, and their segments."""
+    """Yield the keys of all objects that are in segments, and their segments."""
     for key, stored in store.items("o/"):
         if names := segments_in(stored):
             yield key, names
 
 
 def assert_forms(store: KVStore) -> int:
-    """Every leaf is stored in the form that its content asks for; how many are in segments."""
+    """Check that every leaf is stored in the form that its content asks for, and return how many are in segments."""
     objects = ObjectStore(store)
     count = 0
     for key, stored in list(store.items("o/")):

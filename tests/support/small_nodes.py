@@ -139,7 +139,7 @@ def _value(module: ModuleType, expression: ast.expr) -> Any:
 
 
 def _modules(uses: _Uses, owners: dict[tuple[str, str], Any]) -> set[str]:
-    """The modules to import before a number is replaced: one that is imported later would keep a small number."""
+    """Return the modules to import before a number is replaced: one that is imported later would keep a small number."""
     return {module for module, _ in (*owners, *uses.copies, *uses.computed)} | {each[0] for each in uses.defaults}
 
 
@@ -164,7 +164,7 @@ def _parsed(module: str) -> ast.Module:
 
 @lru_cache
 def _sources() -> dict[str, str]:
-    """The source of each module of the package."""
+    """Return the source of each module of the package."""
     root = Path(versioned_state.__file__).parent
     found = {}
     for path in sorted(root.rglob("*.py")):

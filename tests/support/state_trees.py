@@ -36,7 +36,7 @@ class StateTrees:
         return {key[1:].decode(): self.decoder.decode(cell) for key, cell in iter_items(self.nodes, tree)}
 
     def merge(self, base: Any, ours: Any, theirs: Any, policies: Any = None, *, theirs_first: bool = True, **resolutions: Any):
-        """The merged state, and the conflicts. The tree is the one that the same state has when it is built from nothing."""
+        """Return the merged state, and the conflicts. The tree is the one that the same state has when it is built from nothing."""
         sides = (self.tree(base), self.tree(ours), self.tree(theirs))
         settled = [Resolution(StatePath.parse(path), None, value) for path, value in resolutions.items()]
         merged = merge_trees(

@@ -1,4 +1,4 @@
-"""Counts the steps of a piece of work, so that growth is tested without a clock."""
+"""The steps of a piece of work, counted, so that growth is tested without a clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def steps(work: Callable[[], Any]) -> int:
-    """How many functions, of Python and of C, a piece of work calls in this thread, and how often its generators go on."""
+    """Return how many functions, of Python and of C, a piece of work calls in this thread, and how often its generators go on."""
     count = 0
 
     def profile(_frame: Any, event: str, _argument: Any) -> None:

@@ -14,7 +14,7 @@ from versioned_state import KVStore, Repository, Versioned
 
 
 def work(store: KVStore) -> list[Any]:
-    """Commits of every kind of edit; returns all that can be seen of them."""
+    """Make commits of every kind of edit, and return all that can be seen of them."""
     clock = itertools.count(1)
     repository = Repository(store, clock=lambda: next(clock), pickle="refuse")
     state = Versioned(repository)

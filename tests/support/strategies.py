@@ -68,7 +68,7 @@ SHAPES: tuple[tuple[int, ...], ...] = ((), (0,), (3, 0, 2), (1,), (5,), (2, 3), 
 
 
 def make_array(dtype: Any, shape: tuple[int, ...], seed: int, layout: str) -> np.ndarray[Any, Any]:
-    """An array of random bits that its dtype can hold, in one of several layouts in memory."""
+    """Return an array of random bits that its dtype can hold, in one of several layouts in memory."""
     made = np.zeros(shape, np.dtype(dtype))
     if made.size:
         letters = random.Random(seed)
@@ -106,7 +106,7 @@ numpy_scalars = st.one_of(
 
 
 def message(rng: random.Random) -> dict[str, Any]:
-    """A message like an agent's: mostly short, sometimes too long to be inline."""
+    """Return a message like an agent's: mostly short, sometimes too long to be inline."""
     size = rng.choice((10, 40, 40, 200, 200, 800, 6000))
     words = " ".join(rng.choices(("state", "commit", "été", "{}", "\n", "0"), k=size // 6))
     made: dict[str, Any] = {"role": rng.choice(("user", "assistant", "tool")), "content": words}

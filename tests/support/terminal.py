@@ -23,7 +23,7 @@ COMMAND = [sys.executable, "-m", "versioned_state.cli.main"]
 
 
 def environment(**more: str) -> dict[str, str]:
-    """An environment with known variables only."""
+    """Return an environment with known variables only."""
     return {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": str(ROOT),
@@ -83,7 +83,7 @@ def _read_all(master: int, *, until: float) -> bytes:
 
 
 def complete(words: str, **more: str) -> list[str]:
-    """The completions that the shell is given for the last of these words, by the program in this process."""
+    """Return the completions that the shell is given for the last of these words, by the program in this process."""
     asked = environment(_VSTATE_COMPLETE="bash_complete", COMP_WORDS=words, **more)
     done = CliRunner().invoke(vstate, [], prog_name="vstate", env=asked)
     assert done.stderr == ""

@@ -13,7 +13,7 @@ PATIENCE_S = 20
 
 
 class Watched(Wrapper):
-    """Tells of each call before it is made."""
+    """A store that calls ``before`` with the name of each call."""
 
     def __init__(self, store: KVStore) -> None:
         super().__init__(store)
@@ -48,7 +48,7 @@ class Watched(Wrapper):
 
 
 class Stopped(Watched):
-    """Stops in one call, counted from ``stop``, until it is told to go on. Other calls pass."""
+    """A store that stops in one call, counted from ``stop``, until ``go``. Other calls pass."""
 
     def __init__(self, store: KVStore) -> None:
         super().__init__(store)
@@ -74,10 +74,10 @@ class Stopped(Watched):
             if not self._left:
                 self.stopped_in = call
                 self.reached.set()
-                assert self._go.wait(PATIENCE_S), "nobody told the store to go on"
+                assert self._go.wait(PATIENCE_S), "nobody let the store go on"
 
     async def is_reached(self, task: asyncio.Task[object]) -> bool:
-        """Whether the call to stop in was reached before a task ended."""
+        """Return whether the call to stop in was reached before a task ended."""
         while not self.reached.is_set() and not task.done():  # noqa: ASYNC110 - it is set by another thread
             await asyncio.sleep(0.0002)
         return self.reached.is_set()

@@ -14,7 +14,7 @@ OWN = ".versioned-state"
 
 
 def tree_of(folder: Path) -> dict[str, object]:
-    """All that is in a folder, by relative path: mode and bytes of a file, the target of a link, None for an empty folder."""
+    """Return all that is in a folder, by relative path: mode and bytes of a file, the target of a link, None for an empty folder."""
     found: dict[str, object] = {}
     for parent, folders, files in os.walk(folder):
         at = Path(parent)

@@ -26,12 +26,12 @@ from versioned_state.repository.refs.ref import Ref, iter_refs
 
 
 def is_fast(report: PurgeReport) -> bool:
-    """Whether branches were erased at their own cost: a gc of the whole store knows the bytes."""
+    """Return whether branches were erased at their own cost: a gc of the whole store knows the bytes."""
     return report.collected is not None and report.collected.kept_bytes is None
 
 
 def led_to(store: KVStore, refs: Iterable[Ref], *, whole: bool = True) -> dict[Address, Role]:
-    """The objects that some refs lead to, each read by itself; with ``whole``, those that have expired or been pruned too."""
+    """Return the objects that some refs lead to, each read by itself; with ``whole``, those that have expired or been pruned too."""
     repository = Repository(store)
     shallow = Shallow({}) if whole else repository.database.commits.refresh_shallow()
     expired = 0 if whole else repository.database.fence.record.expired

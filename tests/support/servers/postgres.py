@@ -72,16 +72,16 @@ class PostgresServer(ServerProcess):
             raise
 
     def url_of(self, *, user: str = "postgres", password: str = "", database: str = "postgres", options: str = "") -> str:
-        """The URL of a database for a user, through the socket."""
+        """Return the URL of a database for a user, through the socket."""
         secret = f":{password}" if password else ""
         return f"postgresql://{user}{secret}@/{database}?host={self.folder}{options}"
 
     def url_through(self, proxy: Proxy) -> str:
-        """The URL through a proxy at a port. Without TLS, because negotiating it takes one more round trip."""
+        """Return the URL through a proxy at a port. Without TLS, because negotiating it takes one more round trip."""
         return f"postgresql://postgres@127.0.0.1:{proxy.port}/postgres?sslmode=disable&gssencmode=disable"
 
     def fresh_schema(self) -> str:
-        """A name that no other test has."""
+        """Return a name that no other test has."""
         return f"t_{uuid.uuid4().hex}"
 
     @contextmanager

@@ -22,7 +22,7 @@ _WATCH = 'cat >/dev/null; kill -9 "$1"; sleep 0.2; rm -rf "$2"'
 
 
 def find_binary(what: str, *candidates: str | Path | None) -> Path:
-    """The first of `candidates` that is a program: a path, or a name on PATH. If there is none, `RuntimeError`, which no test skips."""
+    """Return the first candidate that is a program: a path, or a name on PATH. If none is, raise `RuntimeError`, which no test skips."""
     for candidate in candidates:
         found = None if candidate is None else shutil.which(candidate)
         if found is not None:
@@ -80,7 +80,7 @@ class ServerProcess:
                 os.chown(each, NOBODY, NOBODY, follow_symlinks=False)
 
     def run(self, *argv: str | Path, timeout: float = 120) -> str:
-        """Run a program that ends by itself, as the server's user in its folder; returns its output. It must succeed."""
+        """Run a program that ends by itself, as the server's user in its folder, and return its output. It must succeed."""
         ended = subprocess.run(
             [str(word) for word in argv], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, **self._user
         )

@@ -112,7 +112,7 @@ class Proxy:
                 self._links.append(_Link(self, client, server))
 
     def begin_request(self) -> Fault | None:
-        """A request begins; the fault that befalls it, if any."""
+        """Count a request that begins, and return the fault that it meets, if any."""
         with self._changed:
             self.requests += 1
             fault = self._fault
@@ -178,7 +178,7 @@ class _Link:
         self.cut()
 
     def _meet(self, what: str, data: bytes, to: socket.socket) -> bytes:
-        """The part of `data` that is still to be sent after the fault of this request."""
+        """Return the part of `data` that is still to be sent after the fault of this request."""
         fault = self.fault
         if fault is None or not fault.kind.endswith(what):
             return data

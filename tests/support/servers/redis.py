@@ -40,7 +40,7 @@ class RedisServer(ServerProcess):
             raise
 
     def fresh_prefix(self) -> str:
-        """A name that no other test has."""
+        """Return a name that no other test has."""
         return uuid.uuid4().hex
 
     def connections(self, name: str) -> int:

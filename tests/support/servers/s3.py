@@ -56,11 +56,11 @@ class S3Server:
         self.endpoint = f"http://127.0.0.1:{int(port)}"
 
     def options(self) -> dict[str, Any]:
-        """What `S3` needs to reach it, beside the bucket."""
+        """Return the options of `S3` for it, beside the bucket."""
         return {"endpoint": self.endpoint, "region": "eu-central-1", "access_key_id": "tests", "secret_access_key": SECRET}
 
     def open(self, prefix: str, *, timeout: float = 20.0, **options: Any) -> S3:
-        """A store under `prefix` in its bucket."""
+        """Open a store under `prefix` in its bucket."""
         return S3(BUCKET, prefix, timeout=timeout, **{**self.options(), **options})
 
     @contextmanager
@@ -81,14 +81,14 @@ class S3Server:
         return [(method, key) for method, key in self._control("GET", "log")]
 
     def raw(self, name: str, body: bytes | None = None) -> bytes:
-        """What lies in the bucket under a full name; with `body`, that is put there first, past any store."""
+        """Return the bytes in the bucket under a full name. `body` is put there first, past any store."""
         request = urllib.request.Request(f"{self.endpoint}/{BUCKET}/{name}", body, method="GET" if body is None else "PUT")
         with urllib.request.urlopen(request, timeout=30) as answer:
             found: bytes = answer.read()
         return found if body is None else body
 
     def names(self, prefix: str) -> list[str]:
-        """The full names in the bucket that begin so, up to 1,000."""
+        """Return the full names in the bucket that begin with a prefix, up to 1,000."""
         with urllib.request.urlopen(f"{self.endpoint}/{BUCKET}?list-type=2&prefix={quote(prefix)}", timeout=30) as answer:
             return re.findall("<Key>(.*?)</Key>", answer.read().decode())
 

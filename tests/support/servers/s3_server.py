@@ -118,7 +118,7 @@ class Server:
         return 200, json.dumps(log).encode(), ""
 
     def request(self, method: str, path: str, query: dict[str, str], headers: dict[str, str], body: bytes) -> Callable[[bool], Answer]:
-        """What is to be done, as a call that says whether conditions count."""
+        """Return the work of a request, as a call that says whether conditions count."""
         bucket, _, key = path[1:].partition("/")
         self.log.append((method, key))
         if bucket != BUCKET:
@@ -137,7 +137,7 @@ class Server:
         return lambda _: refusal(403)
 
     def fault(self, method: str, path: str) -> dict[str, Any] | None:
-        """The fault that this request meets: the first that matches it and is due."""
+        """Return the fault that this request meets: the first that matches it and is due."""
         for fault in self.faults:
             if fault["method"] in ("", method) and re.search(fault["path"], path):
                 if fault["skip"] > 0:

@@ -75,7 +75,7 @@ class Cancelling:
     seen: list[Step] = field(default_factory=list)
 
     async def run(self, call: Awaitable[Any], store: Stepping | None = None) -> Any:
-        """The result of the call, or the exception that it raised."""
+        """Return the result of the call, or the exception that it raised."""
         self._loop = asyncio.get_running_loop()
         self._turn = threading.Lock()
         self._requests = 0
@@ -156,7 +156,7 @@ class _Waits:
 
 
 def chosen(steps: list[Step], count: int | None) -> list[Step]:
-    """The first and the last step of each kind, and some others; all of them if there is no count."""
+    """Return the first and the last step of each kind, and some others, or all of them if there is no count."""
     if count is None:
         return steps
     ends = []

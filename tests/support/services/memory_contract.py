@@ -52,17 +52,17 @@ WORDS = (
 
 
 def said(*texts: str, role: Any = "user") -> Message:
-    """A message with a text content for each text."""
+    """Return a message with a text content for each text."""
     return Message(role=role, content=[TextContent(text=text) for text in texts])
 
 
 def texts_of(messages: Iterable[Message]) -> list[str]:
-    """The first texts of some messages."""
+    """Return the first texts of some messages."""
     return [message.get_text_content() or "" for message in messages]
 
 
 def found_by_reading(texts: list[str], query: str) -> list[str]:
-    """The texts with one of the keywords of a query: what a search by keyword means."""
+    """Return the texts with one of the keywords of a query: what a search by keyword means."""
     keywords = query.casefold().split()
     return [text for text in texts if any(keyword in text.casefold() for keyword in keywords)]
 

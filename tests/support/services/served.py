@@ -27,7 +27,7 @@ TOKENS: dict[str, dict[str, Any]] = {
 
 
 def write_tokens(folder: Path, tokens: Mapping[str, Any] = TOKENS) -> Path:
-    """A file of tokens that the server takes."""
+    """Return a file of tokens that the server takes."""
     path = folder / "tokens.json"
     path.write_text(json.dumps(tokens, indent=2))
     path.chmod(0o600)
@@ -84,7 +84,7 @@ class Served:
         return int(self.url.rpartition(":")[2])
 
     def records(self) -> list[dict[str, Any]]:
-        """The lines of its log, read as JSON."""
+        """Return the lines of its log, read as JSON."""
         return [json.loads(line) for line in self.log[1:]]
 
     def terminate(self) -> None:
@@ -102,7 +102,7 @@ class Served:
         return status
 
     def client(self, token: str | None = ALICE, **options: Any) -> httpx.Client:
-        """A client that speaks plain HTTP."""
+        """Return a client that speaks plain HTTP."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         return httpx.Client(base_url=self.url, headers=headers, timeout=20, trust_env=False, **options)
 

@@ -55,7 +55,7 @@ async def prepare(service: Any) -> None:
 
 
 async def look(service: Any) -> Any:
-    """All that there is."""
+    """Return all that a service has."""
     seen: dict[str, Any] = {}
     for user in USERS:
         if isinstance(service, StateService):

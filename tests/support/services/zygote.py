@@ -67,7 +67,7 @@ class Forked:
         return [line for line in text.splitlines(keepends=True) if line.endswith("\n")]
 
     def records(self) -> list[dict[str, Any]]:
-        """The lines of its log that are JSON."""
+        """Return the lines of its log that are JSON."""
         return [json.loads(line) for line in self.log if line.startswith("{")]
 
     def runs(self) -> bool:
@@ -96,7 +96,7 @@ class Forked:
         self.end()
 
     def client(self, token: str | None = ALICE, **options: Any) -> httpx.Client:
-        """A client that speaks plain HTTP."""
+        """Return a client that speaks plain HTTP."""
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         return httpx.Client(base_url=self.url, headers=headers, timeout=20, trust_env=False, **options)
 
@@ -117,7 +117,7 @@ class Zygote:
         )
 
     def serve(self, store: str, *options: str, tokens: Path | None = None, environment: dict[str, str] | None = None) -> Forked:
-        """A server over a store, by default with `TOKENS`, on a free port."""
+        """Return a server over a store, by default with `TOKENS`, on a free port."""
         self._count += 1
         log = self._folder / f"server-{self._count}.log"
         port = () if "--port" in options else ("--port", "0")
