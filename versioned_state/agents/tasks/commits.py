@@ -90,7 +90,7 @@ class Commits(Round):
 
     def _prepare(self) -> None:
         # Encoded before the call enters, where its caller runs: while a coroutine enters, other tasks may change its arguments.
-        self._start_cell = self._cell_of(TaskStartEvent, self._start_fields())
+        self._prepared = self._cell_of(TaskStartEvent, self._start_fields())
 
     def _enter(self) -> None:
         """Open the transaction of the call, unless an earlier call has committed under its key."""
@@ -104,7 +104,8 @@ class Commits(Round):
         beside = self._pauses or (outer is not None and outer._open().worker != current_worker())
         with ready(self._lock):
             self._entered = self._transactions.enter(_OPTIONS, self.reference, self.call, space=self._prefix, limited=beside)
-            self._start = self._add(TaskStartEvent, *self._start_cell)
+            fields, event = self._prepared
+            self._start = (TaskStartEvent, fields, *self._add(event))
 
     def _is_open(self) -> bool:
         return self._entered is not None and self._entered in self._transactions.open
@@ -127,9 +128,9 @@ class Commits(Round):
     def _keep_success(self) -> Kept:
         """Record the success of the call: its event, and its result under a key."""
         self._before_end = len(self._added)
-        fields, cell = self._cell_of(SuccessEvent, {"result": self.result})
+        fields, event = self._cell_of(SuccessEvent, {"result": self.result})
         with ready(self._lock):
-            kept = self._add(SuccessEvent, fields, cell)
+            kept: Kept = (SuccessEvent, fields, *self._add(event))
             if self._keyed is not None:
                 result = self._keyed.entry(self.call.id, self.result)
                 self._added.append((RESULTS, self._keyed.name))
@@ -202,10 +203,10 @@ class Commits(Round):
             if series == RESULTS:
                 self._handle.pending.discard(series, name)
         cls, fields = event_of(error)
-        fields, cell = self._cell_of(cls, fields)
+        fields, event = self._cell_of(cls, fields)
         with ready(self._lock):
             port.check_open(self._state)
-            kept = self._add(cls, fields, cell)
+            kept: Kept = (cls, fields, *self._add(event))
         if self._outer is None:
             try:
                 await way(self._state, partial(self._record_failure, error))
@@ -280,7 +281,7 @@ class Commits(Round):
         return self._commit(self._options(None, message))
 
     def _cell_of(self, cls: type, fields: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Return the fields of an event and their cell, without making an instance. A part that cannot be stored becomes a description."""
+        """Return the fields and the cell of an event, of which no instance is made. A part that cannot be stored becomes a description."""
         cell = plain_cell(fields)
         if cell is None:
             with ready(self._lock):
@@ -289,12 +290,7 @@ class Commits(Round):
                 except UNSTORABLE:
                     fields = self._described(fields)
                     cell = self._encode(fields, cls.__name__)
-        return fields, cell
-
-    def _add(self, cls: type, fields: dict[str, Any], cell: bytes) -> Kept:
-        """Keep an event of the call itself, by the cell of its fields."""
-        now, head = self._add_pending_event(event_cell(cls, cell))
-        return cls, fields, now, head
+        return fields, event_cell(cls, cell)
 
     def _described(self, fields: dict[str, Any]) -> dict[str, Any]:
         inputs = fields.get("inputs")
@@ -315,9 +311,9 @@ class Commits(Round):
     def _keep(self, event: Any) -> tuple[int, Commit | None]:
         with ready(self._lock):
             port.check_open(self._state)
-            return self._add_pending_event(self._encode(event, type(event).__name__))
+            return self._add(self._encode(event, type(event).__name__))
 
-    def _add_pending_event(self, event: bytes) -> tuple[int, Commit]:
+    def _add(self, event: bytes) -> tuple[int, Commit]:
         """Keep an event by its cell, under the lock. Returns its time, and the head."""
         call, handle = self.call, self._handle
         head, pending = handle.position.head, handle.pending

@@ -57,7 +57,11 @@ class TaskSignature:
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, skip: int) -> Bound:
         """Bind the arguments of a call, of which the first ``skip`` are not inputs. Raises ``TypeError`` as the function would."""
-        inputs = self._bind_simply(args, kwargs) if self._is_simple else None
+        inputs: dict[str, Any] | None = None
+        if self._is_simple:
+            # Most calls have all arguments by position.
+            is_whole = not kwargs and len(args) == len(self._positional) == len(self._names)
+            inputs = dict(zip(self._names, args, strict=True)) if is_whole else self._bind_simply(args, kwargs)
         if inputs is None:
             bound = self._bind(args, kwargs)
             bound.apply_defaults()
@@ -77,8 +81,6 @@ class TaskSignature:
     def _bind_simply(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
         """Return the inputs of most calls faster than ``_bind`` does, or None if ``Signature.bind`` must decide."""
         positional = self._positional
-        if not kwargs and len(args) == len(positional) == len(self._names):
-            return dict(zip(positional, args, strict=True))
         if len(args) > len(positional):
             return None
         given = dict(zip(positional, args, strict=False))

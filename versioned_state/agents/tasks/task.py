@@ -119,7 +119,7 @@ class Task(Generic[R]):
             this = self._begin(bound, state, key, on_event)
             with this as call:
                 if not this.is_repeat:
-                    this.result = self._body(bound, call)
+                    this.result = self._signature.call(bound, call.state) if self._runner is None else self._body(bound, call)
             return this.result
         given = run(self._kind, partial(self._begin, bound, state, key, on_event), partial(self._body, bound))
         given.__name__, given.__qualname__ = self.__name__, self.__qualname__  # for warnings and tracebacks
