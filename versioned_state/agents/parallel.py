@@ -96,16 +96,16 @@ def parallel(
     """Run calls of tasks side by side, each on a fork of a state, and merge their changes. Returns an ``Outcome`` for each call.
 
     ``parallel(state, [partial(book, "Rome"), partial(book, "Oslo")])``. The forks begin at the head of the state, and are merged in the
-    order of the calls. All changes land in one move. If the tasks are coroutines, the result is awaitable. Within a task the state may be
-    the task's own: its changes so far are committed first, as by ``checkpoint()``.
+    order of the calls, all in one move. If the tasks are coroutines, the result is awaitable. Within a task the state may be that task's:
+    its changes so far are committed first, as by ``checkpoint()``.
 
     Args:
         calls: tasks without open arguments, such as ``functools.partial`` of a task and its arguments.
         policies: resolve paths that several calls changed, as in ``Versioned.merge``.
         executor: "threads", or "processes" if the store is a ``Disk``: then calls and results are pickled, and no call sees the memory of
             another. Coroutines run as tasks of their event loop.
-        on_failure: "raise" raises an ``ExceptionGroup`` of the errors of all calls that failed or conflict, and nothing lands; "return"
-            lands the other calls, and says in the outcomes what failed.
+        on_failure: "raise" raises an ``ExceptionGroup`` of the errors of all calls that failed or conflict, and nothing is
+            merged. "return" merges the other calls, and their outcomes have the errors.
 
     Raises:
         ExceptionGroup: see ``on_failure``. Nothing was changed, except that a task has one checkpoint more.

@@ -97,7 +97,7 @@ def events(
     For a snapshot, the events up to its commit. For a namespace, those of the calls that worked in it or below. Within a call, its own
     events are included. An event is an instance of its own class, equal to the emitted one, with the attributes of ``Event``. An event of a
     class that is not found here is ``Tagged``, and an object that may not be unpickled is an ``ObjectInfo``. Cost: the events that are
-    taken, and those that the filters leave out.
+    read, and those that the filters leave out.
 
     Args:
         types: a class or a tuple of classes: only instances of these.
@@ -142,7 +142,7 @@ def _source(state: Versioned | Namespace | Live | Snapshot) -> tuple[_Read, str]
             handle = port.handle(versioned)
             return _stored_entries(handle.repository.snapshot(handle.head), handle.pending.of(EVENTS)), space_of(port.prefix(state))
     raise InvalidArgumentError(
-        f"events() takes a Versioned, a namespace, a Live or a Snapshot, not {type(state).__name__}",
+        f"events() reads a Versioned, a namespace, a Live or a Snapshot, not {type(state).__name__}",
         hint="open a store with versioned_state.open(url)",
     )
 

@@ -52,7 +52,7 @@ class _Call:
 
     def __init__(self, data: bytes | None) -> None:
         self.data = data
-        self.has_landed = False
+        self.is_written = False
 
 
 class SessionFiles:
@@ -80,14 +80,14 @@ class SessionFiles:
             OSError: the file is as it was before.
         """
         async with self._turn(path, data) as mine:
-            if mine.has_landed:
+            if mine.is_written:
                 return
             with self._lock:
                 calls = self._calls[path]
                 writes = list(takewhile(lambda call: call.data is not None, calls[calls.index(mine) :]))
             await off_loop(partial(replace_file, Path(path), writes[-1].data or b""))
             for write in writes:
-                write.has_landed = True
+                write.is_written = True
 
     @asynccontextmanager
     async def _turn(self, path: str, data: bytes | None) -> AsyncIterator[_Call]:

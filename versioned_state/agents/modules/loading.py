@@ -90,7 +90,7 @@ def _apply_steps(steps: list[Fields | Call]) -> None:
             else:
                 step(undo)
     except BaseException as error:
-        undo.take_back(error)
+        undo.run(error)
         raise
 
 
@@ -276,7 +276,7 @@ class _Undo:
             return
         self.steps.append(partial(module.load_state_dict, state))
 
-    def take_back(self, error: BaseException) -> None:
+    def run(self, error: BaseException) -> None:
         """Undo everything, even after an interrupt, and raise the last interrupt afterwards."""
         interrupt: BaseException | None = None
         tries = 0

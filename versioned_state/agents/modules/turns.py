@@ -36,7 +36,7 @@ class Turns:
                 if cancelled is not None:
                     raise cancelled
             except BaseException:
-                # The call gives up its place, but the next one still waits for the previous one.
+                # The call leaves its place, but the next one still waits for the previous one.
                 before.add_done_callback(lambda _: self._end(thing, mine))
                 raise
         try:

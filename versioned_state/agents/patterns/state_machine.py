@@ -114,18 +114,18 @@ class StateMachine:
             port.check_open(self._state)
             key, before = self._rules.key, self.current
             after = self._rules.target(before, event)
-            told = TransitionEvent(machine=key, from_state=before, event=event, to_state=after)
+            record = TransitionEvent(machine=key, from_state=before, event=event, to_state=after)
             if self._track is None:
-                kept = keep_event(self._state, told)
+                kept = keep_event(self._state, record)
                 self._state[key] = after
             else:
                 if not self._track.is_at(before):
                     self._track.settle(before)
                 # First, because an interrupt may come before the value is set. Then settle() withdraws the transition.
-                kept = keep_event(self._state, told, of=self._track.root_key)
+                kept = keep_event(self._state, record, of=self._track.root_key)
                 self._track.chain.append(Transition(kept.name, before, event, after))
                 self._state[key] = after
-        kept.deliver(told)
+        kept.deliver(record)
         return after
 
     def __repr__(self) -> str:
@@ -304,11 +304,11 @@ class TransitionHook(Hook):
                 continue
             rules, current = track.rules, self._value(track, decoder, nodes, before)
             hint = f"both branches moved the machine: ours to {current}, the other from {chain[0].from_state} to {chain[-1].to_state}"
-            for told in chain:
-                if told.from_state != current:
+            for transition in chain:
+                if transition.from_state != current:
                     allowed = rules.allowed(current)
-                    raise InvalidTransitionError(rules.key, current, told.event, allowed, hint=hint)
-                current = told.to_state
+                    raise InvalidTransitionError(rules.key, current, transition.event, allowed, hint=hint)
+                current = transition.to_state
 
     def _check(self, track: Track, nodes: Nodes, before: Tree, after: Tree) -> None:
         """Raise ``InvalidTransitionError`` unless the transitions lead from the value in one root to that in the other."""

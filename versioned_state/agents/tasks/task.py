@@ -121,9 +121,9 @@ class Task(Generic[R]):
                 if not this.is_repeat:
                     this.result = self._signature.call(bound, call.state) if self._runner is None else self._body(bound, call)
             return this.result
-        given = run(self._kind, partial(self._begin, bound, state, key, on_event), partial(self._body, bound))
-        given.__name__, given.__qualname__ = self.__name__, self.__qualname__  # for warnings and tracebacks
-        return given
+        running = run(self._kind, partial(self._begin, bound, state, key, on_event), partial(self._body, bound))
+        running.__name__, running.__qualname__ = self.__name__, self.__qualname__  # for warnings and tracebacks
+        return running
 
     def _body(self, bound: Bound, call: Call) -> Any:
         if self._runner is None or not self._is_run:
@@ -209,7 +209,7 @@ def task(
 ) -> Task[R] | Callable[[Callable[..., R]], Task[R]]:
     """Make a function, method, coroutine function or generator a task: each call is a round of a state, and one commit.
 
-    A call takes ``state=`` in addition to the function's own arguments: a ``Versioned``, a namespace of one, a ``Live``, or the URL of a
+    A call has the argument ``state=`` besides those of the function: a ``Versioned``, a namespace of one, a ``Live``, or the URL of a
     store, which the call opens and closes. Without it nothing is kept. The function gets the state by ``current_state()``, or as its
     parameter ``state`` if it has one. Uncommitted changes from before the call are committed with it.
 

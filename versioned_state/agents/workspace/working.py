@@ -458,7 +458,7 @@ class WorkingFolder:
                 "files were left as they are when the state moved on, so a commit would undo changes of others",
                 left,
                 paths=self.paths_of(left),
-                hint="workspace.restore(path, overwrite=True) takes the state's file; workspace.keep(path), after a merge by hand, yours",
+                hint="workspace.restore(path, overwrite=True) writes the state's file, and workspace.keep(path) keeps yours",
             )
 
     def paths_of(self, files: Iterable[str]) -> list[str]:
