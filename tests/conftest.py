@@ -36,8 +36,8 @@ sys.dont_write_bytecode = False
 settings.register_profile(
     "everyday",
     deadline=None,
-    max_examples=25,
-    stateful_step_count=40,
+    max_examples=15,
+    stateful_step_count=30,
     derandomize=CI,
     print_blob=True,
 )
@@ -72,9 +72,12 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--long"):
         return
-    long = [item for item in items if item.get_closest_marker("long")]
+    everyday: list[pytest.Item] = []
+    long: list[pytest.Item] = []
+    for item in items:
+        (long if item.get_closest_marker("long") else everyday).append(item)
     config.hook.pytest_deselected(items=long)
-    items[:] = [item for item in items if item not in long]
+    items[:] = everyday
 
 
 def pytest_collection_finish() -> None:

@@ -88,9 +88,9 @@ def big_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store with more to print than a pipe or a pager's buffer holds."""
     path = tmp_path_factory.mktemp("big") / "store"
     with Versioned(Disk(path)) as state:
-        state["list"] = list(range(100_000))
-        state["text"] = "line\n" * 100_000
-        for count in range(300):
+        state["list"] = list(range(30_000))
+        state["text"] = "line\n" * 60_000
+        for count in range(200):
             state["count"] = count
             state.commit("message " * 100)
     return path

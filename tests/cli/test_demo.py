@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from click.testing import CliRunner
 
 from tests.support.command_line import Result, Vstate
 from tests.support.examples import control_characters
-from tests.support.terminal import run, run_in_terminal
+from tests.support.long_runs import first
+from tests.support.terminal import run_in_terminal
 from versioned_state import Disk, Repository
 from versioned_state.cli.demo import demo as _demo  # noqa: F401 - before a test begins: what registers itself within one is forgotten at its end
 from versioned_state.cli.main import vstate as group
@@ -74,12 +76,13 @@ def test_a_round_of_a_long_chat_costs_little(demo: tuple[Path, Result]):
     assert chat < compressed / 20
 
 
-def test_without_a_folder_it_makes_one_and_names_it(tmp_path: Path):
-    done = run("demo", cwd=tmp_path, TMPDIR=str(tmp_path))
+def test_without_a_folder_it_makes_one_and_names_it(vstate: Vstate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    done = vstate("demo")
     (made,) = tmp_path.iterdir()
-    assert done.returncode == 0
+    assert done.code == 0
     assert made.name.startswith("vstate-demo-")
-    assert f"--store {made} ".encode() in done.stdout
+    assert f"--store {made} " in done.stdout
     assert (made / "store.sqlite3").exists()
 
 
@@ -104,12 +107,12 @@ def test_a_folder_with_something_in_it_is_refused(demo: tuple[Path, Result], vst
     assert (tmp_path / "trip" / "store.sqlite3").read_bytes() == before
 
 
-def test_in_a_terminal_it_has_colours_and_a_table_that_fits(tmp_path: Path):
-    for columns in (120, 60):
-        screen = run_in_terminal("demo", f"trip{columns}", cwd=tmp_path, columns=columns)
-        assert screen.code == 0
-        assert "\x1b[" in screen.text
-        plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(screen.lines))
-        table = plain.partition("What did it know then, and")[2].partition("──")[0].splitlines()
-        assert len(table) > 10
-        assert max(map(len, table)) <= columns
+@pytest.mark.parametrize("columns", first(1, [60, 120]))
+def test_in_a_terminal_it_has_colours_and_a_table_that_fits(columns: int, tmp_path: Path):
+    screen = run_in_terminal("demo", f"trip{columns}", cwd=tmp_path, columns=columns)
+    assert screen.code == 0
+    assert "\x1b[" in screen.text
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(screen.lines))
+    table = plain.partition("What did it know then, and")[2].partition("──")[0].splitlines()
+    assert len(table) > 10
+    assert max(map(len, table)) <= columns

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.examples import Trip
+from tests.support.long_runs import first
 from tests.support.terminal import COMMAND, ROOT, complete, environment, run
 from versioned_state import Disk, Versioned
 from versioned_state.cli.commands import catalog
@@ -26,19 +27,22 @@ def bash(script: str, *, cwd: Path, **more: str) -> subprocess.CompletedProcess[
 
 @pytest.mark.parametrize(
     ("args", "code"),
-    [
-        (["log"], 0),
-        ([], 0),
-        (["--version"], 0),
-        (["log", "--help"], 0),
-        (["diff", "--exit-code", "main", "main"], 0),
-        (["diff", "--exit-code", "main~1", "main"], 1),
-        (["log", "nothing"], 1),
-        (["get", "messages["], 1),
-        (["log", "--nothing"], 2),
-        (["nothing"], 2),
-        (["get"], 2),
-    ],
+    first(
+        5,
+        [
+            (["log"], 0),
+            ([], 0),
+            (["diff", "--exit-code", "main~1", "main"], 1),
+            (["log", "nothing"], 1),
+            (["get"], 2),
+            (["--version"], 0),
+            (["log", "--help"], 0),
+            (["diff", "--exit-code", "main", "main"], 0),
+            (["get", "messages["], 1),
+            (["log", "--nothing"], 2),
+            (["nothing"], 2),
+        ],
+    ),
 )
 def test_exit_codes(args: list[str], code: int, trip: Trip, tmp_path: Path):
     done = run(*args, cwd=tmp_path, VSTATE_STORE=str(trip.path))
@@ -51,7 +55,7 @@ def test_the_version_is_that_of_the_package(tmp_path: Path):
     assert run("--version", cwd=tmp_path).stdout.startswith(b"vstate ")
 
 
-@pytest.mark.parametrize("command", ["get main:", "get main: --json", "export", "log", "get text --raw"])
+@pytest.mark.parametrize("command", first(3, ["get main:", "log", "get text --raw", "export", "get main: --json"]))
 def test_a_pipe_that_closes_is_no_error(command: str, big_store: Path, tmp_path: Path):
     done = bash(f"vstate {command} | head -c 10 > head; echo ${{PIPESTATUS[@]}}", cwd=tmp_path, VSTATE_STORE=str(big_store))
     assert done.stderr == ""
@@ -59,7 +63,7 @@ def test_a_pipe_that_closes_is_no_error(command: str, big_store: Path, tmp_path:
     assert (tmp_path / "head").stat().st_size == 10
 
 
-@pytest.mark.parametrize("command", ["get main:", "export", "log", "get text --raw"])
+@pytest.mark.parametrize("command", first(2, ["get main:", "log", "export", "get text --raw"]))
 def test_a_full_disk_is_one_line(command: str, big_store: Path, tmp_path: Path):
     done = bash(f"vstate {command} > /dev/full", cwd=tmp_path, VSTATE_STORE=str(big_store))
     assert done.stderr == "error: No space left on device\n"
@@ -175,14 +179,17 @@ def test_the_shell_completes_places_paths_and_folders(trip: Trip, tmp_path: Path
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [
-        ("log ma", ["main"]),
-        ("get main:bud", ["budget"]),
-        ("get main:budget.", ["budget.limit", "budget.spent"]),
-        ("show main~1:", ["budget", "messages", "notes", "prefs", '["user/1"]']),
-        ("get @wor", ["worker.job"]),
-        ("diff main..me", ["main..merged"]),
-    ],
+    first(
+        3,
+        [
+            ("get main:bud", ["budget"]),
+            ("get @wor", ["worker.job"]),
+            ("diff main..me", ["main..merged"]),
+            ("log ma", ["main"]),
+            ("get main:budget.", ["budget.limit", "budget.spent"]),
+            ("show main~1:", ["budget", "messages", "notes", "prefs", '["user/1"]']),
+        ],
+    ),
 )
 def test_bash_completes_words_that_it_splits(typed: str, offered: list[str], trip: Trip, tmp_path: Path):
     """As readline does it: the words are split at COMP_WORDBREAKS, and a reply replaces the last one."""

@@ -207,7 +207,7 @@ def test_a_command_knows_the_store_and_the_round(plans: tuple[Path, list[Commit]
     wrapper.write_text(f'#!/bin/sh\nexec {sys.executable} -m versioned_state.cli.main "$@"\n')
     wrapper.chmod(0o755)
     command = f'{wrapper} get "$VSTATE_REV:plan[0]" >/dev/null'
-    done = run("--store", str(store), "bisect", "main~19", "--run", command, "--json", cwd=tmp_path)
+    done = run("--store", str(store), "bisect", "main~9", "--run", command, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["commit"]["id"] == commits[13].id
     assert done.stdout.count(b"\n") == 1  # what the command prints is not in it

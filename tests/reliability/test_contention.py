@@ -91,12 +91,12 @@ def check(opener: Opener, names: list[str], rounds: int, folder: Path) -> int:
 
 
 def test_eight_processes_on_one_branch(tmp_path, opener, long_run):
-    """With 30 commits each, and with 250 in the long run.
+    """With 20 commits each, and with 250 in the long run.
 
     They begin together and pause now and then, or one of them would be done before the others get in.
     """
     names = [f"w{number}" for number in range(8)]
-    rounds = 250 if long_run else 30
+    rounds = 250 if long_run else 20
     Versioned(opener()).close()
     begin = time.monotonic() + 0.2
     pids = [fork(partial(write, opener, name, rounds, tmp_path / name, begin=begin, pause=0.002)) for name in names]

@@ -216,7 +216,7 @@ def finished(name: str) -> tuple[Any, Any, Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("fault", "outage"), first(5, [*((fault, 1) for fault in Fault), (Fault.BEFORE, 4), (Fault.AFTER, 4), (Fault.PARTIAL, 4)]), ids=str
+    ("fault", "outage"), first(4, [*((fault, 1) for fault in Fault), (Fault.BEFORE, 4), (Fault.AFTER, 4), (Fault.PARTIAL, 4)]), ids=str
 )
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_failure_changes_nothing_or_is_made_good_by_doing_it_again(name, fault, outage, long_run):

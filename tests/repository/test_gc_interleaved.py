@@ -31,9 +31,10 @@ ACTIONS: dict[str, Callable[[KVStore], None]] = {"recommit": recommit, "append":
 
 @pytest.mark.parametrize("cached", [False, True], ids=["plain", "cached"])
 @pytest.mark.parametrize("name", ACTIONS)
-def test_others_act_before_each_call_of_gc(name, cached):
+def test_others_act_before_each_call_of_gc(name, cached, long_run):
     act = ACTIONS[name]
-    for k in itertools.count(1):
+    # Everyday without a cache before the odd calls, with one before the even ones.
+    for k in itertools.count(1) if long_run else itertools.count(1 + cached, 2):
         store = Memory()
         prepare(store)
         writers = Cache(store) if cached else store

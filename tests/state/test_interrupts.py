@@ -29,8 +29,8 @@ from versioned_state.state.branch.branch_handle import BranchHandle
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # handles that an interrupt left are dropped with changes
 
-_HANDLE_LINES = 4
-_OTHER_LINES = 2
+_HANDLE_LINES = 3
+_OTHER_LINES = 1
 
 
 class Note:

@@ -561,7 +561,7 @@ def turn(state: Versioned, name: str, tokens: Path) -> None:
             file.write(f"{lock.token}\n")
 
 
-@pytest.mark.parametrize(("processes", "turns"), [(8, 4), pytest.param(16, 100, marks=pytest.mark.long)])
+@pytest.mark.parametrize(("processes", "turns"), [(5, 4), pytest.param(16, 100, marks=pytest.mark.long)])
 def test_many_processes_take_turns(opener, tmp_path, processes, turns):
     with Versioned(opener()) as state:
         state["n"] = 0

@@ -82,7 +82,7 @@ WORK: dict[str, Callable[[State], Any]] = {
 def test_work_on_all_keys_is_linear(kind, work):
     """4 times the keys: 4 times the steps, and a little more for deeper trees and sorting."""
     counts = []
-    for keys in (150, 600):
+    for keys in (100, 400):
         state = STATES[kind](keys)
         counts.append(steps(partial(WORK[work], state)))
     assert counts[1] <= 6 * counts[0]

@@ -25,7 +25,7 @@ class NotData:
 
 
 def test_any_change_goes_over_json(long_run):
-    for seed in range(2000 if long_run else 60):
+    for seed in range(2000 if long_run else 25):
         rng = random.Random(seed)
         there = Versioned()
         there.update({key: sample(rng, rng.choice([1, 10, 40])) for key in "abcd"})

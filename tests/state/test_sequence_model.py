@@ -282,12 +282,12 @@ def run(open_store: Callable[[], KVStore], *, examples: int | None = None, steps
 
 
 def test_a_sequence_equals_a_list(long_run: bool):  # noqa: FBT001 - a fixture
-    run(Memory, examples=200 if long_run else 8, steps=60 if long_run else 20)
+    run(Memory, examples=200 if long_run else 5, steps=60 if long_run else 20)
 
 
 def test_a_sequence_equals_a_list_on_a_disk(tmp_path: Path, long_run: bool):  # noqa: FBT001 - a fixture
     numbers = itertools.count()
-    run(lambda: Disk(tmp_path / str(next(numbers))), examples=40 if long_run else 3, steps=40 if long_run else 15)
+    run(lambda: Disk(tmp_path / str(next(numbers))), examples=40 if long_run else 2, steps=40 if long_run else 10)
 
 
 @pytest.mark.long
