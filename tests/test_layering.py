@@ -106,11 +106,12 @@ def at_the_top(tree: ast.AST) -> Iterator[ast.AST]:
 
 def nodes(tree: ast.AST) -> Iterator[ast.AST]:
     """All nodes of a tree but the bodies of ``if TYPE_CHECKING:``."""
-    yield tree
-    only_for_types = tree.body if isinstance(tree, ast.If) and ast.unparse(tree.test).endswith("TYPE_CHECKING") else []
-    for child in ast.iter_child_nodes(tree):
-        if child not in only_for_types:
-            yield from nodes(child)
+    left = [tree]
+    while left:
+        node = left.pop()
+        yield node
+        only_for_types = node.body if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING") else []
+        left += [child for child in ast.iter_child_nodes(node) if child not in only_for_types]
 
 
 @functools.cache
