@@ -384,7 +384,7 @@ def test_many_failures_in_a_row():
 
 
 def test_random_failures_over_many_rounds(long_run):
-    for seed in range(3000 if long_run else 25):
+    for seed in range(3000 if long_run else 12):
         fail_at_random(seed)
 
 

@@ -291,7 +291,7 @@ def test_an_interrupt_at_any_line_loses_no_change(call, error, long_run):
     counted = Trace()
     state = handle(call)
     counted.run(lambda: CALLS[call](state))
-    step = 1 if long_run else max(1, counted.count // 25)
+    step = 1 if long_run else max(1, counted.count // 15)
     for at in range(1, counted.count + 1, step):
         state = handle(call)
         held = {key: state[key] for key in state}

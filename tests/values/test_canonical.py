@@ -33,7 +33,7 @@ def root_of(**values: Any) -> str:
 
 
 @pytest.mark.parametrize("size", [0, 3, 30, 300])
-@pytest.mark.parametrize("seed", first(2, range(4)))
+@pytest.mark.parametrize("seed", first(1, range(4)))
 def test_any_sequence_of_edits_gives_what_building_from_scratch_gives(size, seed):
     rng = random.Random(seed)
     repository = Repository(Memory(), pickle="refuse")
@@ -266,7 +266,7 @@ def some_cells(rng: random.Random, count: int) -> list[bytes]:
     return [b"\xc1" + rng.randbytes(rng.choice([1, 30, 200, 1500, 5000, 17000]) - 1) for _ in range(count)]
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", first(12, range(40)))
 def test_a_chunker_cuts_by_the_rule_however_it_is_fed(seed):
     rng = random.Random(seed)
     items = some_cells(rng, rng.choice([1, 5, 50, 400]))
@@ -282,7 +282,7 @@ def test_a_chunker_cuts_by_the_rule_however_it_is_fed(seed):
     assert chunker.pending == len(items) - (ends[-1] if ends else 0)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", first(12, range(40)))
 def test_a_chunker_goes_on_behind_the_last_leaf(seed):
     rng = random.Random(seed)
     items = some_cells(rng, 100)

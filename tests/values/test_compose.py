@@ -64,7 +64,7 @@ def value_of(seed: int) -> Any:
 @pytest.mark.parametrize("limits", [{}, SMALL, WIDER], ids=["real", "small", "wider"])
 def test_any_form_is_brought_into_any_other(encoder, composer, limits, long_run):
     with small_nodes(limits):
-        for seed in range(5000 if long_run else 25 if limits else 80):
+        for seed in range(5000 if long_run else 15 if limits else 40):
             compare_forms(encoder, composer, value_of(seed))
 
 

@@ -268,7 +268,7 @@ def states(seed: int) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
 
 def test_laws(long_run):
     conflicting = 0
-    for seed in range(4000 if long_run else 20):
+    for seed in range(4000 if long_run else 12):
         base, ours, theirs = states(seed)
         bench = StateTrees()
         for sides, expected in (
