@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from versioned_state import Disk, Versioned
+
 UNUSED = """
     cloudpickle numpy pydantic cryptography click redis psycopg obstore diskcache
     ast asyncio concurrent.futures dataclasses inspect logging multiprocessing difflib hmac
@@ -25,7 +27,7 @@ def loaded(code: str) -> set[str]:
     """The modules that a fresh interpreter has after some code."""
     script = f"{code}\nimport json, sys\nprint(json.dumps(sorted(sys.modules)))"
     found = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
-    return set(json.loads(found.stdout))
+    return set(json.loads(found.stdout.splitlines()[-1]))
 
 
 @pytest.mark.parametrize(("code", "also"), [("import versioned_state", {"sqlite3", "blake3", "msgpack"}), (FIRST_COMMIT, {"sqlite3"})])
@@ -33,6 +35,26 @@ def test_nothing_is_loaded_that_a_first_commit_does_not_need(code, also):
     modules = loaded(code) - loaded("")
     assert "versioned_state" in modules
     assert not modules & {*UNUSED, *also}
+
+
+LOG = """
+import sys
+from versioned_state.cli.main import main
+sys.argv = ["vstate", "--store", {store!r}, "log"]
+try:
+    main()
+except SystemExit:
+    pass
+"""
+
+
+def test_a_command_loads_what_it_shows(tmp_path):
+    with Disk(tmp_path / "store") as store, Versioned(store) as state:
+        state["messages"] = []
+        state.commit("first")
+    modules = loaded(LOG.format(store=str(tmp_path / "store")))
+    assert sorted(modules & {"dataclasses", "difflib", "subprocess", "pydantic", "versioned_state.repository.views.change"}) == []
+    assert len([name for name in modules if name.startswith("versioned_state")]) <= 140
 
 
 def test_the_names_are_all_there():

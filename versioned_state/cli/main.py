@@ -10,7 +10,6 @@ import io
 import os
 import re
 import sys
-from difflib import get_close_matches
 from typing import Any, Final, NoReturn
 
 import click
@@ -110,6 +109,8 @@ def _hint_of_usage(error: click.UsageError) -> str:
     if unknown := _NO_COMMAND.match(message):
         if unknown[1] in catalog.ELSEWHERE:
             return catalog.ELSEWHERE[unknown[1]]
+        from difflib import get_close_matches
+
         if near := get_close_matches(unknown[1], catalog.names(), n=3):
             return f"did you mean {', '.join(near)}?"
     command = error.ctx.command if error.ctx else None

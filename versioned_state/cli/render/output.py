@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import sys
 import unicodedata
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, Literal, TextIO
 
 import click
 
 from versioned_state.cli.render.pager import Pager, find_pager
+from versioned_state.records import dataclass
 from versioned_state.repository.views.render import escape
 
 ColorMode = Literal["auto", "always", "never"]
@@ -92,6 +91,8 @@ class Output:
     @property
     def columns(self) -> int | None:
         """Columns of the terminal that stdout is; None if it is not one, and lines may be of any length."""
+        import shutil
+
         return max(20, shutil.get_terminal_size((100, 24)).columns) if self.is_terminal else None
 
     @property

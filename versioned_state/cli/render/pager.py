@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
-import subprocess
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    import subprocess
 
 
 def find_pager() -> list[str] | None:
@@ -20,6 +21,8 @@ def find_pager() -> list[str] | None:
         command = shlex.split(chosen)
     except ValueError:  # a quote that does not end
         return None
+    import shutil
+
     if not command or command == ["cat"] or shutil.which(command[0]) is None:
         return None
     return command
@@ -38,6 +41,8 @@ class Pager:
     def write(self, text: str) -> None:
         """Raises ``BrokenPipeError`` once the user has left; the block is left with it."""
         if self._process is None:
+            import subprocess
+
             # As git does: colours pass, and output that fits on one screen is just printed.
             environment = {"LESS": "FRX", "LV": "-c", **os.environ}
             self._process = subprocess.Popen(self._command, stdin=subprocess.PIPE, env=environment)  # noqa: S603 - the user's own choice

@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from itertools import islice
 from shlex import quote
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from versioned_state.cli.render.text import plural
 from versioned_state.errors import InvalidArgumentError, InvalidPathError, StateError, UnknownPathError, UnknownRevisionError
-from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.values.paths.path import Namespace, StatePath
+
+if TYPE_CHECKING:
+    from versioned_state.repository.repository import Repository
+    from versioned_state.repository.views.snapshot import Snapshot
 
 # A revision holds a colon only between the braces of main@{2026-11-01T12:00}, and never [ " or {, with which keys are quoted.
 _PLACE: Final = re.compile(r'(?P<rev>(?:@\{[^}]*\}|[^:\["{])+):(?P<path>.*)', re.DOTALL)
@@ -112,6 +113,8 @@ def _hint(snapshot: Snapshot, path: str, error: InvalidPathError | UnknownPathEr
 
 
 def _near(snapshot: Snapshot, missing: StatePath) -> str:
+    from difflib import get_close_matches
+
     above = StatePath(missing.steps[:-1])
     if all(isinstance(step, Namespace) for step in above.steps):
         near = get_close_matches(str(missing), map(str, islice(paths_below(snapshot, str(above)), _NEAR)), n=3)

@@ -10,8 +10,6 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import cached_property
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,6 +17,7 @@ import click
 
 from versioned_state.cli.shared import completion
 from versioned_state.errors import StateError, UnknownRevisionError
+from versioned_state.records import dataclass
 
 if TYPE_CHECKING:
     from versioned_state.cli.render.output import ColorMode, Output
@@ -32,7 +31,7 @@ _HEAD: Final = re.compile(r"(HEAD|@(?=\{|$))")
 _COUNT: Final = re.compile(r"-\d{1,9}")
 
 
-@dataclass
+@dataclass(slots=True)
 class Settings:
     """The values of the common options. They may come before the command or after it; an option after it wins."""
 
@@ -44,12 +43,16 @@ class Settings:
     pager: bool = True
     debug: bool = False
     only_reads: bool = False
+    _output: Output | None = None
 
-    @cached_property
+    @property
     def output(self) -> Output:
-        from versioned_state.cli.render.output import Output
+        """The output, which is made when it is first used: after all options were read."""
+        if self._output is None:
+            from versioned_state.cli.render.output import Output
 
-        return Output(color=self.color, pager=self.pager)
+            self._output = Output(color=self.color, pager=self.pager)
+        return self._output
 
     @contextmanager
     def reading(self) -> Iterator[Repository]:

@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from versioned_state.cli.commands.names.note import note_lines
-from versioned_state.cli.commands.read.diff import changes_at, diff_of
-from versioned_state.cli.render.changes import print_changes, stat_json, stat_line
-from versioned_state.cli.render.graph import Graph, beside, shown_parents
 from versioned_state.cli.render.output import Line, Output, Span
 from versioned_state.cli.render.text import commit_json, commit_line, commit_lines, names_of
 from versioned_state.cli.shared.filters import filter_options
@@ -23,12 +19,12 @@ from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.history.graph import walk
 from versioned_state.repository.names.syntax import split_range
-from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.change import Change
 from versioned_state.repository.views.render import json_value
 
 if TYPE_CHECKING:
     from versioned_state.repository.inspect.log_filters import Filters
+    from versioned_state.repository.repository import Repository
+    from versioned_state.repository.views.change import Change
 
 
 @verb("log", "Show commits, newest first.", example="vstate log main -n 10 --stat")
@@ -89,9 +85,15 @@ def log(  # noqa: PLR0913 - an option each
 
         def lines_of(commit: Commit) -> Iterator[Line]:
             yield from [commit_line(commit, names)] if oneline else commit_lines(commit, names)
-            for line in note_lines(repository.notes.get(commit) or {}) if notes else ():
-                yield ["    ", Span(f"note {line}", "meta")]
+            if notes:
+                from versioned_state.cli.commands.names.note import note_lines
+
+                for line in note_lines(repository.notes.get(commit) or {}):
+                    yield ["    ", Span(f"note {line}", "meta")]
             if stat:
+                from versioned_state.cli.commands.read.diff import diff_of
+                from versioned_state.cli.render.changes import stat_line
+
                 yield ["    ", *stat_line(diff_of(repository, commit).stat())]
 
         if graph:
@@ -103,6 +105,8 @@ def log(  # noqa: PLR0913 - an option each
                 output.print()
             _print(output, lines_of(commit), oneline=oneline)
             if patch:
+                from versioned_state.cli.render.changes import print_changes
+
                 print_changes(output, _changes_of(repository, commit, filters), full=full, indent="    ")
 
 
@@ -133,11 +137,18 @@ def _revision(place: str, filters: Filters, *, all_refs: bool) -> tuple[str, boo
 
 def _changes_of(repository: Repository, commit: Commit, filters: Filters) -> Sequence[Change]:
     """The changes of a commit; if the log is that of a path, those at the path."""
+    from versioned_state.cli.commands.read.diff import changes_at, diff_of
+
     return changes_at(diff_of(repository, commit), str(filters.get("path", "")))
 
 
 def _changes_json(repository: Repository, commit: Commit, filters: Filters, *, stat: bool, patch: bool) -> dict[str, Any]:
-    shown: dict[str, Any] = {"stat": stat_json(diff_of(repository, commit).stat())} if stat else {}
+    shown: dict[str, Any] = {}
+    if stat:
+        from versioned_state.cli.commands.read.diff import diff_of
+        from versioned_state.cli.render.changes import stat_json
+
+        shown["stat"] = stat_json(diff_of(repository, commit).stat())
     if patch:
         shown["changes"] = [change.to_json() for change in _changes_of(repository, commit, filters)]
     return shown
@@ -177,6 +188,8 @@ def _drawn(
     if whole and not filters:
         return ((commit, parents_of(commit)) for commit in commits)
     # The next commit of a lane may be as far back as history goes.
+    from versioned_state.cli.render.graph import shown_parents
+
     history = list(commits)
     shown = list(_selected(repository, history, filters, first_parent=first_parent))
     parents = shown_parents([(commit.id, parents_of(commit)) for commit in history], {commit.id for commit in shown})
@@ -184,6 +197,8 @@ def _drawn(
 
 
 def _print_graph(output: Output, commits: Iterable[tuple[Iterable[Line], str, Sequence[str]]], *, oneline: bool) -> None:
+    from versioned_state.cli.render.graph import Graph, beside
+
     graph = Graph()
     for lines, id, parents in commits:
         first, rest = graph.draw(id, parents)
