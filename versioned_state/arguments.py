@@ -83,7 +83,7 @@ def integer(name: str, value: Any, *, remains: str | None = None) -> int:
 
 
 def seconds(name: str, value: Any, *, above: bool = False, endless: bool = False, remains: str | None = None) -> float:
-    """Return a number of seconds: 0 or more, or above 0; infinity only if it may be endless."""
+    """Return a number of seconds: 0 or more, or above 0, and infinity only if it may be endless."""
     is_number = isinstance(value, int | float) and type(value) is not bool
     if not is_number or not (value > 0 if above else value >= 0) or (value > sys.float_info.max and not endless):
         raise _refused(name, f"a number of seconds, {'above 0' if above else '0 or more'}", value, remains)

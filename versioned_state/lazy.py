@@ -12,7 +12,7 @@ from typing import Any
 def lazy_names(
     package: str, modules: Mapping[str, str], *, unlisted: str = ""
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
-    """The ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose public names live in its modules.
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose public names live in its modules.
 
     Type checkers do not run this: for them the package imports the same names, each as itself, under ``if TYPE_CHECKING``.
 

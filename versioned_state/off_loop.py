@@ -52,7 +52,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """The event loop of this thread. Raises ``EventLoopError`` if asyncio runs none here."""
+    """Return the event loop of this thread. Raises ``EventLoopError`` if asyncio runs none here."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -76,7 +76,7 @@ async def off_loop(function: Callable[[], T], *, undo: Callable[[T], Awaitable[o
 
 
 async def result_of(future: Future[T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:
-    """The result of a call that was handed to a thread, of any executor; a cancellation does what it does in ``off_loop``."""
+    """Return the result of a call on a thread of any executor. A cancellation has the same effect as in ``off_loop``."""
     try:
         cancelled = await _end_of(future)
     finally:
@@ -108,7 +108,7 @@ async def to_the_end(work: Awaitable[T]) -> T:
 
 
 async def _end_of(future: Future[Any]) -> asyncio.CancelledError | None:
-    """Wait for the end of a call. A cancellation drops it if it has not begun; the first one is returned, if there was any."""
+    """Wait for the end of a call, and return the first cancellation, if there was any. A cancellation drops a call that has not begun."""
     cancelled = await wait_for_end(future)
     if cancelled is not None and not future.cancel():
         with _shield():
@@ -151,7 +151,7 @@ _this_thread: Final = _Thread()
 
 @contextmanager
 def waking_together() -> Iterator[None]:
-    """A block in which this thread ends calls. Each event loop is woken once, at the end of it."""
+    """Let this thread end calls in a block, and wake each event loop once, at the end of the block."""
     held = _this_thread.held = {}
     try:
         yield

@@ -27,7 +27,7 @@ class Main(Verbs):
     """The group of all commands, which imports a command when it is needed; and the one place where errors end."""
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Run a command line and exit. An error is one line, and a hint if there is a way out; never a traceback without --debug."""
+        """Run a command line and exit. An error is one line, with a hint if there is a way out. Only --debug shows a traceback."""
         settings = Settings()
         kwargs["standalone_mode"] = False
         try:
@@ -77,7 +77,7 @@ def _discard_buffered_output() -> None:
 
 
 def _report(settings: Settings, error: Exception) -> int:
-    """Print an error; the exit code."""
+    """Print an error, and return the exit code."""
     output = settings.output
     match error:
         case click.exceptions.Abort():
@@ -104,7 +104,7 @@ def _report(settings: Settings, error: Exception) -> int:
 
 
 def _hint_of_usage(error: click.UsageError) -> str:
-    """The right form of a command line: for a command that only git has, for one argument too many; else the command's help."""
+    """Return the right form of a command line: for a command that only git has, for one argument too many, or else the command's help."""
     message = error.message
     if unknown := _NO_COMMAND.match(message):
         if unknown[1] in catalog.ELSEWHERE:
@@ -156,7 +156,7 @@ def vstate(context: click.Context) -> None:
 
 
 def main() -> None:
-    """The entry point of ``vstate``."""
+    """Run ``vstate``."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:  # closed by the shell: vstate log >&-
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115 - for as long as the process lives

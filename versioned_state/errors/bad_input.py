@@ -14,7 +14,7 @@ class InvalidArgumentError(StateError, ValueError, remains=UNCHANGED):
 
 
 class InvalidPathError(InvalidArgumentError, remains=""):
-    """A path that does not parse; ``position`` is the offset of the first bad character."""
+    """A path that does not parse. ``position`` is the offset of the first bad character."""
 
     def __init__(self, text: str, position: int, reason: str) -> None:
         hint = 'for example: messages[17].content, prefs["a.b"]'
@@ -37,7 +37,7 @@ class InvalidTransitionError(StateError, ValueError, remains=UNCHANGED):
 
 
 class ReplayMismatchError(StateError, remains=UNCHANGED):
-    """The events of an ``EventSourced`` value, replayed from the first one, do not give the value that was kept.
+    """The events of an ``EventSourced`` value, replayed from the first one, do not lead to the value that was kept.
 
     ``index`` is that of the first event at which they are known to differ, None if the kept value alone is known to be wrong;
     ``replayed`` and ``kept`` are the two values.
@@ -53,7 +53,7 @@ class ReplayMismatchError(StateError, remains=UNCHANGED):
 
 
 class UnserializableValueError(StateError, TypeError, remains=UNCHANGED):
-    """A value that cannot be stored; ``task`` names the task that would have committed it, if it was one."""
+    """A value that cannot be stored. ``task`` names the task that would have committed it, if there was one."""
 
     task = ""
 
@@ -92,7 +92,7 @@ class PickleRefusedError(StateError):
 
 
 class SchemaError(StateError, ValueError):
-    """A value that breaks the schema of its state; ``path`` is where, and ``rule`` what was broken there."""
+    """A value that breaks the schema of its state. ``path`` is its place, and ``rule`` the rule that it breaks."""
 
     def __init__(self, path: str, rule: str, reason: str, *, remains: str | None = None) -> None:
         super().__init__(f"{path or 'the state'} breaks the schema ({rule}): {reason}", remains=remains)
@@ -100,7 +100,7 @@ class SchemaError(StateError, ValueError):
 
 
 class MigrationError(StateError, remains=UNCHANGED):
-    """A migration failed; ``version`` is the version that it was to lead to, and the cause says why."""
+    """A migration failed. ``version`` is the version that it leads to. The migration's own error is the cause."""
 
     def __init__(self, version: int, reason: str) -> None:
         super().__init__(f"the migration to version {version} failed: {reason}")
@@ -127,7 +127,7 @@ class HandleClosedError(StateError):
 
 
 class TransactionError(StateError, remains=UNCHANGED):
-    """A call within a transaction that the transaction could not undo; nothing was changed."""
+    """A call within a transaction that the transaction could not undo. Nothing was changed."""
 
 
 class NoTaskError(StateError, RuntimeError):
@@ -135,7 +135,7 @@ class NoTaskError(StateError, RuntimeError):
 
 
 class EmbedderError(StateError, remains="no vector was kept"):
-    """An embedder failed, or gave no vector of its dimension for each text; ``embedder`` is its name, and the cause says why."""
+    """An embedder failed, or did not return a vector of its dimension for each text. ``embedder`` is its name."""
 
     def __init__(self, embedder: str, reason: str) -> None:
         super().__init__(f"the embedder {embedder!r} failed: {reason}")
@@ -158,7 +158,7 @@ class SandboxError(StateError):
 
 
 class SandboxFileError(SandboxError, OSError, remains=UNCHANGED):
-    """A file of a sandbox cannot be read or written; ``path`` is its path there, ``errno`` the reason of the system, if it is one."""
+    """A file of a sandbox cannot be read or written. ``path`` is its path there, and ``errno`` the system's reason, if there is one."""
 
     def __init__(self, what: str, *, path: str, errno: int | None = None, remains: str | None = None, hint: str = "") -> None:
         super().__init__(what, remains=remains, hint=hint)
@@ -167,13 +167,13 @@ class SandboxFileError(SandboxError, OSError, remains=UNCHANGED):
 
     @classmethod
     def of(cls, error: OSError, path: str) -> Self:
-        """The error for one of the system at a path."""
+        """Return the error for one of the system at a path."""
         reason = "a link is in the way" if error.errno in (_errno.ELOOP, _errno.ENOTDIR) else error.strerror
         return cls(f"{path}: {reason}", path=path, errno=error.errno)
 
 
 class SessionNotFoundError(StateError, KeyError, remains=UNCHANGED):
-    """A session that was deleted, or that nobody ever created. ``session_id`` is empty where the error must not name it."""
+    """A session that was deleted or never created. ``session_id`` is empty where the error must not name it."""
 
     def __init__(self, session_id: str = "", *, remains: str | None = None) -> None:
         super().__init__(f"there is no session {session_id!r}" if session_id else "there is no such session", remains=remains)
@@ -181,7 +181,7 @@ class SessionNotFoundError(StateError, KeyError, remains=UNCHANGED):
 
 
 class AccessDeniedError(StateError, remains=UNCHANGED):
-    """A server does not know the token of a request, or does not allow with it what the request asks for."""
+    """The token of a request is unknown to the server, or does not allow the request."""
 
 
 class IdempotencyConflictError(StateError):
@@ -196,7 +196,7 @@ class EventLoopError(StateError, RuntimeError):
 
 
 class UnknownRevisionError(StateError, KeyError):
-    """No commit has that name; ``near`` holds similar refs and ids.
+    """No commit has that name. ``near`` holds similar refs and ids.
 
     ``deleted`` is ``"branch"`` or ``"tag"`` if one of that name was deleted, which its reflog can bring back; otherwise it is empty.
     ``is_empty`` says whether the repository has no commits at all.
@@ -215,7 +215,7 @@ class UnknownRevisionError(StateError, KeyError):
 
 
 class AmbiguousRevisionError(StateError, KeyError):
-    """An abbreviated id that several objects share; ``candidates`` holds up to 8 of them."""
+    """An abbreviated id that several objects share. ``candidates`` holds up to 8 of them."""
 
     def __init__(self, revision: str, candidates: Sequence[str]) -> None:
         super().__init__(
@@ -235,7 +235,7 @@ class UnknownPathError(StateError, KeyError):
 
 
 class WorkspaceError(StateError, remains=UNCHANGED):
-    """The folder of a workspace cannot be read or written, or holds or is to hold something that it must not; ``files`` names it.
+    """The folder of a workspace cannot be read or written, or would hold a file that it must not have. ``files`` names the files.
 
     An error of the operating system is its cause.
     """
@@ -276,7 +276,7 @@ class ErasedResultError(StateError):
 
 
 class RefExistsError(StateError):
-    """The branch or tag to create exists already; it was not moved."""
+    """The branch or tag to create exists already. It was not moved."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(f"{kind} {name!r} exists already", remains="it was not changed")
@@ -289,7 +289,7 @@ class UnsupportedByStoreError(StateError, remains=UNCHANGED):
 
 
 class MissingDependencyError(StateError, ImportError):
-    """A package that an optional part needs is not installed; ``extra`` is the extra of this library that brings it."""
+    """A package that an optional part needs is not installed. ``extra`` is the extra of this library that installs it."""
 
     def __init__(self, what: str, *, extra: str) -> None:
         super().__init__(f"{what} needs a package that is not installed", hint=f"pip install 'versioned-state[{extra}]'")

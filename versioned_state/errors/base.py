@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Final
 
 UNCHANGED: Final = "nothing was changed"
-"""What remains after most calls that failed."""
+"""The ``remains`` of most calls that failed."""
 
 STAGED: Final = "nothing was committed, and the staged changes are still there"
-"""What remains after a commit failed."""
+"""The ``remains`` of a commit that failed."""
 
 
 class StateError(Exception):
@@ -57,12 +57,12 @@ class StateError(Exception):
 
 
 def restore(cls: type[StateError], args: tuple[object, ...]) -> StateError:
-    """An error out of a pickle, whose attributes are set after it is made."""
+    """Return an error from a pickle, whose attributes are set after it is made."""
     error = cls.__new__(cls, *args)
     error.args = args  # which an OSError leaves out
     return error
 
 
 def short(id: str | None) -> str:
-    """An id as an error shows it."""
+    """Return an id as an error shows it."""
     return "nothing" if id is None else id[:12]

@@ -23,7 +23,7 @@ class Conflict(Protocol):
 
     @property
     def base(self) -> Any:
-        """The value in the merge base; ``MISSING`` if it has none."""
+        """The value in the merge base, or ``MISSING`` if it has none."""
         ...
 
     @property
@@ -106,7 +106,10 @@ class MergeConflictError(StateError, remains=UNCHANGED):
 
     @property
     def merge(self) -> Merge:
-        """Resolves the conflicts and makes the call again. Raises ``TransactionError`` if it cannot be made again; see ``hint``."""
+        """The merge that resolves the conflicts and makes the call again.
+
+        Raises ``TransactionError`` if that is impossible; see ``hint``.
+        """
         if self._merge is None:
             raise TransactionError("this call cannot be made again with resolutions", hint=self.hint)
         return self._merge
@@ -137,7 +140,7 @@ class LockTimeoutError(StateError, TimeoutError, remains=UNCHANGED):
 
 
 class PatchConflictError(StateError, remains=UNCHANGED):
-    """The old values of a patch are not there. Nothing was changed; ``paths`` are the places."""
+    """The old values of a patch are not there. Nothing was changed. ``paths`` are the places."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
@@ -158,7 +161,7 @@ class UncommittedChangesError(StateError, remains=UNCHANGED):
 
 
 class DirtyWorkspaceError(UncommittedChangesError):
-    """A call would overwrite files of a workspace whose content no commit has. Nothing was changed; ``files`` are their relative paths.
+    """A call would overwrite files of a workspace whose content no commit has. Nothing was changed. ``files`` are their relative paths.
 
     ``paths`` are their paths in the state, and those of other uncommitted changes that the call refuses to overwrite.
     """
@@ -187,7 +190,7 @@ class UnmergedBranchError(StateError):
 
 
 class EffectInDoubtError(StateError):
-    """An effect was begun, and the ledger does not know whether it happened. Every try raises this until the effect is settled.
+    """An effect was begun, and the ledger has no record of its outcome. Every attempt raises this error until the effect is settled.
 
     ``key`` is its full key, ``since`` when it was begun, in UTC. ``result`` is the result of the function, if it returned and the ledger
     could not record the result (the cause says why); else None. A result that cannot be pickled stays behind in its process.

@@ -8,7 +8,7 @@ from .base import UNCHANGED, StateError, short
 
 
 class StorageError(StateError):
-    """The store could not do what was asked; the driver's error is ``__cause__``."""
+    """The store could not carry out a call. The driver's error is ``__cause__``."""
 
 
 class StoreClosedError(StorageError):
@@ -19,7 +19,7 @@ class StoreClosedError(StorageError):
 
 
 class StoreBusyError(StorageError, remains=UNCHANGED):
-    """Another process kept the store locked for longer than the timeout; nothing was written."""
+    """Another process kept the store locked for longer than the timeout. Nothing was written."""
 
 
 class UnreachableStoreError(StorageError):
@@ -34,7 +34,7 @@ class UnknownOutcomeError(UnreachableStoreError):
 
 
 class CommitInDoubtError(StorageError):
-    """The store failed during a commit, and cannot be asked whether it has the commit; ``commit`` is the id that it would have.
+    """The store failed during a commit, and it is not known whether it has the commit. ``commit`` is the id of that commit.
 
     The next call on the state (``refresh()``, or ``commit()`` again) finds out before it does anything else, so that nothing is
     committed twice. No other error of a commit leaves that open.
@@ -54,7 +54,7 @@ class UnsafeStoreError(StorageError, remains=UNCHANGED):
 
 
 class UnfinishedPurgeError(StorageError):
-    """A purge failed after it had begun to erase. ``remains`` says what may still be in the store; the failure is ``__cause__``.
+    """A purge failed after it had begun to erase. ``remains`` says what may still be in the store. The failure is ``__cause__``.
 
     Attributes:
         report: the ``PurgeReport`` of what it has erased, or was erasing when it failed.
@@ -78,7 +78,7 @@ class StorageFullError(StorageError):
 
 
 class SessionFileError(StorageError, OSError):
-    """A file of a ``JSONSession`` could not be written or read. The file is as it was before; ``errno`` is that of the cause."""
+    """A file of a ``JSONSession`` could not be written or read. The file is unchanged. ``errno`` is that of the cause."""
 
     def __init__(self, what: str, *, errno: int | None = None, remains: str | None = None, hint: str = "") -> None:
         super().__init__(what, remains=remains, hint=hint)
@@ -99,7 +99,7 @@ class StoreNotFoundError(StorageError):
 
 
 class NotAStoreError(StorageError, remains="it was not touched"):
-    """The place does not hold a store of this library; it was not touched."""
+    """The place does not hold a store of this library. It was not touched."""
 
 
 class WrongKeyError(StorageError, remains=UNCHANGED):
@@ -107,7 +107,7 @@ class WrongKeyError(StorageError, remains=UNCHANGED):
 
 
 class FormatError(StorageError, remains=UNCHANGED):
-    """The store was written by a newer release, in a format that this one does not know."""
+    """The store was written by a newer release, in a format that this one cannot read."""
 
     def __init__(self, found: int, supported: int) -> None:
         super().__init__(

@@ -18,7 +18,7 @@ OPTIONS: Final = (
     *("folder", "session_id", "user_id", "timeout", "max_memory", "max_file_bytes"),
     *("max_total_memory", "max_folder_bytes", "base_url", "bearer_token"),
 )
-"""What a factory can be given, by name."""
+"""The options that a factory may have, by name."""
 
 _LOCAL: Final = (SandboxType.BASE, SandboxType.FILESYSTEM)
 
@@ -55,24 +55,24 @@ def register(name: str | SandboxType, factory: Factory) -> None:
 
 
 def unregister(name: str | SandboxType) -> None:
-    """Forget the factory of a type; ``base`` and ``filesystem`` are local again. Raises ``InvalidArgumentError`` if there is none."""
+    """Remove the factory of a type. ``base`` and ``filesystem`` are local again. Raises ``InvalidArgumentError`` if there is none."""
     if _registered.pop(type_name(name), None) is None:
         raise InvalidArgumentError(f"no factory is registered for {type_name(name)!r}")
 
 
 def type_name(name: object) -> str:
-    """The name of a type, from a string or a member of an Enum. Raises ``InvalidArgumentError``."""
+    """Return the name of a type, from a string or a member of an Enum. Raises ``InvalidArgumentError``."""
     value = name.value if isinstance(name, Enum) else name
     return string("the type of a sandbox", str(value) if isinstance(value, str) else value, empty=False)
 
 
 def is_local(name: str) -> bool:
-    """Whether sandboxes of a type run on this machine, made by the library."""
+    """Return whether sandboxes of a type run on this machine, made by the library."""
     return name in _LOCAL and name not in _registered
 
 
 def check_type(name: object) -> str:
-    """The name of a type that has a factory. Raises ``InvalidArgumentError``, which says how to register one."""
+    """Return the name of a type that has a factory. Raises ``InvalidArgumentError``, which says how to register one."""
     key = type_name(name)
     if key in _registered or key in _LOCAL:
         return key
@@ -90,7 +90,7 @@ def check_type(name: object) -> str:
 
 
 def make(name: str, options: Mapping[str, Any]) -> Any:
-    """A new sandbox of a type, by its factory. Raises what the factory raises."""
+    """Return a new sandbox of a type, by its factory. Raises what the factory raises."""
     factory = _registered.get(check_type(name)) or _local(name)
     parameters = _parameters(factory)
     if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()):

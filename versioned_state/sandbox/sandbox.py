@@ -62,7 +62,7 @@ class Sandbox(ABC):
         """End the sandbox: its processes are gone then, and its own folder. Idempotent."""
 
     def list_tools(self) -> list[str]:
-        """The names of the tools."""
+        """Return the names of the tools."""
         return list(self.tools)
 
     def call_tool(self, name: str, arguments: dict[str, Any] | None = None) -> Any:

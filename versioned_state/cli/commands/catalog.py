@@ -88,17 +88,17 @@ ELSEWHERE: Final[dict[str, str]] = {
 
 
 def names() -> list[str]:
-    """The commands in the order of the help."""
+    """Return the names of the commands in the order of the help."""
     return [name for commands in _SECTIONS.values() for name in commands]
 
 
 def sections() -> list[tuple[str, list[tuple[str, str]]]]:
-    """The sections of the help: a title, and each command with its summary."""
+    """Return the sections of the help: a title, and each command with its summary."""
     return [(title, [(name, summary) for name, (_, summary) in commands.items()]) for title, commands in _SECTIONS.items()]
 
 
 def load(name: str) -> click.Command | None:
-    """The command of a name, whose module is imported now; None if there is no such command."""
+    """Import the module of a command and return the command, or None if there is no such command."""
     module = next((commands[name][0] for commands in _SECTIONS.values() if name in commands), None)
     if module is None:
         return None

@@ -82,7 +82,7 @@ class _Run:
         return commit
 
     def cost(self, name: str) -> _Cost:
-        """The cost of the last round."""
+        """Return the cost of the last round."""
         whole = json.dumps(dict(self.state), ensure_ascii=False).encode()
         return _Cost(name, self.store.counts.bytes_written, len(whole), len(zstandard.compress(whole)))
 
@@ -232,7 +232,7 @@ def _show_task(output: Output, run: _Run) -> None:
 
 
 def _chat(run: _Run) -> Iterator[_Cost]:
-    """The same state through a long chat on a branch of its own: two messages a round."""
+    """Run the same state through a long chat on a branch of its own, two messages a round."""
     repository = run.state.repository
     repository.branches.create("long-chat", "main")
     chat = _Run(Versioned(repository, branch="long-chat"), run.store, run.clock)

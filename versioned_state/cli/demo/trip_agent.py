@@ -170,12 +170,12 @@ class TripAgent:
         self._calls = 0
 
     def rounds(self) -> Iterator[Round]:
-        """Do a round at each step; whoever takes the step may commit the state."""
+        """Do a round at each step. The caller that takes the step may commit the state."""
         state = self.state
         state.update(messages=[], plan=[], prefs={}, budget={"limit": 0, "spent": 0, "currency": "EUR"}, itinerary=[], found={}, notes="")
         state["messages"].append({"role": "system", "content": _SYSTEM})
 
-        self._hear(
+        self._on_answer(
             "We are two, and would like a weekend in Lisbon, Porto and back by train, 12 to 14 June. At most 600 EUR. We like it quiet."
         )
         state["prefs"].update(people=2, days=["Fri", "Sat", "Sun"], quiet=True)
@@ -247,7 +247,7 @@ class TripAgent:
         return Round("planner", f"Book: {what}", 11, {"tool": "book", "price": price})
 
     def _traveller_changes_his_mind(self) -> Round:
-        self._hear("Sorry, no train before 9 in the morning. And could we stay under 500? Ana eats vegetarian, by the way.")
+        self._on_answer("Sorry, no train before 9 in the morning. And could we stay under 500? Ana eats vegetarian, by the way.")
         self.state["prefs"].update(not_before="09:00", diet="vegetarian")
         self.state["budget"]["limit"] = 500
         return Round("traveller", "Not so early, and not so expensive", 380)
@@ -267,7 +267,7 @@ class TripAgent:
     def _next_step(self) -> dict[str, Any] | None:
         return next((step for step in self.state["plan"] if step["status"] == "todo"), None)
 
-    def _hear(self, text: str) -> None:
+    def _on_answer(self, text: str) -> None:
         self.state["messages"].append({"role": "user", "content": text})
 
     def _say(self, text: str) -> None:

@@ -48,7 +48,7 @@ class Conversation:
 
 
 def single_conversation(source: Source, messages_key: str | None) -> tuple[Conversation | None, Iterator[Item]]:
-    """The conversation of a source that is one list of messages, or one object with such a list; None if it holds several.
+    """Return the conversation of a source that is one list of messages, or one object with such a list, or None if it holds several.
 
     The second value is all items again.
 
@@ -71,7 +71,7 @@ def single_conversation(source: Source, messages_key: str | None) -> tuple[Conve
 
 
 def conversation_in(source: Source, item: Item, messages_key: str | None) -> Conversation:
-    """The conversation of an item that is a list of messages, or an object with one.
+    """Return the conversation of an item that is a list of messages, or an object with one.
 
     Raises:
         StateError: the item is something else; the message says what.
@@ -101,7 +101,7 @@ def _message_in(source: Source, item: Item) -> Any:
 
 
 def find_messages_key(value: dict[str, Any]) -> str | None:
-    """The key of an object's list of messages: a usual one, or else the only key whose list looks like messages."""
+    """Return the key of an object's list of messages: a usual one, or else the only key whose list looks like messages."""
     for key in MESSAGES_KEYS:
         if _is_list_of_dicts(value.get(key)):
             return key
@@ -116,7 +116,7 @@ def _is_list_of_dicts(value: Any) -> bool:
 
 
 def is_message(value: Any) -> bool:
-    """Whether a value looks like a message: an object with a speaker and a text."""
+    """Return whether a value looks like a message: an object with a speaker and a text."""
     if not isinstance(value, dict) or any(_is_list_of_dicts(value.get(key)) for key in MESSAGES_KEYS):
         return False
     return isinstance(value.get("role"), str) or (
@@ -125,7 +125,7 @@ def is_message(value: Any) -> bool:
 
 
 def summarize(message: Any) -> str:
-    """A message in one line, as git has it: the speaker and the beginning of the text."""
+    """Return a message on one line, as in git's log: the speaker and the beginning of the text."""
     if not isinstance(message, dict):
         return _shorten(str(message))
     who = next((message[key] for key in _SPEAKERS if isinstance(message.get(key), str)), "message")

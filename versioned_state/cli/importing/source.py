@@ -78,7 +78,7 @@ def open_source(path: str) -> Iterator[Source]:
 
 
 def _plain(file: io.BufferedReader[Any]) -> BinaryIO:
-    """The file itself, or its content if it is compressed."""
+    """Return the file itself, or its content if it is compressed."""
     opener = next((opener for magic, opener in _OPENERS.items() if file.peek(8).startswith(magic)), None)
     if opener is None:
         return file
@@ -123,7 +123,7 @@ def _read(name: str, lines: Iterator[bytes], fraction: Callable[[], float | None
 
 
 def _parse(name: str, text: bytes, line: int) -> Any:
-    """The value in a text that begins on a line of the file."""
+    """Return the value in a text that begins on a line of the file."""
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:

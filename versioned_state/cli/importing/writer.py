@@ -57,7 +57,10 @@ class Writer:
         return error
 
     def _skip(self, branch: str, conversation: Conversation, messages: Iterator[Any]) -> int | None:
-        """Take the messages that a branch has already; None if it is not the beginning of this conversation. Cost: reads the branch."""
+        """Skip the messages that a branch has already, or return None if it is not the beginning of this conversation.
+
+        Cost: reads the branch.
+        """
         found = self._repository.snapshot(branch, describe=True).copy()
         held = found.pop(self._key, None)
         fields = _keys_of(conversation.fields, self._key)
@@ -71,7 +74,7 @@ class Writer:
         return len(held) if held or next(messages, _NOTHING) is _NOTHING else None
 
     def write_conversation(self, branch: str, conversation: Conversation) -> None:
-        """Commit each message; the first commit has the other fields too. Cost of a commit: the size of its message."""
+        """Commit each message, the first one together with the other fields. Cost of a commit: the size of its message."""
         incoming = iter(conversation.messages)
         skipped = None
         if not self._append and branch in self._repository.branches:
@@ -112,7 +115,7 @@ class Writer:
             self.complete = True
 
     def _begin(self, branch: str) -> Versioned:
-        """The state of a branch, for the caller to close: a Ctrl-C that comes while one that is open is collected would be lost."""
+        """Return the state of a branch, for the caller to close: a Ctrl-C that comes while one that is open is collected would be lost."""
         state = Versioned(self._repository, branch=branch, author=self._author)
         self.branches.append(branch)
         self.complete = False
@@ -136,7 +139,7 @@ class Writer:
 
 
 def _is_same(a: Any, b: Any) -> bool:
-    """Whether two values are the same JSON; 1, 1.0 and True are different."""
+    """Return whether two values are the same JSON. 1, 1.0 and True are different."""
     try:
         return json.dumps(a) == json.dumps(b)
     except (TypeError, ValueError, RecursionError):
@@ -144,7 +147,7 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def _keys_of(fields: dict[str, Any], taken: str) -> dict[str, Any]:
-    """The fields by keys of the state: the one that has the key of the messages gets a name that no other field has."""
+    """Return the fields by keys of the state: the one that has the key of the messages gets a name that no other field has."""
     if taken not in fields:
         return fields
     free = f"{taken}_field"
@@ -164,7 +167,7 @@ class BranchNames:
         self._given: set[str] = set()
 
     def name(self, index: int, conversation: Conversation) -> str:
-        """The name of the index-th conversation, counted from 0.
+        """Return the name of the index-th conversation, counted from 0.
 
         Raises:
             StateError: the field is missing, or is not text or a number.
@@ -182,6 +185,6 @@ class BranchNames:
 
 
 def clean(text: str) -> str:
-    """A text as the name of a branch: forbidden characters become hyphens, and a long text is shortened."""
+    """Return a text as the name of a branch: forbidden characters become hyphens, and a long text is shortened."""
     named = re.sub(r"[^\w./+=,()-]+|\.{2,}|/{2,}", "-", text)
     return named.encode()[:120].decode(errors="ignore").strip("-/.")

@@ -13,7 +13,7 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w":
 
 
 def parse_age(value: str | timedelta) -> timedelta:
-    """The type of an argument: a number and a unit, which is s, m, h, d or w."""
+    """Return the age of an argument: a number and a unit, which is s, m, h, d or w."""
     if isinstance(value, timedelta):  # a default
         return value
     match = _AGE.fullmatch(value.strip())

@@ -27,7 +27,7 @@ ON_A_SCREEN: Final = 1_000
 
 
 def most_changes(output: Output, limit: int | None, *, unless: bool = False) -> int | None:
-    """The most changes to find: as many as were asked for, or else on a terminal ``ON_A_SCREEN``; None for all.
+    """Return the most changes to find: the number given, or else on a terminal ``ON_A_SCREEN``, or None for all.
 
     Args:
         unless: all of them are needed, unless a number was asked for.
@@ -78,7 +78,7 @@ def _brief(changes: list[Change], width: int | None, *, of_the_first: bool) -> I
 
 
 def change_lines(change: Change, width: int | None = None) -> Iterator[Line]:
-    """A change: its sign and path, then its values; of a long text, the lines that changed.
+    """Yield a change: its sign and path, then its values, or the changed lines of a long text.
 
     Args:
         width: the columns that a line may take; a value is cut to them, a path never. None: as many as a line takes.
@@ -108,12 +108,12 @@ def _cut(text: str, width: int | None) -> str:
 
 
 def _aside(change: Change) -> str:
-    """What a change is about, if not the value at its path."""
+    """Return the subject of a change, if it is not the value at its path."""
     return " keys in another order" if change.reordered else " was given other fields" if change.given else ""
 
 
 def change_in_full(change: Change, width: int) -> Iterator[Line]:
-    """A change with whole values, on as many lines as they take."""
+    """Yield a change with whole values, on as many lines as they take."""
     sign, style = _SIGNS[change.kind]
     yield [Span(f"{sign} {change.path}", style), _aside(change)]
     lines: Iterable[tuple[str, str]] = change.lines()
@@ -129,7 +129,7 @@ def change_in_full(change: Change, width: int) -> Iterator[Line]:
 
 
 def stat_lines(stat: DiffStat) -> Iterator[Line]:
-    """The number of changes under each key, then in all."""
+    """Yield the number of changes under each key, then in all."""
     shown = [one_line(key, quote=False) for key in stat.keys]
     width = max(map(columns, shown), default=0)
     for key, counts in zip(shown, stat.keys.values(), strict=True):
@@ -141,7 +141,7 @@ def stat_lines(stat: DiffStat) -> Iterator[Line]:
 
 
 def stat_line(stat: DiffStat) -> Line:
-    """The statistics on one line."""
+    """Return the statistics on one line."""
     line: Line = []
     for key, counts in stat.keys.items():
         line += [", " if line else "", Span(one_line(key, quote=False), "path"), " ", *_counts(counts)]
@@ -157,7 +157,7 @@ def _counts(counts: tuple[int, int, int]) -> Line:
 
 
 def stat_json(stat: DiffStat) -> dict[str, Any]:
-    """The statistics in JSON types."""
+    """Return the statistics in JSON types."""
 
     def counts(added: int, removed: int, changed: int) -> dict[str, int]:
         return {"added": added, "removed": removed, "changed": changed}

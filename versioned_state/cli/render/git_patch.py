@@ -20,7 +20,7 @@ _FOLDER: Final = "040000"
 
 
 def quoted(path: str) -> str:
-    """A path as git prints it: in quotes, with escapes, if it has characters that a terminal would not show."""
+    """Return a path as git prints it: in quotes, with escapes, if it has characters that a terminal would not show."""
     if _PLAIN.fullmatch(path):
         return path
     escapes = {0x22: '\\"', 0x5C: "\\\\", 0x0A: "\\n", 0x09: "\\t"}
@@ -37,7 +37,7 @@ def _can_encode(path: str) -> bool:
 
 
 def mode_of(entry: Any) -> str:
-    """The mode of an entry in octal digits, as git writes it, with all permission bits."""
+    """Return the mode of an entry in octal digits, as git writes it, with all permission bits."""
     if isinstance(entry, Symlink):
         return "120000"
     if isinstance(entry, Folder):
@@ -46,7 +46,7 @@ def mode_of(entry: Any) -> str:
 
 
 def patch_lines(path: str, old: Any, new: Any) -> Iterator[Line]:
-    """The change of one file.
+    """Yield the change of one file.
 
     Args:
         old, new: the entries before and after; None if there is none.
@@ -86,6 +86,6 @@ def _content(entry: Any) -> str | bytes:
 
 
 def _lines(text: str | bytes) -> list[str]:
-    """The lines of a text, each with its end; only a newline ends one."""
+    """Return the lines of a text, each with the newline that ends it."""
     assert isinstance(text, str)
     return re.findall(r"[^\n]*\n|[^\n]+", text)

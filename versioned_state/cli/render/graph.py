@@ -24,7 +24,7 @@ class Graph:
         self._lanes: list[str] = []
 
     def draw(self, id: str, parents: Sequence[str]) -> tuple[list[str], str]:
-        """The lanes left of a commit: a row for each of its first lines, at least one, and the row of all others, all equally wide."""
+        """Return the lanes left of a commit: a row for each of its first lines, and the row of all others, all equally wide."""
         lanes = self._lanes
         if id not in lanes:
             lanes.append(id)
@@ -37,7 +37,7 @@ class Graph:
         return [row.ljust(width) for row in rows], rest.ljust(width)
 
     def _close(self, lane: int) -> Iterator[str]:
-        """End a lane; those right of it move to the left."""
+        """End a lane. Those right of it move to the left."""
         del self._lanes[lane]
         if lane < len(self._lanes):
             yield _row("|" for _ in range(lane)) + "".join(" /" for _ in self._lanes[lane:])
@@ -82,12 +82,12 @@ def _row(marks: Iterable[str]) -> str:
 
 
 def beside(first: Sequence[str], rest: str, count: int) -> list[str]:
-    """The lanes left of ``count`` lines of a commit, and of further rows if the drawing needs them."""
+    """Return the lanes left of ``count`` lines of a commit, and of further rows if the drawing needs them."""
     return [*first, *[rest] * (count - len(first))]
 
 
 def shown_parents(history: Sequence[tuple[str, Sequence[str]]], shown: Container[str]) -> dict[str, list[str]]:
-    """The commits that each shown commit's lanes lead to: the nearest shown ancestors.
+    """Return the commits that each shown commit's lanes lead to: the nearest shown ancestors.
 
     Args:
         history: the ids of all commits and of their parents, children before parents.

@@ -83,14 +83,14 @@ class Output:
         return self.has_color_on(sys.stdout)
 
     def has_color_on(self, stream: TextIO) -> bool:
-        """Whether a stream is printed in colour."""
+        """Return whether a stream is printed in colour."""
         if self._color != "auto":
             return self._color == "always"
         return _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
 
     @property
     def columns(self) -> int | None:
-        """Columns of the terminal that stdout is; None if it is not one, and lines may be of any length."""
+        """The width of the terminal in columns, or None if stdout is not a terminal and lines may have any length."""
         import shutil
 
         return max(20, shutil.get_terminal_size((100, 24)).columns) if self.is_terminal else None
@@ -103,7 +103,7 @@ class Output:
     # Data, to stdout
 
     def print(self, *parts: Part) -> None:
-        """One line."""
+        """Print one line."""
         self._write(join(parts, color=self.has_color) + "\n")
 
     def lines(self, lines: Iterable[Line]) -> None:
@@ -118,7 +118,7 @@ class Output:
                 self.print(*row)
 
     def crop(self, *parts: Part) -> None:
-        """One line, shortened to the width of the terminal; whole if stdout is not a terminal."""
+        """Print one line, shortened to the width of the terminal, or whole if stdout is not a terminal."""
         self.print(*(crop(parts, self.width) if self.is_terminal else parts))
 
     def json(self, data: Any) -> None:
@@ -126,7 +126,7 @@ class Output:
         self._write(to_json(data) + "\n")
 
     def text(self, text: str) -> None:
-        """A text of several lines: its line breaks and tabs are kept, every other control character is escaped."""
+        """Print a text of several lines. Its line breaks and tabs are kept, and every other control character is escaped."""
         for line in text.split("\n"):
             self._write("\t".join(map(escape, line.split("\t"))) + "\n")
 
@@ -164,18 +164,18 @@ class Output:
     # Notes and errors, to stderr
 
     def note(self, *parts: Part) -> None:
-        """One line that is not data, to stderr."""
+        """Print one line that is not data, to stderr."""
         print(join(parts, color=self.has_color_on(sys.stderr)), file=sys.stderr, flush=True)
 
     def error(self, message: str, hint: str = "") -> None:
-        """An error on one line, and the way out, if there is one, on another."""
+        """Print an error on one line, and the way out, if there is one, on another."""
         self.note(Span("error: ", "error"), message)
         if hint:
             self.note(Span("hint: ", "hint"), hint)
 
 
 def join(parts: Iterable[Part], *, color: bool) -> str:
-    """The parts as one line, in colour or without it."""
+    """Return the parts as one line, in colour or without it."""
     return "".join(_show(part, color=color) for part in parts)
 
 
@@ -185,7 +185,7 @@ def _show(part: Part, *, color: bool) -> str:
 
 
 def crop(parts: Iterable[Part], width: int) -> Line:
-    """The parts that fit into ``width`` columns; if not all do, the last one is shortened, with an ellipsis."""
+    """Return the parts that fit into ``width`` columns. If not all do, the last one is shortened, with an ellipsis."""
     line: Line = list(parts)
     if sum(columns(_text(part)) for part in line) <= width:
         return line
@@ -203,7 +203,7 @@ def crop(parts: Iterable[Part], width: int) -> Line:
 
 
 def wrap(parts: Iterable[Part], width: int, indent: int) -> Iterator[Line]:
-    """A line broken between words, if it is wider than ``width`` columns. A word that is wider than that stays whole."""
+    """Yield a line broken between words, if it is wider than ``width`` columns. A word that is wider than that stays whole."""
     line: Line = []
     used = 0
     for blanks, word in _words(parts):
@@ -218,7 +218,7 @@ def wrap(parts: Iterable[Part], width: int, indent: int) -> Iterator[Line]:
 
 
 def _words(parts: Iterable[Part]) -> Iterator[tuple[int, list[Part]]]:
-    """The words of a line, each with the number of blanks before it; a word may be of several parts."""
+    """Yield the words of a line, each with the number of blanks before it. A word may have several parts."""
     blanks, word = 0, list[Part]()
     for part in parts:
         for piece in re.findall(" +|[^ ]+", _text(part)):
@@ -238,7 +238,7 @@ def _text(part: Part) -> str:
 
 
 def columns(text: str) -> int:
-    """The columns of a terminal that a text takes with its control characters escaped: a Chinese character takes two."""
+    """Return the columns of a terminal that a text takes with its control characters escaped: a Chinese character takes two."""
     text = escape(text)
     return len(text) if text.isascii() else sum(map(_columns_of, text))
 
@@ -250,7 +250,7 @@ def _columns_of(char: str) -> int:
 
 
 def padded(text: str, width: int, *, right: bool = False) -> str:
-    """A text filled with blanks to ``width`` columns, after it or, with ``right``, before it."""
+    """Return a text filled with blanks to ``width`` columns, after it or, with ``right``, before it."""
     blanks = " " * (width - columns(text))
     return blanks + text if right else text + blanks
 
@@ -270,7 +270,7 @@ def to_json(data: Any, *, indent: int | None = None) -> str:
 
 
 def is_utf8() -> bool:
-    """Whether stdout takes every character; else bars and ellipses are drawn in ASCII."""
+    """Return whether stdout can encode every character. If not, bars and ellipses are drawn in ASCII."""
     return (getattr(sys.stdout, "encoding", None) or "utf-8").lower().replace("-", "") == "utf8"
 
 

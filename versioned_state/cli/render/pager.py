@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def find_pager() -> list[str] | None:
-    """The command of ``VSTATE_PAGER``, ``PAGER``, or ``less``; None if output is better not paged."""
+    """Return the command of ``VSTATE_PAGER``, ``PAGER``, or ``less``, or None if output is better not paged."""
     if os.environ.get("TERM", "") in ("", "dumb"):
         return None
     chosen = next((os.environ[name] for name in ("VSTATE_PAGER", "PAGER") if name in os.environ), "less")
@@ -39,7 +39,7 @@ class Pager:
         self._process: subprocess.Popen[bytes] | None = None
 
     def write(self, text: str) -> None:
-        """Raises ``BrokenPipeError`` once the user has left; the block is left with it."""
+        """Write a text. Raises ``BrokenPipeError`` once the user has left the pager, which ends the block."""
         if self._process is None:
             import subprocess
 

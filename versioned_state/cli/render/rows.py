@@ -20,7 +20,7 @@ _LEAST: Final = 12
 
 
 def fit_rows(items: Sequence[_T], variants: Sequence[Callable[[_T], Cells]], width: int | None) -> Iterator[Line]:
-    """A line for each item, its columns below those of the line before.
+    """Yield a line for each item, its columns below those of the line before.
 
     Args:
         variants: the cells of an item, from the richest to the shortest row; the first that fits is taken for all items.
@@ -45,13 +45,13 @@ def fit_rows(items: Sequence[_T], variants: Sequence[Callable[[_T], Cells]], wid
 
 
 def _widths(rows: Sequence[Cells]) -> list[int]:
-    """The width of each column but the last cells, which may be in any column."""
+    """Return the width of each column but the last cells, which may be in any column."""
     count = max((len(row) - 1 for row in rows), default=0)
     return [max(_columns(row[column]) for row in rows if len(row) - 1 > column) for column in range(count)]
 
 
 def _needed(rows: Sequence[Cells], room: int) -> int:
-    """The columns that the rows need if the last cells get at most ``room``."""
+    """Return the columns that the rows need if the last cells get at most ``room``."""
     last = max((_columns(row[-1]) for row in rows), default=0)
     return sum(width + 2 for width in _widths(rows) if width) + min(last, room)
 

@@ -26,7 +26,7 @@ _NAMES_SHOWN: Final = 1000
 
 
 def names_of(repository: Repository) -> Names:
-    """The branches and tags by the commit they point to. Cost: one listing of at most a thousand of each."""
+    """Return the branches and tags by the commit they point to. Cost: one listing of at most a thousand of each."""
     names: dict[str, list[tuple[str, str]]] = {}
     for kind in ("branch", "tag"):
         for ref in islice(iter_refs(repository.store, kind), _NAMES_SHOWN):
@@ -36,7 +36,7 @@ def names_of(repository: Repository) -> Names:
 
 
 def commit_json(commit: Commit, names: Names) -> dict[str, Any]:
-    """A commit in JSON types."""
+    """Return a commit in JSON types."""
     here = names.get(commit.id, [])
     return {
         "id": commit.id,
@@ -54,13 +54,13 @@ def commit_json(commit: Commit, names: Names) -> dict[str, Any]:
 
 
 def commit_line(commit: Commit, names: Names) -> Line:
-    """A commit on one line: id, names, and the first line of its message."""
+    """Return a commit on one line: id, names, and the first line of its message."""
     pruned: Line = ["  ", Span("(older history was pruned)", "dim")] if commit.shallow else []
     return [Span(commit.short, "id"), *_names(commit, names), "  ", first_line(commit.message), *pruned]
 
 
 def commit_lines(commit: Commit, names: Names) -> Iterator[Line]:
-    """A commit as ``log`` shows it: id, time, author and names, then its message and meta."""
+    """Yield a commit as ``log`` shows it: id, time, author and names, then its message and meta."""
     author: Line = ["  ", Span(commit.author, "author")] if commit.author else []
     yield [Span(commit.short, "id"), "  ", Span(human_time(commit), "time"), *author, *_names(commit, names)]
     if len(commit.parents) > 1:
@@ -73,7 +73,7 @@ def commit_lines(commit: Commit, names: Names) -> Iterator[Line]:
 
 
 def commit_header(commit: Commit, names: Names) -> Iterator[Line]:
-    """A commit as ``show`` shows it: all of it but its message."""
+    """Yield a commit as ``show`` shows it: all of it but its message."""
     yield ["commit  ", Span(commit.id, "id"), *_names(commit, names)]
     for parent in commit.parents:
         yield ["parent  ", Span(parent, "id")]
@@ -89,18 +89,18 @@ def commit_header(commit: Commit, names: Names) -> Iterator[Line]:
 
 
 def message_lines(commit: Commit) -> Iterator[Line]:
-    """The message, indented."""
+    """Yield the message, indented."""
     for line in commit.message.splitlines():
         yield ["    ", line] if line else []
 
 
 def first_line(text: str) -> str:
-    """The first line of a text."""
+    """Return the first line of a text."""
     return text.partition("\n")[0]
 
 
 def meta_text(commit: Commit) -> str:
-    """The meta of a commit as ``key=value``, on one line."""
+    """Return the meta of a commit as ``key=value``, on one line."""
     return " ".join(f"{key}={_short(value)}" for key, value in commit.meta.items())
 
 
@@ -128,27 +128,27 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def now() -> int:
-    """Microseconds since 1970; a function of its own, so that tests can stop it."""
+    """Return the microseconds since 1970. It is a function of its own, so that tests can stop the clock."""
     return time.time_ns() // 1000
 
 
 def human_time(commit: Commit, *, seconds: bool = True) -> str:
-    """The time of a commit for people, in UTC, as revisions such as ``main@{2026-11-01}`` have it."""
+    """Return the time of a commit for people, in UTC, as revisions such as ``main@{2026-11-01}`` have it."""
     return human_instant(commit.time, seconds=seconds)
 
 
 def iso_time(commit: Commit) -> str:
-    """The time of a commit in ISO 8601, UTC, to the microsecond."""
+    """Return the time of a commit in ISO 8601, UTC, to the microsecond."""
     return iso_instant(commit.time)
 
 
 def human_instant(time: int, *, seconds: bool = True) -> str:
-    """A time in microseconds since 1970 for people, in UTC."""
+    """Return a time in microseconds since 1970 for people, in UTC."""
     return _instant(time, lambda at: f"{at:%Y-%m-%d %H:%M:%S} UTC" if seconds else f"{at:%Y-%m-%d %H:%M} UTC")
 
 
 def iso_instant(time: int) -> str:
-    """A time in microseconds since 1970 in ISO 8601, UTC, to the microsecond."""
+    """Return a time in microseconds since 1970 in ISO 8601, UTC, to the microsecond."""
     return _instant(time, lambda at: at.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z")
 
 
@@ -160,7 +160,7 @@ def _instant(time: int, show: Callable[[datetime], str]) -> str:
 
 
 def age(commit: Commit) -> str:
-    """How long ago a commit was made, roughly."""
+    """Return how long ago a commit was made, roughly."""
     seconds = max(0, (now() - commit.time) // 1_000_000)
     for size, unit in ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
         count = seconds // size
@@ -173,7 +173,10 @@ def age(commit: Commit) -> str:
 
 
 def value_lines(value: Any, width: int) -> Iterator[str]:
-    """A value as a Python literal, on as many lines as it takes. The output escapes control characters. Cost: the lines that are taken."""
+    """Return a value as a Python literal, on as many lines as it takes.
+
+    The output escapes control characters. Cost: the lines that are read.
+    """
     return _value_lines(value, width, "", "")
 
 
@@ -198,7 +201,7 @@ def _value_lines(value: Any, width: int, before: str, after: str) -> Iterator[st
 
 
 def _opened(value: Any) -> tuple[str, str, int, Iterator[tuple[str, Any]]]:
-    """A container as its brackets, the number of its parts, and these, each with the text before it; none if it stays on one line."""
+    """Return a container's brackets, the number of its parts and the parts, each with the text before it, or none if it is on one line."""
     cls = type(value)
     if cls is list or cls is tuple:
         start, end = "[]" if cls is list else "()"
@@ -217,7 +220,7 @@ def _opened(value: Any) -> tuple[str, str, int, Iterator[tuple[str, Any]]]:
 
 
 def _flat(value: Any, count: int, room: int) -> str | None:
-    """A container of ``count`` parts on one line, or None if it needs more columns. A large one is not written out to find out."""
+    """Return a container of ``count`` parts on one line, or None if it needs more columns. A large one is not written out to find out."""
     if count * 3 > room + 2:
         return None
     text = one_line(value, width=room)  # a shortened text is longer than the room
@@ -236,7 +239,7 @@ _UNITS: Final = ((10**3, "KB"), (10**6, "MB"), (10**9, "GB"), (10**12, "TB"))
 
 
 def of_size(count: int | None) -> str:
-    """A size after a comma, ``, 4.2 KB``; empty if the size is not known."""
+    """Return a size after a comma, ``, 4.2 KB``, or an empty text if the size is not known."""
     return "" if count is None else f", {size(count)}"
 
 

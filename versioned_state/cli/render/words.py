@@ -25,7 +25,7 @@ _WORDS: Final = 20_000
 
 
 def word_lines(change: Change, *, full: bool = False) -> Iterator[Line]:
-    """A change with both sides in one text. A value that is added or removed as a whole is shown as in any diff.
+    """Yield a change with both sides in one text. A value that is added or removed as a whole is shown as in any diff.
 
     Args:
         full: show all of the unchanged text.
@@ -52,7 +52,7 @@ def _marked(sign: str, text: str) -> list[Part]:
 
 
 def _parts(old: str, new: str, *, full: bool) -> Iterator[Part]:
-    """The pieces of both texts in order: unchanged ones plain, removed and added ones marked."""
+    """Yield the pieces of both texts in order: unchanged ones plain, removed and added ones marked."""
     a, b = _WORD.findall(old), _WORD.findall(new)
     # Equal words at both ends are set aside first, so that a change within a long text costs no more than one in a short text.
     start = _count_alike(a, b)
@@ -80,13 +80,13 @@ def _kept(text: str, *, full: bool, first: bool = False, last: bool = False) -> 
 
 
 def _abridged(text: str, *, first: bool, last: bool) -> str:
-    """An unchanged text without its middle; at the ends of the value, without its beginning or end."""
+    """Return an unchanged text without its middle, or at an end of the value without its beginning or end."""
     before, after = ("" if first else text[:_AROUND]), ("" if last else text[-_AROUND:])
     return text if len(text) <= len(before) + len(after) + _AROUND else f"{before}…{after}"
 
 
 def _text_lines(old: str, new: str, *, full: bool) -> Iterator[Line]:
-    """The changed lines of a text, each with its removed and added words; with ``full`` the unchanged lines too."""
+    """Yield the changed lines of a text, each with its removed and added words, and with ``full`` the unchanged lines too."""
     a, b = old.split("\n"), new.split("\n")
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=len(a) > 2000).get_opcodes():
         if tag == "equal":
@@ -99,7 +99,7 @@ def _text_lines(old: str, new: str, *, full: bool) -> Iterator[Line]:
 
 
 def _broken(parts: Iterator[Part]) -> Iterator[Line]:
-    """The parts as lines. As in git, a mark that spans lines is closed at the end of each and opened again on the next."""
+    """Yield the parts as lines. As in git, a mark that spans lines is closed at the end of each and opened again on the next."""
     line: Line = []
     for part in parts:
         if isinstance(part, str):

@@ -74,7 +74,7 @@ class Bash(BashComplete):
 
 
 def store(_context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Folders; ``disk:`` and ``diskcache:`` before them are kept."""
+    """Complete folders, and keep ``disk:`` or ``diskcache:`` before them."""
     return [CompletionItem(incomplete, type="dir")]
 
 
@@ -94,7 +94,7 @@ def tag(context: click.Context, _: click.Parameter, incomplete: str) -> list[str
 
 
 def revision(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Branches and tags; of a range, the end that is being typed."""
+    """Complete branches and tags, in a range the end that is being typed."""
     before, dots, name = incomplete.rpartition("..")
     return [before + dots + found for found in _ask(context, lambda repository: _names(repository, name))]
 
@@ -106,12 +106,12 @@ def path(context: click.Context, _: click.Parameter, incomplete: str) -> list[st
 
 
 def revision_or_place(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Branches and tags; after ``REV:``, the paths there."""
+    """Complete branches and tags, or after ``REV:`` the paths there."""
     return _paths_in_revision(context, incomplete) or revision(context, parameter, incomplete)
 
 
 def path_or_place(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Paths in the current branch's state, and branches and tags with a colon; after ``REV:``, the paths there."""
+    """Complete paths in the current branch's state, and branches and tags with a colon, or after ``REV:`` the paths there."""
 
     def find(repository: Repository) -> list[str]:
         return [*_paths(repository, "HEAD", incomplete), *(f"{name}:" for name in _names(repository, incomplete))]
@@ -137,7 +137,7 @@ def _starting(names: Iterable[str], prefix: str) -> Iterator[str]:
 
 
 def _paths(repository: Repository, rev: str, prefix: str) -> Iterator[str]:
-    """The paths one step below the last whole path of the typed text: ``prefs.th`` offers the entries of ``prefs``."""
+    """Yield the paths one step below the last whole path of the typed text: ``prefs.th`` offers the entries of ``prefs``."""
     from versioned_state.cli.shared.place import paths_below
     from versioned_state.errors import StateError
 

@@ -96,7 +96,7 @@ class Choices:
 
 
 def _covers(pattern: Pattern, path: StatePath) -> bool:
-    """Whether a pattern matches a path or one above it, as for the policies ``ours`` and ``theirs``."""
+    """Return whether a pattern matches a path or one above it, as for the policies ``ours`` and ``theirs``."""
     return any(pattern.matches(StatePath(path.steps[:length])) for length in range(len(path.steps), 0, -1)) or pattern.matches(path)
 
 
@@ -120,7 +120,7 @@ def resolution_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _choices(policies: Iterable[str], ours: Iterable[str], theirs: Iterable[str], values: Iterable[tuple[str, str]]) -> Choices:
-    """The resolutions that the options name. Raises ``InvalidArgumentError`` or ``UsageError`` for options that make no sense."""
+    """Return the resolutions that the options name. Raises ``InvalidArgumentError`` or ``UsageError`` for options that make no sense."""
     named = [_parse_policy(text) for text in policies]
     _check_once((pattern, "--policy", name) for pattern, name in named)
     sides: list[tuple[Pattern, Side]] = [(Pattern.parse(text), "ours") for text in ours]
@@ -158,7 +158,7 @@ def _parse_value(path: StatePath, text: str) -> Any:
 
 
 def attempt_of(call: Callable[[Mapping[str, Policy]], Commit]) -> Attempt[Commit]:
-    """An attempt by a method of ``Versioned`` that takes policies; values are given to the merge that stopped."""
+    """Return an attempt by a method of ``Versioned`` that has policies. Values are passed to the merge that stopped."""
 
     def attempt(policies: Mapping[str, Policy], values: Mapping[StatePath, Any]) -> Commit:
         taken: set[StatePath] = set()
@@ -210,7 +210,7 @@ def explained(error: MergeConflictError, what: str) -> StateError:
 
 
 def conflict_lines(conflicts: Iterable[Conflict], width: int) -> Iterator[Line]:
-    """Each conflict with its path, and its values in the merge base, in ours and in theirs, on a line each."""
+    """Yield each conflict with its path, and its values in the merge base, in ours and in theirs, on a line each."""
     for conflict in conflicts:
         yield [Span(f"! {conflict.path}", "changed")]
         sides = {name: getattr(conflict, name) for name, _ in _SIDES}
@@ -229,7 +229,7 @@ def _side(value: Any, alike: int, width: int) -> Line:
 
 
 def _alike(sides: list[Any]) -> int:
-    """The number of equal elements that all lists begin with: the conflict is after them."""
+    """Return the number of equal elements that all lists begin with: the conflict is after them."""
     if any(type(side) is not list for side in sides):
         return 0
     return sum(1 for _ in takewhile(lambda row: all(map(partial(_is_same, row[0]), row[1:])), zip(*sides, strict=False)))
@@ -240,6 +240,6 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def conflict_json(conflict: Conflict) -> dict[str, Any]:
-    """The path and the three sides in JSON types; a side that has no value there is left out."""
+    """Return the path and the three sides in JSON types, without a side that has no value there."""
     sides = {name: getattr(conflict, name) for name, _ in _SIDES}
     return {"path": str(conflict.path), **{name: json_value(value) for name, value in sides.items() if value is not MISSING}}

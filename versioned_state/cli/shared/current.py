@@ -18,12 +18,12 @@ _ELSEWHERE: Final = "-b NAME names the branch for one command; XDG_STATE_HOME na
 
 
 def chosen(url: str) -> str | None:
-    """The branch that was chosen for the store at a path or URL, whether it still exists or not; None if nobody chose one."""
+    """Return the branch that was chosen for the store at a path or URL, whether it still exists or not, or None if nobody chose one."""
     return _read(url)[0]
 
 
 def before(url: str) -> str | None:
-    """The branch that was current before the last choice; None if there was no choice."""
+    """Return the branch that was current before the last choice, or None if there was no choice."""
     return _read(url)[1]
 
 
@@ -51,7 +51,7 @@ def choose(url: str, branch: str, *, before: str = "") -> None:
 
 
 def _read(url: str) -> tuple[str | None, str | None]:
-    """The current branch of the store and the branch before it. The file's third line, the store, is for people."""
+    """Return the current branch of the store and the branch before it. The file's third line, the store, is for people."""
     file = _file(url)
     if file is None:
         return None, None
@@ -73,5 +73,5 @@ def _file(url: str) -> Path | None:
 
 
 def _location(url: str) -> str:
-    """One name for a store, whatever path leads to it: an absolute path, or a URL without its secrets."""
+    """Return one name for a store, whatever path leads to it: an absolute path, or a URL without its secrets."""
     return redact(url) if is_remote(url) else str(Path(url.removeprefix("disk:").removeprefix("diskcache:")).resolve())

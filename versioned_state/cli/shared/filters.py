@@ -61,8 +61,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--meta",
             multiple=True,
             metavar="KEY=VALUE",
-            help="Show commits with this in their meta; KEY alone: with any value. Of several values for one KEY, commits have one; of "
-            "several KEYs, all.",
+            help="Show commits whose meta has this VALUE, or for KEY alone any value. Given several times: one of the values of each KEY.",
         ),
         click.option("--task", metavar="NAME", help="Show commits of calls of this task."),
         click.option("--grep", "message", metavar="REGEX", help="Show commits whose message matches."),
@@ -77,7 +76,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def regex(text: str, flags: int = 0, *, hint: str) -> re.Pattern[str]:
-    """A regular expression. Raises ``InvalidArgumentError`` with this hint if it does not parse."""
+    """Return a regular expression. Raises ``InvalidArgumentError`` with this hint if it does not parse."""
     from versioned_state.repository.inspect.log_filters import compiled
 
     try:
@@ -88,7 +87,7 @@ def regex(text: str, flags: int = 0, *, hint: str) -> re.Pattern[str]:
 
 
 def parse_when(given: str) -> When:
-    """A date or time as given, or an age as the time it was then."""
+    """Return a date or time as given, or an age as the time it was then."""
     with suppress(click.BadParameter):
         return text.now() - parse_age(given) // timedelta(microseconds=1)
     from versioned_state.repository.inspect.log_filters import instants
@@ -118,7 +117,7 @@ def _any_of(tests: list[_Test]) -> _Test:
 
 
 def _is(typed: str) -> _Test:
-    """Whether a value is the typed one, as a text or as JSON."""
+    """Return whether a value is the typed one, as a text or as JSON."""
     parsed: Any = typed
     with suppress(ValueError, RecursionError):
         parsed = json.loads(typed)

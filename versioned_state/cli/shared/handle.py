@@ -28,7 +28,7 @@ mover_option = click.option("--author", type=parse_text, metavar="NAME", help=f"
 
 
 def message_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """``-m TEXT``; the help names the message that the commit has without it."""
+    """Add the option ``-m TEXT``, whose help names the message that the commit has without it."""
     text = f"The message of the commit.  [default: {default}]"
     return click.option("-m", "--message", type=parse_text, default="", metavar="TEXT", help=text)
 
@@ -39,7 +39,7 @@ _NAMED: Final = 20
 
 @contextmanager
 def handle(settings: Settings, author: str | None = None, *, begin: bool = False) -> Iterator[Versioned]:
-    """A state on the current branch, for writing. Merging unpickles nothing.
+    """Open a state on the current branch for writing. Merging unpickles nothing.
 
     Args:
         begin: a store without commits gets its first one.
@@ -54,15 +54,15 @@ def handle(settings: Settings, author: str | None = None, *, begin: bool = False
 
 
 def user() -> str | None:
-    """The author of commits unless an option names one: ``VSTATE_AUTHOR``, or the login name of this user."""
+    """Return the author of commits unless an option names one: ``VSTATE_AUTHOR``, or the login name of this user."""
     try:
         return os.environ.get("VSTATE_AUTHOR") or getpass.getuser()
     except (OSError, KeyError, ImportError):  # a user without a name, as in a container
         return None
 
 
-def tell_move(output: Output, state: Versioned, before: Commit, head: Commit, *, nothing: str) -> None:
-    """Print ``[main 3f9c…] message`` and the number of changes; or, if the branch did not move, a note that says why.
+def print_move(output: Output, state: Versioned, before: Commit, head: Commit, *, nothing: str) -> None:
+    """Print ``[main 3f9c…] message`` and the number of changes or, if the branch did not move, a note that says why.
 
     Args:
         head: the commit that the call returned. Others may have moved the branch again since.
@@ -74,8 +74,8 @@ def tell_move(output: Output, state: Versioned, before: Commit, head: Commit, *,
     _tell_stat(output, state, before, head)
 
 
-def tell_made(output: Output, state: Versioned, head: Commit, *, nothing: str) -> None:
-    """The same for a call that may have made several commits: each on a line, oldest first.
+def print_commits(output: Output, state: Versioned, head: Commit, *, nothing: str) -> None:
+    """Print the commits of a call that may have made several, each on a line, oldest first.
 
     Commits that others made meanwhile, below those of the call, are left out.
     """
@@ -99,5 +99,5 @@ def _tell_stat(output: Output, state: Versioned, before: Commit, head: Commit) -
 
 
 def head_line(branch: str, commit: Commit) -> Line:
-    """A branch and its new commit on one line."""
+    """Return a branch and its new commit on one line."""
     return ["[", Span(branch, "ref"), " ", Span(commit.short, "id"), "] ", first_line(commit.message)]

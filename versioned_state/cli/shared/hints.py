@@ -50,11 +50,11 @@ _ONE_MACHINE: Final = "; allow_network="
 """Behind it, the hint names an argument that only a program can give."""
 
 _REMAINS: Final = {STAGED: "nothing was committed", "the staged changes are still there": ""}
-"""What remains of a handle: it ends with the command."""
+"""What a command shows for the ``remains`` of a handle, which ends with the command."""
 
 
 def message_of(error: StateError, *, only_reads: bool = False) -> str:
-    """What went wrong, and what remains. A command that only reads does not say that it changed nothing."""
+    """Return the message of an error and what remains. A command that only reads does not say that it changed nothing."""
     what, remains = error.what, _REMAINS.get(error.remains, error.remains)
     if only_reads and remains == UNCHANGED:
         remains = ""
@@ -73,17 +73,17 @@ def json_reason(error: Exception) -> str:
 
 
 def not_json(text: str, error: Exception) -> str:
-    """That an argument is not JSON, and why; only the beginning of a long one is shown."""
+    """Return the message that an argument is not JSON, and why. Only the beginning of a long one is shown."""
     return f"{shortened(text)!r} is not JSON: {json_reason(error)}"
 
 
 def shortened(text: str) -> str:
-    """The beginning of an argument that may be of any length."""
+    """Return the beginning of an argument that may be of any length."""
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
 
 
 def hint_of(error: StateError) -> str:
-    """The way out, by commands and options; empty if there is none."""
+    """Return the way out, by commands and options, or an empty text if there is none."""
     hint = next((_HINTS[cls] for cls in type(error).__mro__ if cls in _HINTS), None)
     if hint is None:
         return error.hint

@@ -30,13 +30,13 @@ NAMESPACES: Final = "$namespaces"
 
 
 def parse_place(text: str) -> tuple[str | None, str]:
-    """The revision before the colon, None without a colon; and the path, which is empty for the whole state."""
+    """Return the revision before the colon, or None without a colon, and the path, which is empty for the whole state."""
     match = _PLACE.fullmatch(text)
     return (match["rev"], match["path"]) if match else (None, text)
 
 
 def path_in(text: str, rev: str | None = None) -> tuple[str, str]:
-    """The revision and path of ``[REV:]PATH``, or of a path and a revision in two arguments; the revision is HEAD if there is none."""
+    """Return the revision and path of ``[REV:]PATH``, or of a path and a revision in two arguments. The revision is HEAD by default."""
     found, path = parse_place(text)
     if found is not None and rev is not None:
         raise click.UsageError(f"{text!r} names a revision, and {rev!r} another one")
@@ -44,7 +44,7 @@ def path_in(text: str, rev: str | None = None) -> tuple[str, str]:
 
 
 def revision_and_path(text: str, path: str | None = None) -> tuple[str, str]:
-    """The revision and path of ``REV[:PATH]``, or of a revision and the option ``--path``; the path is empty if there is none."""
+    """Return the revision and path of ``REV[:PATH]``, or of a revision and the option ``--path``. The path is empty by default."""
     rev, found = parse_place(text)
     if rev is None:
         return text, path or ""
@@ -76,7 +76,7 @@ def explained(repository: Repository, form: str, rev: str, path: str) -> Iterato
 
 
 def is_path(repository: Repository, text: str) -> bool:
-    """Whether something is at a path in the current branch's state, or there is a namespace of that name."""
+    """Return whether something is at a path in the current branch's state, or there is a namespace of that name."""
     try:
         snapshot = repository.snapshot("HEAD", describe=True)
         if _namespaces(text) is not None:
@@ -96,7 +96,7 @@ def _is_revision(repository: Repository, text: str) -> bool:
 
 
 def value_at(snapshot: Snapshot, path: str, convert: Callable[[Any], Any] = lambda value: value) -> Any:
-    """The value at a path, or the whole state for an empty one, as ``convert`` gives it. Nothing is unpickled.
+    """Return the value at a path, or the whole state for an empty one, as ``convert`` gives it. Nothing is unpickled.
 
     Raises:
         InvalidPathError: with the right spelling as its hint, if the text is a key of the state.
@@ -106,7 +106,7 @@ def value_at(snapshot: Snapshot, path: str, convert: Callable[[Any], Any] = lamb
 
 
 def _hint(snapshot: Snapshot, path: str, error: InvalidPathError | UnknownPathError) -> str:
-    """How the path is written, or the paths near it."""
+    """Return a hint: how the path is written, or the paths near it."""
     if isinstance(error, InvalidPathError):
         return f"the key {path!r} is written '{StatePath().key(path)}'" if path in snapshot else ""
     return _near(snapshot, StatePath.parse(error.path))
@@ -128,7 +128,7 @@ def _near(snapshot: Snapshot, missing: StatePath) -> str:
 
 
 def entries(snapshot: Snapshot, convert: Callable[[Any], Any]) -> Iterator[tuple[str, Any]]:
-    """The keys of a state with their values, each read when it is taken; at the end the namespaces under a key of their own."""
+    """Yield the keys of a state with their values, each read when it is needed, and then the namespaces under a key of their own."""
     for key in snapshot:
         yield key, convert(snapshot[key])
     names = snapshot.namespaces()
@@ -137,7 +137,7 @@ def entries(snapshot: Snapshot, convert: Callable[[Any], Any]) -> Iterator[tuple
 
 
 def paths_below(snapshot: Snapshot, path: str, prefix: str = "") -> Iterator[StatePath]:
-    """The keys of the state, of a namespace such as ``@worker``, or of a dict or list in it. Cost: these keys; no value is read.
+    """Yield the keys of the state, of a namespace such as ``@worker``, or of a dict or list in it. Cost: these keys, and no values.
 
     Args:
         prefix: only keys that begin with it; of the state, others are not read.
@@ -168,7 +168,7 @@ def paths_below(snapshot: Snapshot, path: str, prefix: str = "") -> Iterator[Sta
 
 
 def _namespaces(path: str) -> StatePath | None:
-    """The path of a namespace, which ends without a key; None for any other."""
+    """Return the path of a namespace, which ends without a key, or None for any other."""
     try:
         *steps, _ = StatePath.parse(f"{path}.key").steps if path.startswith("@") else ()
     except (InvalidPathError, ValueError):

@@ -56,7 +56,7 @@ class Settings:
 
     @contextmanager
     def reading(self) -> Iterator[Repository]:
-        """The repository of the store, for reading."""
+        """Open the repository of the store for reading."""
         from versioned_state.cli.shared import store
 
         with store.reading(self.store, self.key_file) as repository, _near(repository):
@@ -65,7 +65,7 @@ class Settings:
 
     @contextmanager
     def changing(self) -> Iterator[Repository]:
-        """The repository of the store, which must exist, for writing."""
+        """Open the repository of the store, which must exist, for writing."""
         from versioned_state.cli.shared import store
 
         with store.changing(self.store, self.key_file) as repository, _near(repository):
@@ -74,7 +74,7 @@ class Settings:
             yield repository
 
     def current_branch(self, url: str | None = None) -> str | None:
-        """The branch that ``HEAD`` means: of ``--branch``, of ``VSTATE_BRANCH``, or of the last ``switch``; None if nobody chose one."""
+        """Return the branch that ``HEAD`` means, or None: that of ``--branch``, of ``VSTATE_BRANCH``, or of the last ``switch``."""
         from versioned_state.cli.shared import current, store
 
         return self.branch or os.environ.get("VSTATE_BRANCH") or current.chosen(url or store.locate(self.store))
@@ -103,7 +103,7 @@ def _similar(repository: Repository, name: str) -> tuple[str, ...]:
 
 
 def _other_kind(repository: Repository, name: str) -> StateError:
-    """The error for a tag in the place of a branch, or the other way round."""
+    """Return the error for a tag in the place of a branch, or the other way round."""
     kind, wanted = ("tag", "branch") if name in repository.tags else ("branch", "tag")
     hint = f"vstate {kind} lists them, and vstate {kind} -d {quote(name)} deletes it"
     return StateError(f"{name} is a {kind}, not a {wanted}", remains="nothing was changed", hint=hint)
@@ -126,7 +126,7 @@ def _no_branch(repository: Repository, branch: str) -> StateError:
 
 
 def program() -> str:
-    """How to call this program again: by its name if the shell finds it, else by its path."""
+    """Return the command that calls this program again: its name if the shell finds it, else its path."""
     import shutil
     from pathlib import Path
 
@@ -196,7 +196,7 @@ class Verb(click.Command):
         return super().parse_args(context, self._with_counts(args))
 
     def _with_counts(self, args: list[str]) -> list[str]:
-        """The arguments with ``-n 5`` for each ``-5``, as git has it, if the command takes ``-n``."""
+        """Return the arguments with ``-n 5`` for each ``-5``, as git has it, if the command takes ``-n``."""
         values = {
             flag: param.nargs for param in self.params if isinstance(param, click.Option) and not param.is_flag for flag in param.opts
         }
@@ -216,7 +216,7 @@ class Verb(click.Command):
 
 
 def parse_text(value: str) -> str:
-    """The type of an argument: text in UTF-8, also in a locale in which Python takes its bytes for lone surrogates."""
+    """Return an argument as text in UTF-8, also in a locale in which Python decodes its bytes as lone surrogates."""
     try:
         return value.encode("utf-8", "surrogateescape").decode("utf-8")
     except UnicodeError:
@@ -256,12 +256,12 @@ def path_option(text: str, **options: Any) -> Callable[[Callable[..., Any]], Cal
 
 
 def revision_argument(name: str = "rev", *, required: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An argument that names a revision; the shell completes branches and tags."""
+    """Return an argument that names a revision, for which the shell completes branches and tags."""
     shown = options.pop("metavar", name.upper() if required else f"[{name.upper()}]")
     return click.argument(name, type=parse_text, metavar=shown, required=required, shell_complete=completion.revision, **options)
 
 
 def place_argument(name: str = "place", *, metavar: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """An argument that is ``REV:PATH``, or one of the two alone: a path if ``metavar`` says ``[REV:]PATH``, else a revision."""
+    """Return an argument that is ``REV:PATH``, or one of the two alone: a path if ``metavar`` says ``[REV:]PATH``, else a revision."""
     complete = completion.path_or_place if "[REV:]PATH" in metavar else completion.revision_or_place
     return click.argument(name, type=parse_text, metavar=metavar, shell_complete=complete, **options)

@@ -40,7 +40,7 @@ _T = TypeVar("_T")
 
 
 def locate(given: str | None, *, to_write: bool = False) -> str:
-    """The URL or path of the store: the given one, ``VSTATE_STORE``, or the nearest store from this folder upwards.
+    """Return the URL or path of the store: the given one, ``VSTATE_STORE``, or the nearest store from this folder upwards.
 
     Args:
         to_write: the caller creates ``./.vstate`` if there is no store.
@@ -61,7 +61,7 @@ def locate(given: str | None, *, to_write: bool = False) -> str:
 
 
 def _nearest() -> str | None:
-    """The ``.vstate`` of this folder or of one above it, or such a folder that is a store itself; None if there is none."""
+    """Return the ``.vstate`` of this folder or of one above it, or such a folder that is a store itself, or None if there is none."""
     try:
         here = Path.cwd()
     except FileNotFoundError:  # this folder was deleted
@@ -76,12 +76,12 @@ def _nearest() -> str | None:
 
 
 def _is_trusted(folder: Path) -> bool:
-    """Whether a store above this folder belongs to this user or root: another user could have put one into a shared folder."""
+    """Return whether a store above this folder belongs to this user or root: another user could have put one into a shared folder."""
     return not hasattr(os, "geteuid") or folder.stat().st_uid in (os.geteuid(), 0)
 
 
 def read_key(given: str | None) -> bytes | None:
-    """The key in the given file, or in the one that ``VSTATE_KEY_FILE`` names: 32 bytes, or their 64 hex digits.
+    """Return the key in the given file, or in the one that ``VSTATE_KEY_FILE`` names: 32 bytes, or their 64 hex digits.
 
     Raises:
         InvalidArgumentError: the file holds something else. The content is not shown.
@@ -104,7 +104,7 @@ def read_key(given: str | None) -> bytes | None:
 
 
 def read_signer(given: str | None) -> Signer | None:
-    """The signer of commits: the private key in the given file, or in the one that ``VSTATE_SIGN_KEY`` names; None if there is neither.
+    """Return the signer of commits, with the private key in the given file or in ``VSTATE_SIGN_KEY``, or None if there is neither.
 
     Raises:
         InvalidArgumentError: the file does not hold such a key, or one with a password. The content is not shown.
@@ -118,7 +118,7 @@ def read_signer(given: str | None) -> Signer | None:
 
 
 def named(name: str, make: Callable[[bytes], _T], content: bytes) -> _T:
-    """The value made of a file's content; an error names the file."""
+    """Return the value made of a file's content. An error names the file."""
     try:
         return make(content)
     except InvalidArgumentError as error:
@@ -128,7 +128,7 @@ def named(name: str, make: Callable[[bytes], _T], content: bytes) -> _T:
 
 
 def read_bounded(name: str) -> bytes:
-    """The content of a key file, up to the size that a key may have: the file may be /dev/zero."""
+    """Return the content of a key file, up to the size that a key may have: the file may be /dev/zero."""
     with open(os.path.expanduser(name), "rb") as file:  # noqa: PTH111, PTH123 - as it was typed, so that an error names it so
         return file.read(_KEY_FILE_SIZE)
 
@@ -148,7 +148,7 @@ class Recorder(Database):
 
 @contextmanager
 def reading(given: str | None, key_file: str | None = None) -> Iterator[Repository]:
-    """The repository of a store, for reading. It may be on a read-only mount, and others may write to it meanwhile.
+    """Open the repository of a store for reading. It may be on a read-only mount, and others may write to it meanwhile.
 
     Raises:
         StorageError: there is no store, or something else is there.
@@ -159,14 +159,14 @@ def reading(given: str | None, key_file: str | None = None) -> Iterator[Reposito
 
 @contextmanager
 def writing(url: str, key_file: str | None = None) -> Iterator[Repository]:
-    """The repository of a store for writing; a store that does not exist is created."""
+    """Open the repository of a store for writing. A store that does not exist is created."""
     with _repository(open_store(url, encryption_key=read_key(key_file))) as repository:
         yield repository
 
 
 @contextmanager
 def serving(given: str | None, key_file: str | None = None, *, cache_bytes: int = CACHE_BYTES) -> Iterator[KVStore]:
-    """A store for many users at once, with a cache if it is across a network; a store that does not exist is created."""
+    """Open a store for many users at once, with a cache if it is across a network. A store that does not exist is created."""
     url = locate(given, to_write=True)
     store = open_store(url, encryption_key=read_key(key_file))
     with Cache(store, cache_bytes) if cache_bytes and is_remote(url) else store as served:
@@ -175,20 +175,20 @@ def serving(given: str | None, key_file: str | None = None, *, cache_bytes: int 
 
 @contextmanager
 def changing(given: str | None, key_file: str | None = None) -> Iterator[Repository]:
-    """The repository of an existing store, over a ``Recorder``, for writing. Raises the same as ``reading``."""
+    """Open the repository of an existing store, over a ``Recorder``, for writing. Raises the same as ``reading``."""
     with _repository(_open(given, key_file), Recorder) as repository:
         yield repository
 
 
 @contextmanager
 def unchecked(given: str | None, key_file: str | None = None) -> Iterator[KVStore]:
-    """The store alone, for reading, whatever its content: to look for damage. Raises ``StorageError`` if there is no store."""
+    """Open the store alone, for reading, whatever its content, to look for damage. Raises ``StorageError`` if there is no store."""
     with _open(given, key_file, read_only=True) as store:
         yield store
 
 
 def _open(given: str | None, key_file: str | None, *, read_only: bool = False) -> KVStore:
-    """A store that must exist."""
+    """Open a store that must exist."""
     url, key = locate(given), read_key(key_file)
     try:
         return open_store(url, read_only=read_only, create=False, encryption_key=key)

@@ -111,7 +111,7 @@ class BaseSandbox(Sandbox):
 
     @property
     def isolation(self) -> Isolation:
-        """What the system keeps the processes from. It starts them, if they are not. Raises as ``run_ipython_cell``."""
+        """The isolation of the processes, which are started if necessary. Raises as ``run_ipython_cell``."""
         with self._turn:
             return self._started().isolation
 
@@ -140,7 +140,7 @@ class BaseSandbox(Sandbox):
             return shown
 
     def _started(self) -> Process:
-        """The running processes; new ones if they have ended, or are those of the parent of a fork."""
+        """Return the running processes, or new ones if those have ended or belong to the parent of a fork."""
         with self._change:
             if self._closed:
                 raise self._was_closed()
@@ -157,7 +157,7 @@ _all: Final[weakref.WeakSet[BaseSandbox]] = weakref.WeakSet()
 
 
 def _renew() -> None:
-    """In the child of a fork: a thread that had a lock is not there; the processes are the parent's."""
+    """Renew what the child of a fork cannot use: locks held by threads that are gone, and the parent's processes."""
     for each in list(_all):
         each._turn, each._change, each._process = Lock(), Lock(), None
 

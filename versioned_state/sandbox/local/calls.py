@@ -1,4 +1,4 @@
-"""What a supervisor knows of a call under way: its process, its limit and its output. Layer: sandbox; runs in the supervisor."""
+"""A call under way in a supervisor: its process, its limit and its output. Layer: sandbox; runs in the supervisor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MARK: Final = 16
-"""Bytes of the mark with which an interpreter says that a cell has ended. It is new for each cell, so that no cell says it by chance."""
+"""Bytes of the mark with which an interpreter ends the output of a cell. It is new for each cell, so that no cell prints it by chance."""
 
 
 class Output:
@@ -34,7 +34,7 @@ class Output:
             del self._tail[:over]
 
     def text(self) -> str:
-        """All that was kept."""
+        """Return the text that was kept."""
         head, tail = bytes(self._head), bytes(self._tail)
         if not self._left_out:
             return (head + tail).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""What the kernel of Linux confines the processes of a sandbox with: namespaces, limits, Landlock. Layer: sandbox; runs in the supervisor.
+"""How the Linux kernel confines the processes of a sandbox: namespaces, limits, Landlock. Layer: sandbox; runs in the supervisor.
 
 Each part is tried, and a system that refuses it goes without: ``Isolation`` says what holds. Other systems have the limits alone.
 """
@@ -110,7 +110,7 @@ def adopt_orphans() -> None:
 
 
 def give_up_privileges() -> None:
-    """No program that this process or its children start gains rights; none of them can look into this process."""
+    """Give up privileges: no program that this process or its children start gains rights or can look into this process."""
     if IS_LINUX:
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
         _prctl(_PR_SET_DUMPABLE, 0)
@@ -147,7 +147,7 @@ def set_limits(*, memory: int, file_bytes: int, processes: int | None) -> None:
 
 
 def threads_of_user() -> int:
-    """The threads that this user has now: the kernel counts them against the limit of processes."""
+    """Return the threads that this user has now: the kernel counts them against the limit of processes."""
     user, count = os.geteuid(), 0
     for each in Path("/proc").iterdir() if IS_LINUX else ():
         if each.name.isdigit():
@@ -169,7 +169,7 @@ _TRUNCATE: Final = 1 << 14
 _READ: Final = _EXECUTE | _READ_FILE | _READ_DIR
 _OF_FILES: Final = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE
 _RIGHTS_OF_ABI: Final = {1: 13, 2: 14, 3: 15, 4: 15}
-"""The number of rights that the kernel knows, by version of its interface; 16 in later ones."""
+"""The number of rights in each version of the kernel's interface: 16 in later ones."""
 
 _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 
@@ -179,7 +179,7 @@ _SYSTEM: Final = (
     *(f"/etc/{name}" for name in ("group", "hosts", "localtime", "mime.types", "nsswitch.conf", "os-release", "passwd", "resolv.conf")),
     *(f"/etc/{name}" for name in ("protocols", "services", "timezone")),
 )
-"""What programs read on any system, without what an administrator keeps secret."""
+"""The folders that programs read on any system, without the secrets of an administrator."""
 
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 
@@ -188,7 +188,7 @@ class Landlock:
     """The rules for files, for processes to come: made once, and entered by each."""
 
     def __init__(self, *, readable: Iterable[str], writable: Iterable[str], scoped: bool) -> None:
-        """Raises ``OSError`` if the kernel has no Landlock.
+        """Open a ruleset. Raises ``OSError`` if the kernel has no Landlock.
 
         Args:
             scoped: processes cannot signal those outside.

@@ -50,7 +50,7 @@ class FilesystemSandbox(Sandbox):
     # Files
 
     def read_file(self, path: str) -> str:
-        """The text of a file. One that is not UTF-8 raises ``SandboxFileError``; ``read_bytes`` reads it."""
+        """Return the text of a file. Raises ``SandboxFileError`` if it is not UTF-8; ``read_bytes`` reads any file."""
         data = self.read_bytes(path)
         try:
             return data.decode()
@@ -58,12 +58,12 @@ class FilesystemSandbox(Sandbox):
             raise SandboxFileError(f"{path} is not a text in UTF-8", path=path, hint="read_bytes() reads it") from None
 
     def read_bytes(self, path: str) -> bytes:
-        """The bytes of a file. One that has another name too (a hard link) is refused: that may be outside of the folder."""
+        """Return the bytes of a file. One that has another name too (a hard link) is refused: that may be outside of the folder."""
         with self._parent(path) as (parent, name):
             return read(parent, name, path, self._max_bytes)
 
     def read_multiple_files(self, paths: Iterable[str]) -> dict[str, str]:
-        """The texts of some files, by path. A file that cannot be read has the reason in place of its text."""
+        """Return the texts of some files, by path. A file that cannot be read has the reason in place of its text."""
         texts = {}
         for path in list_of("paths", paths):
             try:
@@ -129,11 +129,14 @@ class FilesystemSandbox(Sandbox):
             os.close(self._open(path, create=True))
 
     def list_directory(self, path: str = ".") -> list[str]:
-        """The names in a folder, sorted. Those of folders end with ``/``."""
+        """Return the names in a folder, sorted. Those of folders end with ``/``."""
         return [entry.name + "/" * entry.is_dir(follow_symlinks=False) for entry in self._entries(path)]
 
     def directory_tree(self, path: str = ".") -> list[dict[str, Any]]:
-        """What is in a folder, to a depth of 64: ``name``, ``type`` ("file", "directory" or "link"), and ``children`` of folders."""
+        """Return the content of a folder, to a depth of 64.
+
+        Each entry has ``name``, ``type`` ("file", "directory" or "link"), and ``children`` if it is a folder.
+        """
         tree: list[dict[str, Any]] = []
         for each in self._entries(path):
             kind = "link" if each.is_symlink() else "directory" if each.is_dir(follow_symlinks=False) else "file"
@@ -145,7 +148,9 @@ class FilesystemSandbox(Sandbox):
         return tree
 
     def search_files(self, path: str, pattern: str, exclude_patterns: Sequence[str] = ()) -> list[str]:
-        """The paths of files and folders, below a folder, whose name matches a pattern such as ``*.py``, sorted. Links are not followed.
+        """Return the paths of files and folders, below a folder, whose name matches a pattern such as ``*.py``, sorted.
+
+        Links are not followed.
 
         Args:
             exclude_patterns: names and paths that are left out, with all that is in them.
@@ -178,12 +183,12 @@ class FilesystemSandbox(Sandbox):
         }
 
     def list_allowed_directories(self) -> list[str]:
-        """The folders that paths are relative to: this one, ``"."``."""
+        """Return the folders that paths are relative to: this one, ``"."``."""
         self._check_open()
         return ["."]
 
     def close(self) -> None:
-        """Remove the sandbox's own folder; one that it was given stays. Idempotent."""
+        """Remove the sandbox's own folder. A folder that was passed to it stays. Idempotent."""
         self._closed = True
         self._close_folder()
 

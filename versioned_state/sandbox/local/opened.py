@@ -27,12 +27,12 @@ _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOE
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a name is one of the engine's own."""
+    """Return whether a name is one of the engine's own."""
     return name.lower().startswith(_HIDDEN)
 
 
 def parts_of(path: str) -> list[str]:
-    """The names on a relative path. Raises ``InvalidArgumentError`` if it is absolute, leads out, or is none."""
+    """Return the names on a relative path. Raises ``InvalidArgumentError`` if it is absolute, leads out, or is none."""
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
     try:
@@ -61,7 +61,7 @@ def _why_refused(path: str) -> str:
 
 
 def open_folder(root: Path, parts: Sequence[str], *, create: bool = False) -> int:
-    """A descriptor of a folder below another one. Raises ``OSError``, also for a link on the way; ``LimitExceededError``."""
+    """Return a descriptor of a folder below another one. Raises ``OSError``, also for a link on the way, and ``LimitExceededError``."""
     if create and len(parts) > MAX_DEPTH:
         raise LimitExceededError("folders within folders", limit=MAX_DEPTH)
     here = os.open(root, _FOLDER)
@@ -79,12 +79,12 @@ def open_folder(root: Path, parts: Sequence[str], *, create: bool = False) -> in
 
 
 def open_parent(root: Path, parts: Sequence[str], *, create: bool = False) -> int:
-    """A descriptor of the folder that holds a path. Raises ``OSError``."""
+    """Return a descriptor of the folder that holds a path. Raises ``OSError``."""
     return open_folder(root, parts[:-1], create=create)
 
 
 def read(parent: int, name: str, path: str, limit: int) -> bytes:
-    """The content of a regular file that has one name. Raises ``OSError``."""
+    """Return the content of a regular file that has one name. Raises ``OSError``."""
     descriptor = os.open(name, _READ, dir_fd=parent)
     try:
         found = os.fstat(descriptor)

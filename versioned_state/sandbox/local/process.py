@@ -168,7 +168,7 @@ _all: Final[weakref.WeakSet[Process]] = weakref.WeakSet()
 
 
 def _forget() -> None:
-    """In the child of a fork: let go of the parent's sockets, so that the death of the parent still ends its sandboxes."""
+    """Close the parent's sockets in the child of a fork, so that the death of the parent still ends its sandboxes."""
     for each in list(_all):
         each.is_alive = False
         each._channel.close()
@@ -198,6 +198,6 @@ def _close(channel: socket.socket, supervisor: subprocess.Popen[bytes], turn: Lo
 
 
 def _readable() -> tuple[str, ...]:
-    """What an interpreter reads beside the files of the system: its installation, its packages, and the program of cells."""
+    """Return the paths that an interpreter reads beside system files: its installation, its packages, and the program of cells."""
     prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
     return (*sorted(prefixes), str(Path(__file__).with_name("worker.py").resolve()))

@@ -16,7 +16,7 @@ MAX_FRAME: Final = 64 << 20
 
 @dataclass(frozen=True)
 class Isolation:
-    """What the kernel keeps the processes of a sandbox from. What is False here, it lets them do.
+    """The isolation of a sandbox's processes by the kernel: each attribute that is True holds.
 
     Attributes:
         network: there is no network but a loopback interface of their own.
@@ -31,7 +31,7 @@ class Isolation:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a supervisor is told at its start.
+    """The settings of a supervisor, sent at its start.
 
     Attributes:
         folder: where code runs.
@@ -66,12 +66,12 @@ class Settings:
     max_output: int
 
     def dump(self) -> str:
-        """The settings as a text."""
+        """Return the settings as a text."""
         return json.dumps(asdict(self))
 
     @classmethod
     def load(cls, text: str) -> Settings:
-        """The settings of a text."""
+        """Return the settings of a text."""
         return cls(**json.loads(text))
 
 
@@ -80,7 +80,7 @@ class FrameError(Exception):
 
 
 def frame(message: dict[str, Any]) -> bytes:
-    """A message as a frame."""
+    """Return a message as a frame."""
     body = json.dumps(message).encode()
     return _HEADER.pack(_MAGIC, len(body)) + body
 
@@ -96,7 +96,7 @@ class Frames:
         self._buffer += data
 
     def take(self) -> dict[str, Any] | None:
-        """The next whole message, if there is one. Raises ``FrameError``."""
+        """Return the next whole message, if there is one. Raises ``FrameError``."""
         if len(self._buffer) < _HEADER.size:
             return None
         magic, length = _HEADER.unpack_from(self._buffer)

@@ -111,7 +111,7 @@ class Supervisor:
             if worker is not None and worker.control in writable:
                 self._feed(worker)
             if worker is not None and worker.control in ready:
-                self._hear(worker)
+                self._on_answer(worker)
             if self._wake in ready:
                 with suppress(BlockingIOError):
                     os.read(self._wake, _PIPE)
@@ -188,8 +188,8 @@ class Supervisor:
             sent = worker.control.send(worker.unsent[:_PIPE])
             del worker.unsent[:sent]
 
-    def _hear(self, worker: Worker) -> None:
-        """The worker says that its cell has ended, or is gone."""
+    def _on_answer(self, worker: Worker) -> None:
+        """Handle the end of the worker's cell, or of the worker itself."""
         try:
             said = worker.control.recv(_PIPE)
         except BlockingIOError:
@@ -358,7 +358,7 @@ class Supervisor:
         return True
 
     def _over_limit(self) -> str:
-        """The limit of all processes together that does not hold; an empty text if all of them hold."""
+        """Return the limit of all processes together that does not hold, or an empty text if all of them hold."""
         settings = self._settings
         processes = descendants()
         if len(processes) > settings.max_processes:

@@ -38,7 +38,7 @@ def _remove_of(path: str, pid: int) -> None:
 
 
 def temporary_around(folder: Path) -> Path | None:
-    """The temporary folder that a folder lies in, if one of this process does."""
+    """Return the temporary folder that a folder lies in, if one of this process does."""
     for each in folder.parents:
         if _known.get(str(each)) is not None:
             return each

@@ -14,7 +14,7 @@ from versioned_state.sandbox.local.confinement import IS_LINUX
 
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 _BLOCK: Final = 512
-"""What ``st_blocks`` counts, whatever the file system's own blocks are."""
+"""The bytes of a block in ``st_blocks``, whatever the file system's own blocks are."""
 
 _LOOK_S: Final = 0.02
 _AT_ONCE: Final = 200
@@ -26,7 +26,7 @@ _SHARE: Final = 10
 
 
 def memory_of(processes: Iterable[int], nameless: int, limit: int) -> int:
-    """The bytes of memory that some processes have together, without the named files that they map.
+    """Return the bytes of memory that some processes have together, without the named files that they map.
 
     Pages that processes share, and those of mapped files, count for each of them, unless the sum is beyond ``limit``: then they are
     counted exactly, which costs a look at every mapping.
@@ -49,7 +49,7 @@ def _resident(process: int) -> int:
 
 
 def _proportional(process: int) -> tuple[int, int]:
-    """The memory of a process, of its own and shared, each page divided by those that share it."""
+    """Return the memory of a process, of its own and shared, each page divided by those that share it."""
     try:
         lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
     except ProcessLookupError:
@@ -112,7 +112,7 @@ class Files:
         self._next = 0.0
 
     def are_over(self, nameless: int = 0) -> bool:
-        """Go on with the count; whether the files, together with ``nameless`` bytes of files without a name, are beyond the limit.
+        """Continue the count, and return whether the files and ``nameless`` bytes of files without a name exceed the limit.
 
         Cost: at most about 20 ms.
 
@@ -138,7 +138,7 @@ class Files:
 
 
 def _walk(folders: Iterable[str]) -> Iterator[int]:
-    """The bytes on disk of all that is in some folders: the sum so far, now and then, and at the end. Follows no link."""
+    """Yield the bytes on disk of the content of some folders: the sum so far, now and then, and at the end. Follows no link."""
     total = 0
     several: set[tuple[int, int]] = set()  # files with several names
     waiting = list(folders)
@@ -160,7 +160,7 @@ def _walk(folders: Iterable[str]) -> Iterator[int]:
 
 
 def descendants() -> list[int]:
-    """The processes below this one."""
+    """Return the processes below this one."""
     if not IS_LINUX:
         return []
     parents: dict[int, int] = {}

@@ -39,7 +39,7 @@ class SandboxTool:
         )
 
     def bind(self, sandbox: Any) -> Callable[..., Any]:
-        """The tool in one sandbox: a function of the tool's own arguments."""
+        """Return the tool in one sandbox: a function of the tool's own arguments."""
         return partial(self, sandbox)
 
     def _is_for(self, sandbox: Any) -> bool:

@@ -28,11 +28,9 @@ _PAUSE_S = 0.5
 @revision_argument("rev", default="HEAD")
 @click.option("--type", "types", multiple=True, metavar="NAME", type=parse_text, help="Show only events of this class.")
 @click.option("--task", metavar="NAME", type=parse_text, help="Show only events of calls of this task.")
-@click.option(
-    "--since", metavar="WHEN", type=parse_text, help="Show events of then or later: 2026-11-21T12:00 (UTC), or 2h for two hours ago."
-)
+@click.option("--since", metavar="WHEN", type=parse_text, help="Show events from then on: 2026-11-21T12:00 (UTC), or 2h for two hours ago.")
 @limit_option("Show at most the last COUNT events.")
-@click.option("-f", "--follow", is_flag=True, help="Go on, and show new events of the branch REV as they are committed.")
+@click.option("-f", "--follow", is_flag=True, help="Keep running, and show new events of the branch REV as they are committed.")
 @json_option
 @click.pass_obj
 def events(
@@ -48,7 +46,7 @@ def events(
 ) -> None:
     """Show the events that agents emitted up to REV (default: HEAD, the current branch), oldest first.
 
-    Each line says when, in which call, on which commit, and what happened: vstate get COMMIT:PATH shows what the agent knew then.
+    Each line shows the time, the call, the commit and the event: vstate get COMMIT:PATH shows what the agent knew then.
 
     With --json: one object a line.
     """
@@ -112,7 +110,7 @@ def _show(output: Output, event: Any, *, as_json: bool) -> None:
 
 
 def _shown(event: Any) -> Any:
-    """An event for people: one of the library's classes is shown as those of users are, with the instances that it holds."""
+    """Return an event as it is shown to people: one of a library class looks like one of a user's class, instances in it too."""
     if isinstance(event, Tagged) or not is_dataclass(event):
         return event
     return Tagged(_name(event), {field.name: getattr(event, field.name) for field in fields(event) if field.repr})

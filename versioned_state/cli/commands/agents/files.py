@@ -44,7 +44,10 @@ def files(settings: Settings, rev: str, *, is_long: bool, name: str, as_json: bo
 
 
 def files_at(repository: Repository, rev: str, name: str) -> Iterator[tuple[str, Any]]:
-    """The paths and entries of a commit. Raises ``UnknownPathError`` if it has no files, ``StateError`` if the value there is not files."""
+    """Return the paths and entries of a commit.
+
+    Raises ``UnknownPathError`` if it has no files, ``StateError`` if the value is not files.
+    """
     commit = repository.commit(rev)
     nodes = Nodes(repository.database.objects)
     try:
@@ -57,5 +60,5 @@ def files_at(repository: Repository, rev: str, name: str) -> Iterator[tuple[str,
 
 
 def _size(entry: Any) -> int | None:
-    """The bytes of a file; None for anything else."""
+    """Return the bytes of a file, or None for anything else."""
     return None if isinstance(entry, Symlink | Folder) or why_no_entry(entry) else len(data_of(entry)[0])

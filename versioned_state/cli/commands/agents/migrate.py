@@ -13,7 +13,7 @@ from versioned_state.arguments import instance_of
 from versioned_state.cli.render.changes import print_changes
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.shared import completion
-from versioned_state.cli.shared.handle import author_option, tell_made, user
+from versioned_state.cli.shared.handle import author_option, print_commits, user
 from versioned_state.cli.shared.settings import Settings, full_option, json_option, parse_text, verb
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.repository import Repository
@@ -68,7 +68,7 @@ def migrate(
 
 
 def load_migrations(text: str) -> Migrations:
-    """The migrations that ``package.module:name`` names. Raises ``InvalidArgumentError``."""
+    """Return the migrations that ``package.module:name`` names. Raises ``InvalidArgumentError``."""
     module_name, _, name = text.partition(":")
     if os.getcwd() not in sys.path:  # noqa: PTH109 - as Python itself puts it there
         sys.path.insert(0, os.getcwd())  # noqa: PTH109
@@ -104,5 +104,5 @@ def _migrate(output: Output, state: Versioned, migrations: Migrations, *, dry_ru
         output.print(Span(state.branch, "ref"), f": version {version} to {migrations.version}")
         print_changes(output, changes, stat=False, full=full)
     else:
-        tell_made(output, state, state.head, nothing=f"{state.branch} has nothing to migrate")
+        print_commits(output, state, state.head, nothing=f"{state.branch} has nothing to migrate")
     return version != migrations.version

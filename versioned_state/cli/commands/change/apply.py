@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from versioned_state.cli.shared import completion
-from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made
+from versioned_state.cli.shared.handle import author_option, handle, message_option, print_commits
 from versioned_state.cli.shared.settings import Settings, verb
 from versioned_state.errors import InvalidArgumentError
 
@@ -32,7 +32,7 @@ def apply(settings: Settings, file: str, *, message: str, author: str | None) ->
         except InvalidArgumentError as error:
             error.hint = error.hint or _HINT
             raise
-        tell_made(settings.output, state, state.commit(message), nothing="the patch changes nothing: no commit")
+        print_commits(settings.output, state, state.commit(message), nothing="the patch changes nothing: no commit")
 
 
 def _read(path: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from versioned_state.cli.shared.conflicts import Choices, attempt_of, resolution_options, resolved
-from versioned_state.cli.shared.handle import handle, message_option, tell_made
+from versioned_state.cli.shared.handle import handle, message_option, print_commits
 from versioned_state.cli.shared.settings import Settings, revision_argument, verb
 
 
@@ -23,7 +23,7 @@ def cherry_pick(
     message: str,
     author: str | None,
 ) -> None:
-    """Commit the changes of the commit REV again on the current branch; with A..B those of each commit after A up to B.
+    """Commit the changes of the commit REV again on the current branch, or with A..B those of each commit after A up to B.
 
     Messages and authors stay. A change that the branch already has makes no commit. Conflicts are resolved as in vstate merge.
     """
@@ -31,4 +31,4 @@ def cherry_pick(
     with handle(settings) as state:
         run = attempt_of(lambda policies: state.cherry_pick(rev, message=message, author=author, policies=policies))
         head = resolved(output, f"picking {rev} onto {state.branch}", chosen, run)
-        tell_made(output, state, head, nothing=f"{state.branch} has these changes already: no commit")
+        print_commits(output, state, head, nothing=f"{state.branch} has these changes already: no commit")

@@ -103,7 +103,7 @@ def import_(settings: Settings, /, file: str, **options: Any) -> None:
 
 
 def _plan(source: Source, options: _Options) -> _Plan:
-    """The plan for a file. A file that is in memory is checked as a whole.
+    """Return the plan for a file. A file that is in memory is checked as a whole.
 
     Raises:
         InvalidArgumentError: its shape is not that of the options.
@@ -133,7 +133,7 @@ def _plan(source: Source, options: _Options) -> _Plan:
 
 
 def _name(source: Source, options: _Options, items: list[Item] | Iterator[Item]) -> Iterator[tuple[str, Conversation]]:
-    """Each conversation with the name of its branch."""
+    """Yield each conversation with the name of its branch."""
     prefix = _stem(source.name) if options.branch_prefix is None else options.branch_prefix
     names = BranchNames(prefix, name_key=options.name_key, expected=len(items) if isinstance(items, list) else None)
     for index, item in enumerate(items):

@@ -11,7 +11,7 @@ from versioned_state.cli.render.changes import print_changes
 from versioned_state.cli.render.output import Output
 from versioned_state.cli.render.text import commit_json
 from versioned_state.cli.shared.conflicts import Choices, attempt_of, conflict_json, explained, resolution_options, resolved
-from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made, tell_move
+from versioned_state.cli.shared.handle import author_option, handle, message_option, print_commits, print_move
 from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
 from versioned_state.errors import MergeConflictError
 from versioned_state.objects.store import Staging
@@ -68,9 +68,9 @@ def merge(
         else:
             head = resolved(output, f"merging {rev} into {state.branch}", chosen, run)
             if head == theirs:  # the branch just moved there
-                tell_move(output, state, before, head, nothing=_DONE)
+                print_move(output, state, before, head, nothing=_DONE)
             else:
-                tell_made(output, state, head, nothing=_DONE)
+                print_commits(output, state, head, nothing=_DONE)
 
 
 def _run_for_json(output: Output, state: Versioned, chosen: Choices, run: Any, what: str) -> None:
@@ -104,7 +104,7 @@ def _preview(repository: Repository, output: Output, rev: str, chosen: Choices, 
 
 
 def _dry_attempt(repository: Repository, ours: Commit, theirs: Commit) -> Any:
-    """An attempt that gives the difference that it would make to ours."""
+    """Return an attempt that only shows the difference that it would make to ours."""
     base = repository.merge_base(ours, theirs)
 
     def attempt(policies: Mapping[str, Policy], values: Mapping[StatePath, Any]) -> Diff:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from versioned_state.cli.shared.conflicts import Choices, attempt_of, resolution_options, resolved
-from versioned_state.cli.shared.handle import handle, mover_option, tell_move
+from versioned_state.cli.shared.handle import handle, mover_option, print_move
 from versioned_state.cli.shared.settings import Settings, revision_argument, verb
 
 
@@ -31,4 +31,4 @@ def rebase(
         before = state.head
         run = attempt_of(lambda policies: state.rebase(onto, policies=policies))
         head = resolved(output, f"rebasing {state.branch} onto {onto}", chosen, run)
-        tell_move(output, state, before, head, nothing=f"{state.branch} is based on {onto} already")
+        print_move(output, state, before, head, nothing=f"{state.branch} is based on {onto} already")

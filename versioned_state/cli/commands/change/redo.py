@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from versioned_state.cli.commands.change.undo import NOTHING, explained, steps_argument
-from versioned_state.cli.shared.handle import handle, mover_option, tell_move
+from versioned_state.cli.shared.handle import handle, mover_option, print_move
 from versioned_state.cli.shared.settings import Settings, verb
 
 
@@ -19,4 +19,4 @@ def redo(settings: Settings, steps: int, *, author: str | None) -> None:
         before = state.head
         with explained():
             head = state.redo(steps)
-        tell_move(settings.output, state, before, head, nothing=NOTHING)
+        print_move(settings.output, state, before, head, nothing=NOTHING)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from versioned_state.cli.shared import completion
-from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made
+from versioned_state.cli.shared.handle import author_option, handle, message_option, print_commits
 from versioned_state.cli.shared.hints import message_of
 from versioned_state.cli.shared.place import explained, parse_place, value_at
 from versioned_state.cli.shared.settings import Settings, name_option, place_argument, verb
@@ -63,7 +63,7 @@ def restore(
                 value_at(state.repository.snapshot("HEAD", describe=True), path)  # raises with the paths near it
                 raise
         head = state.commit(message or f"restore {path} from {source}")
-        tell_made(settings.output, state, head, nothing=f"{path} is the same in {source}: no commit")
+        print_commits(settings.output, state, head, nothing=f"{path} is the same in {source}: no commit")
 
 
 def _restore_files(settings: Settings, folder: Path, rev: str, paths: tuple[str, ...], name: str, *, overwrite: bool) -> None:

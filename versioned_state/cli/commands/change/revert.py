@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from versioned_state.cli.shared.conflicts import Choices, attempt_of, resolution_options, resolved
-from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made
+from versioned_state.cli.shared.handle import author_option, handle, message_option, print_commits
 from versioned_state.cli.shared.settings import Settings, revision_argument, verb
 
 
@@ -23,7 +23,7 @@ def revert(
     message: str,
     author: str | None,
 ) -> None:
-    """Commit the opposite of the changes of the commit REV; with A..B of each commit after A up to B, the newest first.
+    """Commit the opposite of the changes of the commit REV, or with A..B of each commit after A up to B, the newest first.
 
     Later changes stay. If one of them is in the way, that is a conflict, which is resolved as in vstate merge.
     """
@@ -31,4 +31,4 @@ def revert(
     with handle(settings, author) as state:
         run = attempt_of(lambda policies: state.revert(rev, message=message, policies=policies))
         head = resolved(output, f"reverting {rev} on {state.branch}", chosen, run)
-        tell_made(output, state, head, nothing=f"{state.branch} has none of these changes: no commit")
+        print_commits(output, state, head, nothing=f"{state.branch} has none of these changes: no commit")

@@ -12,7 +12,7 @@ import click
 
 from versioned_state.cli.render.text import plural
 from versioned_state.cli.shared import completion
-from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made
+from versioned_state.cli.shared.handle import author_option, handle, message_option, print_commits
 from versioned_state.cli.shared.hints import not_json
 from versioned_state.cli.shared.settings import Settings, parse_text, verb
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError, UnknownPathError
@@ -31,7 +31,7 @@ from versioned_state.values.typed.tagged import Tagged
 @author_option
 @click.pass_obj
 def set_(settings: Settings, path: str, value: str, *, text: bool, message: str, author: str | None) -> None:
-    """Set the value at PATH on the current branch, and commit that. VALUE is JSON, or with --text a string; - reads standard input.
+    """Set the value at PATH on the current branch, and commit the change. VALUE is JSON, or with --text a string. - reads standard input.
 
     PATH is a key of the state, which may be new, or leads into a value: prefs.theme, messages[3].content. The index after the last one
     appends to a list. A field of an instance is set like a key. A member of an Enum is set by its name, with --text.
@@ -41,7 +41,7 @@ def set_(settings: Settings, path: str, value: str, *, text: bool, message: str,
     with handle(settings, author, begin=True) as state:
         _assign(state, steps, parsed)
         head = state.commit(message or f"set {path}")
-        tell_made(settings.output, state, head, nothing=f"{path} has that value already: no commit")
+        print_commits(settings.output, state, head, nothing=f"{path} has that value already: no commit")
 
 
 def _read(path: str, value: str, *, text: bool) -> Any:
@@ -80,7 +80,10 @@ def _assign(state: State, path: StatePath, value: Any) -> None:
 
 
 def _held(container: Any, path: StatePath) -> Any:
-    """The value that is at the path now, or None. Raises ``UnknownPathError`` or ``InvalidArgumentError`` if none can be set there."""
+    """Return the value that is at the path now, or None.
+
+    Raises ``UnknownPathError`` or ``InvalidArgumentError`` if none can be set there.
+    """
     last = path.steps[-1]
     parent = StatePath(path.steps[:-1])
     data = container.fields if type(container) is Tagged else container
@@ -104,7 +107,7 @@ def _held(container: Any, path: StatePath) -> Any:
 
 
 def _parts_hint(container: Any, path: StatePath) -> str:
-    """The parts of a list or an instance, for an error about a path that is none of them; empty for any other container."""
+    """Return the parts of a list or an instance, for an error about a missing path. Empty for any other container."""
     parent = StatePath(path.steps[:-1])
     if isinstance(container, list | deque):
         return f"{parent} has {plural(len(container), 'element')}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_move
+from versioned_state.cli.shared.handle import author_option, handle, message_option, print_move
 from versioned_state.cli.shared.settings import Settings, revision_argument, verb
 
 
@@ -23,4 +23,4 @@ def squash(settings: Settings, since: str, until: str, *, message: str, author: 
         before = state.head
         # The author of the handle, unless --author names one: later commits keep their own authors.
         head = state.squash(since, until, message=message, author=author)
-        tell_move(settings.output, state, before, head, nothing="that is one commit already")
+        print_move(settings.output, state, before, head, nothing="that is one commit already")

@@ -34,9 +34,9 @@ _Action = Literal["delete", "force", "rename"]
 @click.option(
     "-v", "--verbose", is_flag=True, help="Show heads, and how many commits each is ahead of the current branch (+) and behind (-)."
 )
-@click.option("--prefix", default="", metavar="TEXT", help="Only branches whose name begins with TEXT, such as 'user-7/'.")
-@click.option("--since", metavar="WHEN", help="Only branches that changed then or later: 2026-11-21, or 2h for two hours ago.")
-@click.option("--sort", type=click.Choice(["name", "changed"]), default="name", help="By name, or by the last change, newest first.")
+@click.option("--prefix", default="", metavar="TEXT", help="List only branches whose name begins with TEXT, such as 'user-7/'.")
+@click.option("--since", metavar="WHEN", help="List only branches that changed then or later: 2026-11-21, or 2h for two hours ago.")
+@click.option("--sort", type=click.Choice(["name", "changed"]), default="name", help="Sort by name, or by the last change, newest first.")
 @limit_option("List at most COUNT branches.")
 @click.option("--dry-run", is_flag=True, help="With -d or -D: only print what would be deleted.")
 @click.option(
@@ -60,7 +60,7 @@ def branch(  # noqa: PLR0913 - an option each
     action: _Action | None,
     as_json: bool,
 ) -> None:
-    """List the branches, with * before the current one; or create NAME at REV (default: HEAD), without switching to it.
+    """List the branches, with * before the current one, or create NAME at REV (default: HEAD) without switching to it.
 
     The reflog keeps a deleted branch: vstate branch NAME 'NAME@{1}' brings it back. With --json: one object a line.
     """
@@ -105,7 +105,7 @@ def _delete(settings: Settings, names: tuple[str, ...], *, force: bool, dry_run:
 
 
 def _matching(repository: Repository, pattern: str) -> list[str]:
-    """The branches that match a pattern; a plain name stands for itself. Raises ``InvalidArgumentError`` if there are none."""
+    """Return the branches that match a pattern. A plain name stands for itself. Raises ``InvalidArgumentError`` if there are none."""
     if not _WILD.search(pattern):
         return [pattern]
     found = [info.name for info in _chosen(repository, (pattern,), "", None, "name", None)]
@@ -123,7 +123,7 @@ def _instant(since: str) -> int:
 def _chosen(
     repository: Repository, patterns: Sequence[str], prefix: str, since: str | None, sort: Order, limit: int | None
 ) -> Iterator[BranchInfo]:
-    """The branches to list, in order. Of the others only the names are read."""
+    """Return the branches to list, in order. Only the names of the others are read."""
     earliest = None if since is None else _instant(since)
     by: Order = "changed" if sort == "changed" or earliest is not None else "name"
     found: Iterator[BranchInfo] = repository.branches.iter_info(prefix=prefix, by=by, like=patterns)

@@ -94,5 +94,5 @@ def _show(output: Output, commit: Commit, values: dict[str, Any], *, as_json: bo
 
 
 def note_lines(values: dict[str, Any]) -> list[str]:
-    """A note as lines of text."""
+    """Return a note as lines of text."""
     return [f"{key}: {json.dumps(json_value(value), ensure_ascii=False)}" for key, value in values.items()]

@@ -20,7 +20,7 @@ from versioned_state.repository.merging.policies import NAMES
 @json_option
 @click.pass_obj
 def policy(settings: Settings, pattern: str | None, name: Any, *, delete: bool, as_json: bool) -> None:
-    """Show the merge policies that the repository keeps for everybody; or set the policy of PATTERN to NAME.
+    """Show the merge policies that the repository keeps for everybody, or set the policy of PATTERN to NAME.
 
     \b
     ours, theirs  take that side

@@ -9,7 +9,7 @@ import click
 
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.shared import completion
-from versioned_state.cli.shared.handle import author_option, handle, message_option, tell_made
+from versioned_state.cli.shared.handle import author_option, handle, message_option, print_commits
 from versioned_state.cli.shared.settings import Settings, verb
 from versioned_state.errors import InvalidArgumentError
 
@@ -41,7 +41,7 @@ def sign(settings: Settings, *, message: str, author: str | None, new_key: str |
         # The commit's own word is not enough: anybody could have written it.
         if not state.repository.verify(head, keys=[signer.public_key], limit=1).ok:
             head = state.commit(message or "sign", allow_empty=True)
-        tell_made(settings.output, state, head, nothing=f"{state.branch} is signed with that key already")
+        print_commits(settings.output, state, head, nothing=f"{state.branch} is signed with that key already")
 
 
 def _make_key(output: Output, file: Path) -> None:

@@ -34,7 +34,7 @@ def tag(
     delete: bool,
     as_json: bool,
 ) -> None:
-    """List the tags; or create NAME at REV (default: HEAD). A tag does not move: to point it elsewhere, delete it first.
+    """List the tags, or create NAME at REV (default: HEAD). A tag does not move: to point it elsewhere, delete it first.
 
     With --json: one object a line.
     """

@@ -87,7 +87,7 @@ def bisect(
 
 
 def _told(output: Output, repository: Repository, condition: Condition) -> Condition:
-    """The condition, printing each verdict. It sees a view in which nothing is unpickled."""
+    """Return the condition, which prints each verdict too. It sees a view in which nothing is unpickled."""
 
     def is_bad(snapshot: Snapshot) -> bool:
         commit = snapshot.commit
@@ -145,7 +145,7 @@ def _equals(path: str, wanted: str) -> Condition:
 
 
 def _canonical(value: Any) -> str:
-    """JSON without the order of keys; 1 and true differ in it."""
+    """Return JSON without the order of keys, in which 1 and true differ."""
     return json.dumps(value, sort_keys=True)
 
 

@@ -20,7 +20,7 @@ _Span = tuple[int | None, int | None]
 
 
 def _parse_range(value: str) -> _Span:
-    """The type of an argument: ``START:END`` as in a slice of Python's; either may be left out."""
+    """Return the range of an argument ``START:END``, as in a Python slice. Either end may be left out."""
     match = re.fullmatch(r"(-?\d{1,15})?:(-?\d{1,15})?", value, re.ASCII)
     if match is None:
         raise click.BadParameter(f"{value!r} is not START:END, such as 10:20, -50: or :5")
@@ -43,7 +43,7 @@ def blame(settings: Settings, place: str, rev: str | None, *, last: int | None, 
     The parts of a list are its elements, of a dict its entries, of a text its lines; any other value is one part. Without PATH:
     the keys of the state; with @name, those of a namespace. An element keeps its commit when others are inserted before it.
 
-    A ^ marks the oldest commit that is kept: the part is of that commit, or older. With --json: one part a line.
+    A ^ marks the oldest commit that is kept: the part is from that commit, or an earlier one. With --json: one part a line.
     """
     if last is not None and span is not None:
         raise click.UsageError("-n and -L exclude each other")
@@ -62,7 +62,10 @@ def blame(settings: Settings, place: str, rev: str | None, *, last: int | None, 
 
 
 def _lines(parts: Sequence[Blame], width: int | None) -> Iterator[Line]:
-    """A line for each part. In a narrow terminal the seconds go first, then the author, then the time; never the path or the value."""
+    """Return a line for each part.
+
+    A narrow terminal drops the seconds first, then the author, then the time, but never the path or the value.
+    """
     wheres = [str(part.path) if part.line is None else str(part.line) for part in parts]
     longest = max(map(columns, wheres), default=0)
 

@@ -66,9 +66,9 @@ def diff(  # noqa: PLR0913 - an option each
     Without B: from A to HEAD. Without both: the last commit, HEAD~1 to HEAD. A..B is the same as A B, and A...B shows the changes
     of B since it left A; HEAD stands for a side that is left out. A:PATH shows only the changes at PATH, as --path does.
 
-    With --files: only the files of a workspace, as a patch of git's; --path 'workspace["src/main.py"]' chooses one.
+    With --files: only the files of a workspace, as a git patch; --path 'workspace["src/main.py"]' chooses one.
 
-    With --json: one change a line; with --stat, one object.
+    With --json: one change a line, or with --stat one object.
     """
     settings: Settings = context.obj
     output = settings.output
@@ -103,7 +103,7 @@ def diff(  # noqa: PLR0913 - an option each
 
 
 def _patch_lines(repository: Repository, a: str | None, b: str | None, changes: Sequence[Change]) -> Iterator[Line]:
-    """The changes of files as git shows them; of changes within a file, one for the file."""
+    """Yield the changes of files as git shows them: one for each file, whatever changed in it."""
     before, after = (repository.snapshot(commit, describe=True) for commit in _commits(repository, a, b))
     paths: dict[StatePath, None] = {}
     for change in changes:
@@ -121,7 +121,7 @@ def _patch_lines(repository: Repository, a: str | None, b: str | None, changes: 
 
 
 def has(snapshot: Snapshot, path: StatePath) -> bool:
-    """Whether a snapshot has anything at a path."""
+    """Return whether a snapshot has anything at a path."""
     try:
         snapshot.cell_at(path)
     except UnknownPathError:
@@ -147,7 +147,7 @@ def _diff(repository: Repository, a: str | None, b: str | None, limit: int | Non
 
 
 def _commits(repository: Repository, a: str | None, b: str | None) -> tuple[Commit, Commit]:
-    """The two commits that are compared."""
+    """Return the two commits that are compared."""
     if a is not None and b is None:
         before, dots, after = a.partition("...")
         if dots:
@@ -158,11 +158,11 @@ def _commits(repository: Repository, a: str | None, b: str | None) -> tuple[Comm
 
 
 def diff_of(repository: Repository, commit: Commit, limit: int | None = None) -> Diff:
-    """The changes of a commit against its first parent."""
+    """Return the changes of a commit against its first parent."""
     before = repository.database.commits.read(commit.parent_addresses[0]) if commit.parents else commit
     return repository.diff(before, commit, limit=limit)
 
 
 def changes_at(found: Diff, path: str | None) -> Diff:
-    """The changes at a path; all of them without one."""
+    """Return the changes at a path, or all of them without one."""
     return found.under(path) if path else found

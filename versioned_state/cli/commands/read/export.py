@@ -57,7 +57,7 @@ def export(settings: Settings, place: str, *, target: str | None, compact: bool)
 
 
 def _state_lines(snapshot: Snapshot, beside: Mapping[str, object]) -> Iterator[str]:
-    """A whole state, key by key, and what goes beside it: at most one value is in memory."""
+    """Yield a whole state, key by key, and the data beside it. At most one value is in memory."""
     last = "{"
     for key, value in chain(entries(snapshot, json_value), beside.items()):
         yield last
@@ -69,7 +69,7 @@ def _state_lines(snapshot: Snapshot, beside: Mapping[str, object]) -> Iterator[s
 
 
 def _write(target: Path, lines: Iterable[str]) -> int:
-    """Write a file whole or not at all; its size. A pipe or a device is written to directly."""
+    """Write a file whole or not at all, and return its size. A pipe or a device is written to directly."""
     if target.exists() and not target.is_file():
         with target.open("w", encoding="utf-8") as file:
             return _write_lines(file, lines)

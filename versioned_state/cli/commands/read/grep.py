@@ -80,7 +80,7 @@ def _line(match: Match) -> Line:
 
 
 def _marked(match: Match) -> Line:
-    """The line, or the part around its first match, with the matches in colour."""
+    """Return the line, or the part around its first match, with the matches in colour."""
     text = match.line
     start = max(0, match.spans[0][0] - _SHOWN // 4) if len(text) > _SHOWN else 0
     end = min(len(text), start + _SHOWN)

@@ -27,7 +27,7 @@ def history(settings: Settings, place: str, rev: str | None, *, limit: int | Non
 
     An element of a list is followed to its earlier positions. A deleted value has a history too.
 
-    With --json: one object a line, that of vstate log with the changes.
+    With --json: one object a line, as in vstate log, with the changes.
     """
     output = settings.output
     rev, path = path_in(place, rev)

@@ -20,10 +20,12 @@ from versioned_state.values.paths.path import Index, Namespace, StatePath
 @json_option
 @click.pass_obj
 def keys(settings: Settings, place: str, prefix: str, *, as_json: bool) -> None:
-    """List the keys of the dict, list or namespace at PATH in REV (default: HEAD); without PATH, those of the state and its namespaces.
+    """List the keys of the dict, list or namespace at PATH in REV (default: HEAD).
 
-    REV alone is a revision: vstate keys main. With PREFIX, only keys that begin with it, such as user/. Keys are shown as paths that
-    vstate get takes.
+    Without PATH, list those of the state and its namespaces.
+
+    REV alone is a revision: vstate keys main. With PREFIX, only keys that begin with it, such as user/. Keys are shown as paths for
+    vstate get.
 
     With --json: one object a line, with the key itself, its path and its namespaces.
     """
@@ -40,7 +42,7 @@ def keys(settings: Settings, place: str, prefix: str, *, as_json: bool) -> None:
 
 
 def _place(repository: Repository, text: str) -> tuple[str, str]:
-    """The revision and path; one word is a revision if it is one, else a path."""
+    """Return the revision and path. A single word is a revision if there is one of that name, else a path."""
     rev, path = parse_place(text)
     if rev is not None:
         return rev, path

@@ -111,7 +111,7 @@ def log(  # noqa: PLR0913 - an option each
 
 
 def _selected(repository: Repository, commits: Iterable[Commit], filters: Filters, *, first_parent: bool) -> Iterable[Commit]:
-    """The commits that the filters let through."""
+    """Return the commits that the filters let through."""
     if not filters:
         return commits
     from versioned_state.repository.inspect.log_filters import select
@@ -120,7 +120,7 @@ def _selected(repository: Repository, commits: Iterable[Commit], filters: Filter
 
 
 def _revision(place: str, filters: Filters, *, all_refs: bool) -> tuple[str, bool]:
-    """The revision or range to show, and whether it is a range; the path of ``REV:PATH`` becomes a filter."""
+    """Return the revision or range to show, and whether it is a range. The path of ``REV:PATH`` becomes a filter."""
     named, path = parse_place(place)
     rev = place if named is None else named
     if path and named is not None and filters.setdefault("path", path) != path:
@@ -136,7 +136,7 @@ def _revision(place: str, filters: Filters, *, all_refs: bool) -> tuple[str, boo
 
 
 def _changes_of(repository: Repository, commit: Commit, filters: Filters) -> Sequence[Change]:
-    """The changes of a commit; if the log is that of a path, those at the path."""
+    """Return the changes of a commit, or only those at the path if the log is of a path."""
     from versioned_state.cli.commands.read.diff import changes_at, diff_of
 
     return changes_at(diff_of(repository, commit), str(filters.get("path", "")))
@@ -176,7 +176,7 @@ def _commits_of_all(repository: Repository, *, by_time: bool, first_parent: bool
 def _drawn(
     repository: Repository, commits: Iterable[Commit], filters: Filters, *, first_parent: bool, whole: bool
 ) -> Iterator[tuple[Commit, Sequence[str]]]:
-    """The commits to show, each with the commits that its lane leads to.
+    """Return the commits to show, each with the commits that its lane leads to.
 
     Args:
         whole: ``commits`` holds all ancestors of each of its commits.

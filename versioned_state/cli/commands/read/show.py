@@ -25,7 +25,7 @@ def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: 
 
     Many changes begin with their number under each key, and neighbours in a list are shown as one line; --full shows them all.
 
-    With --json: one object, that of vstate log with the changes.
+    With --json: one object, as in vstate log, with the changes.
     """
     rev, value_path = parse_place(place)
     if rev is not None and (path or stat):

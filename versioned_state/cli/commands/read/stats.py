@@ -101,7 +101,7 @@ def _table(output: Output, title: str, rows: Sequence[tuple[str, int, str]], lim
 
 
 def sparkline(sizes: Sequence[int]) -> str:
-    """One character for each number or, if there are many, for the mean of several; ASCII if stdout is not UTF-8."""
+    """Return one character for each number or, if there are many, for the mean of several, in ASCII if stdout is not UTF-8."""
     blocks = _BLOCKS if is_utf8() else _ASCII_BLOCKS
     step = -(-len(sizes) // _SPARKS)
     means = [sum(part) / len(part) for start in range(0, len(sizes), step) if (part := sizes[start : start + step])]
@@ -110,7 +110,7 @@ def sparkline(sizes: Sequence[int]) -> str:
 
 
 def _svg(growth: Sequence[Growth]) -> str:
-    """An SVG image with a bar for each commit, and its message as a tooltip; any browser shows it."""
+    """Return an SVG image for any browser, with a bar for each commit and its message as a tooltip."""
     most = max((each.stored for each in growth), default=0) or 1
     room, high = _WIDTH - 2 * _MARGIN, _HEIGHT - 2 * _MARGIN
     step = room / max(len(growth), 1)

@@ -78,7 +78,7 @@ def _bytes_on_disk(folder: Path) -> int:
 
 
 def _heads(refs: Refs) -> Iterator[tuple[str, Commit | StorageError]]:
-    """Each ref with its commit, or with the error of reading it: a damaged ref must not hide the others."""
+    """Yield each ref with its commit, or with the error of reading it: a damaged ref must not hide the others."""
     for name in refs:
         try:
             yield name, refs[name]

@@ -26,7 +26,7 @@ from versioned_state.repository.views.render import json_value, one_line
 @click.option("--in-doubt", is_flag=True, help="List only effects whose outcome is not known.")
 @click.option("--settle", metavar="KEY", type=parse_text, help="Record that the effect in doubt happened.")
 @click.option("--result", metavar="JSON", type=parse_text, help="With --settle: its result.  [default: null]")
-@click.option("--forget", metavar="KEY", type=parse_text, help="Forget the effect: the agent's next try carries it out again.")
+@click.option("--forget", metavar="KEY", type=parse_text, help="Delete the record: the agent's next attempt carries the effect out again.")
 @json_option
 @click.pass_obj
 def effects(
@@ -42,7 +42,7 @@ def effects(
     """List the effects of agents whose key matches a PATTERN such as 'pay:*' (default: all), oldest first.
 
     An effect is a call into the outside world, carried out once. It is done, or it is in doubt: it was begun, and nobody knows whether it
-    happened. Find out; then --settle it if it happened, or --forget it if it did not.
+    happened. Find out, then --settle it if it happened, or --forget it if it did not.
 
     With --json: one object a line.
     """

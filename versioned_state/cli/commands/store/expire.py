@@ -14,7 +14,7 @@ from versioned_state.cli.shared.settings import Settings, json_option, verb
 @json_option
 @click.pass_obj
 def expire(settings: Settings, *, dry_run: bool, as_json: bool) -> None:
-    """Delete the branches that nobody has changed for their time to live, which a program gives them with ttl_seconds=.
+    """Delete the branches that nobody has changed for their time to live, which a program sets with ttl_seconds=.
 
     Others may write meanwhile. The reflog keeps a deleted branch: vstate branch NAME 'NAME@{1}' brings it back. With --json: one object.
     """

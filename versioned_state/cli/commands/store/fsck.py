@@ -18,7 +18,7 @@ from versioned_state.repository.maintenance.fsck import check
 @json_option
 @click.pass_context
 def fsck(context: click.Context, *, as_json: bool) -> None:
-    """Check that objects match their ids, that nothing that a branch, tag or reflog needs is missing, and that trees are cut right.
+    """Check that objects match their ids, that no object of a branch, tag or reflog is missing, and that trees are divided correctly.
 
     Prints a line for each fault, and exits with 1 if there is one. Nothing is written. With --json: one object.
     """

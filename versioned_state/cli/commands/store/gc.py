@@ -17,7 +17,7 @@ from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE
 @verb("gc", "Delete objects that nothing refers to.", example="vstate gc --expire 7d --compact")
 @click.option("--expire", type=parse_age, metavar="AGE", help="Ignore reflog entries older than AGE.  [default: 30d]")
 @click.option("--compact", is_flag=True, help="Rewrite the store afterwards, so that its file shrinks.")
-@click.option("--time", "limit", type=parse_age, metavar="TIME", help="Stop after TIME, such as 30s; the next vstate gc --time goes on.")
+@click.option("--time", "limit", type=parse_age, metavar="TIME", help="Stop after TIME, such as 30s. The next vstate gc --time continues.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @click.option("--force", is_flag=True, help="Take over from another gc whose process has died.")
 @json_option

@@ -93,7 +93,7 @@ def purge(  # noqa: PLR0913 - an option each
 
 
 def _is_found(paths: tuple[str, ...], report: PurgeReport) -> bool:
-    """Whether a purge of some paths found one of them, or anything else to erase."""
+    """Return whether a purge of some paths found one of them, or anything else to erase."""
     return not paths or bool(report.paths or report.commits or report.branches or report.effects)
 
 

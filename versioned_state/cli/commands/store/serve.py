@@ -17,7 +17,7 @@ _LONGEST: Final = 86400
 
 
 def _duration(text: str | float) -> float:
-    """A number of seconds up to a day."""
+    """Return a number of seconds up to a day."""
     try:
         number = float(text)
     except ValueError:
@@ -86,15 +86,20 @@ def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., An
 @_seconds("--idle-timeout", 60, "How long a connection may be idle.")
 @_seconds("--grace", 30, "How long accepted requests may take after SIGTERM or Ctrl-C. A second signal quits.")
 @click.option(
-    "--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info", show_default=True, help="The least of the log."
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    show_default=True,
+    help="The lowest level that is logged.",
 )
 @click.pass_obj
 def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level: str, **options: Any) -> None:
     """Offer the states, histories and memories of many users over HTTP, until SIGTERM or Ctrl-C.
 
-    The store may be any but one in memory; it is created if need be. Several servers may share one on Redis or PostgreSQL. Clients use
-    versioned_state.services.RemoteStateService and its like, or HTTP: /openapi.json has the API. The log is on stderr, a line of JSON
-    for each request, without ids or content. SIGHUP reads the tokens again. There is no TLS: put a proxy in front for other machines.
+    Any store but one in memory will do. It is created if it does not exist. Several servers may share one on Redis or PostgreSQL. Clients
+    use versioned_state.services.RemoteStateService and its like, or HTTP: /openapi.json has the API. The log is on stderr, a line of
+    JSON for each request, without ids or content. SIGHUP reads the tokens again. There is no TLS: put a proxy in front to serve other
+    machines.
     """
     from versioned_state.cli.shared import store
 
