@@ -143,7 +143,7 @@ def _entries(text: str, wrong: Callable[[int, str], InvalidArgumentError]) -> It
         except json.JSONDecodeError as error:
             raise wrong(error.pos, f"it is not JSON: {error.msg}") from None
         except (RecursionError, ValueError):
-            raise wrong(position, "it is not readable JSON") from None
+            raise wrong(position, "it is not JSON that can be read") from None
 
     position = expect(0, "{")
     more = text[position : position + 1] != "}"
@@ -160,7 +160,7 @@ def _entries(text: str, wrong: Callable[[int, str], InvalidArgumentError]) -> It
             position = skip(position + 1)
     position = expect(position, "}")
     if position != len(text):
-        raise wrong(position, "there is text after the last }")
+        raise wrong(position, "there is more text after the last }")
 
 
 def _grant(value: Any, wrong: Callable[[str], InvalidArgumentError]) -> Grant:
