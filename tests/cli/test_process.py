@@ -75,7 +75,7 @@ def test_streams_may_be_closed(trip: Trip, tmp_path: Path):
     assert bash("vstate log nothing 2>&-", cwd=tmp_path, VSTATE_STORE=str(trip.path)).returncode == 1
 
 
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+@pytest.mark.parametrize("encoding", first(1, ["ascii", "latin-1", "utf-8"]))
 def test_a_terminal_that_knows_few_characters(encoding: str, trip: Trip, tmp_path: Path):
     more = {"VSTATE_STORE": str(trip.path), "PYTHONIOENCODING": encoding, "LANG": "C"}
     name = {"ascii": "Bruna Magalh\\xe3es", "latin-1": "Bruna Magalhães", "utf-8": "Bruna Magalhães"}[encoding]

@@ -130,7 +130,7 @@ def test_an_interrupt_at_any_line(name, tmp_path, long_run):
     own = [n for n, (file, _) in enumerate(trace.lines, 1) if "agents/workspace/" in file]
     others = [n for n in range(1, len(trace.lines)) if n not in set(own)]
     dice = random.Random()
-    chosen = dice.sample(own, min(150, len(own)) if long_run else 6) + dice.sample(others, 1)
+    chosen = dice.sample(own, min(150, len(own)) if long_run else 4) + dice.sample(others, 1)
     for n in chosen:
         folder = tmp_path / str(n)
         state, workspace, _, _ = laid(Memory(), folder)
