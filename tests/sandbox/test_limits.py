@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.processes import ROOT
-from tests.support.sandboxes import LEAVE_BEHIND, mark, marked, open_files, wait_for
+from tests.support.sandboxes import LEAVE_BEHIND, mark, marked, open_files
+from tests.support.waiting import eventually
 from versioned_state.sandbox import BaseSandbox, Isolation
 
 MIB = 1 << 20
@@ -86,7 +87,7 @@ def test_a_command_that_takes_too_long_is_killed_with_its_children():
             if "began" in shown:
                 break
         assert shown == f"began\n[stopped: the limit of time of {seconds} s]"
-        assert wait_for(lambda: marked(known) == [])
+        assert eventually(lambda: marked(known) == [])
         assert sandbox.run_ipython_cell("x") == "1"
 
 
@@ -148,7 +149,7 @@ def test_processes_in_the_background_are_counted_too():
     known = mark()
     with BaseSandbox(max_processes=10) as sandbox:
         sandbox.run_shell_command(f"for i in 1 2 3 4 5 6 7 8; do sleep {known} & done")
-        assert wait_for(lambda: len(marked(known)) == 8)  # one that is about to become a sleep has no command line for an instant
+        assert eventually(lambda: len(marked(known)) == 8)  # one that is about to become a sleep has no command line for an instant
         assert "limit of 10 processes" in sandbox.run_shell_command(f"for i in 1 2 3 4; do sleep {known} & done; sleep 1000")
         assert marked(known) == []
 
@@ -314,7 +315,7 @@ def test_nothing_is_left_after_the_end(make: Callable[..., BaseSandbox]):
     files = open_files()
     sandbox = make()
     assert sandbox.run_ipython_cell(LEAVE_BEHIND.format(mark=known)) == "'left'"
-    assert wait_for(lambda: len(marked(known)) >= 6)
+    assert eventually(lambda: len(marked(known)) >= 6)
     assert sandbox._process is not None
     homes = [sandbox.folder, sandbox._process.home.path]
     assert all(home.is_dir() for home in homes)
@@ -359,10 +360,10 @@ def test_no_process_outlives_the_program(options: dict[str, bool], end: str):
     program = PROGRAM.format(options=options, code=LEAVE_BEHIND.format(mark=known), end=end)
     done = run(program)
     assert done.stderr == ""
-    assert wait_for(lambda: marked(known) == [])
+    assert eventually(lambda: marked(known) == [])
     folder = Path(done.stdout.strip()).parent
     assert folder.name.startswith("versioned-state-sandbox-")
-    assert wait_for(lambda: not folder.exists())
+    assert eventually(lambda: not folder.exists())
 
 
 def test_an_abandoned_fork_does_not_keep_the_processes_alive():
@@ -371,7 +372,7 @@ def test_an_abandoned_fork_does_not_keep_the_processes_alive():
     end = "if os.fork() == 0:\n    os.close(0); os.close(1); os.close(2); time.sleep(5); os._exit(0)\nos.kill(os.getpid(), 9)"
     program = PROGRAM.format(options={}, code=LEAVE_BEHIND.format(mark=known), end=end)
     run(program)
-    assert wait_for(lambda: marked(known) == [])
+    assert eventually(lambda: marked(known) == [])
 
 
 def test_a_folder_is_removed_whatever_is_in_it():

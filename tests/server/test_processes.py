@@ -7,8 +7,7 @@ import json
 import signal
 import socket
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -24,6 +23,7 @@ from tests.support.servers.redis import RedisServer
 from tests.support.services.balancer import Balancer
 from tests.support.services.served import ALICE, ALL, TOKENS, Served, write_tokens
 from tests.support.services.zygote import Forked, Zygote
+from tests.support.waiting import eventually
 from versioned_state import Repository
 from versioned_state.errors import AccessDeniedError, ServiceNotStartedError, UnknownOutcomeError, UnreachableStoreError
 from versioned_state.services import RemoteSessionHistoryService, RemoteStateService
@@ -33,13 +33,6 @@ from versioned_state.storage import Disk
 
 AS_JSON = "Content-Type: application/json\r\n"
 HELLO = {"role": "user", "content": [{"type": "text", "text": "hello"}]}
-
-
-def until(condition: Callable[[], Any], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def said(text: str) -> dict[str, Any]:
@@ -89,16 +82,16 @@ def test_sigterm_ends_what_was_accepted_and_takes_nothing_else(zygote: Zygote, t
         answers: list[httpx.Response] = []
         waiting = threading.Thread(target=lambda: answers.append(client.post("/v1/state", json={"a": 2})))
         waiting.start()
-        until(lambda: between.fired)
+        assert eventually(lambda: between.fired)
         server.send(signal.SIGTERM)
-        until(lambda: any(record.get("event") == "stopping" for record in server.records()))
+        assert eventually(lambda: any(record.get("event") == "stopping" for record in server.records()))
         with server.client() as other, pytest.raises(httpx.TransportError):
             other.get("/health")
         assert server.runs()
         between.disarm()
         waiting.join()
         assert answers[0].json() == {"round_id": 2}
-        until(lambda: not server.runs())
+        assert eventually(lambda: not server.runs())
 
 
 def test_a_second_signal_quits(zygote: Zygote, redis_server: RedisServer):
@@ -112,9 +105,9 @@ def test_a_second_signal_quits(zygote: Zygote, redis_server: RedisServer):
 
         waiting = threading.Thread(target=post)
         waiting.start()
-        until(lambda: between.fired)
+        assert eventually(lambda: between.fired)
         server.send(signal.SIGTERM)
-        until(lambda: any(record.get("event") == "stopping" for record in server.records()))
+        assert eventually(lambda: any(record.get("event") == "stopping" for record in server.records()))
         server.end(signal.SIGTERM)
         waiting.join()
         between.disarm()
@@ -126,10 +119,10 @@ def test_sighup_reads_the_tokens_again_and_keeps_them_if_the_file_is_wrong(zygot
         assert client.get("/v1/state/sessions").status_code == 401
         tokens.write_text(json.dumps({**TOKENS, "new-token": {"user": "carol", "scopes": ["read"]}}))
         server.send(signal.SIGHUP)
-        until(lambda: client.get("/v1/state/sessions").status_code == 200)
+        assert eventually(lambda: client.get("/v1/state/sessions").status_code == 200)
         tokens.write_text('{"new-token": {"user": "carol"}}')
         server.send(signal.SIGHUP)
-        until(lambda: any(record.get("event") == "reload" and record["level"] == "error" for record in server.records()))
+        assert eventually(lambda: any(record.get("event") == "reload" and record["level"] == "error" for record in server.records()))
         assert client.get("/v1/state/sessions").status_code == 200
         assert "new-token" not in "".join(server.log)
         message = next(each["message"] for each in server.records() if each["level"] == "error")
@@ -155,7 +148,7 @@ def test_connections_beyond_the_limit_are_closed_and_later_ones_are_not(zygote: 
                 return connection.recv(100).startswith(b"HTTP/1.1 200 ")
             return False
 
-        until(is_served)
+        assert eventually(is_served)
 
 
 @pytest.mark.parametrize("sent", [b"", b"G", b"GET /health HTTP/1.1\r\n", b"GET /health HTTP/1.1\r\nHost: x\r\nX: "])
@@ -195,12 +188,12 @@ def test_more_requests_than_the_server_takes_are_refused_and_come_again(zygote: 
         between.arm(Fault("hold reply"))
         held = threading.Thread(target=client.post, args=("/v1/state",), kwargs={"json": {"a": 1}})
         held.start()
-        until(lambda: between.fired)  # it is in the server, and stays there
-        until(lambda: client.post("/v1/state", json={"a": 3}).status_code == 503)
+        assert eventually(lambda: between.fired)  # it is in the server, and stays there
+        assert eventually(lambda: client.post("/v1/state", json={"a": 3}).status_code == 503)
         assert client.get("/health").status_code in (200, 503)
         between.disarm()
         held.join()
-        until(lambda: client.get("/v1/state/rounds").status_code == 200)
+        assert eventually(lambda: client.get("/v1/state/rounds").status_code == 200)
 
 
 def test_a_store_that_hangs_is_answered_for_and_a_repeated_write_is_done_once(zygote: Zygote, redis_server: RedisServer):

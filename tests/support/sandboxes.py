@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import suppress
 from pathlib import Path
 from secrets import token_hex
@@ -37,17 +36,6 @@ def marked(mark: str) -> list[str]:
                 if mark.encode() in line:
                     found.append(line.decode(errors="replace"))
     return found
-
-
-def wait_for(condition: object, seconds: float = 20.0) -> bool:
-    """Wait until a condition holds, and return whether it did in time."""
-    assert callable(condition)
-    until = time.monotonic() + seconds
-    while not condition():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 def open_files() -> int:
