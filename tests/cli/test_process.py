@@ -132,7 +132,7 @@ def test_looking_does_not_load_what_it_does_not_need(trip: Trip, tmp_path: Path)
 @pytest.mark.parametrize("args", [["--help"], [], ["--version"], ["completion", "bash"]])
 def test_help_loads_no_engine(args: list[str], tmp_path: Path):
     loaded = {name.removeprefix("versioned_state.") for name in loaded_by(*args, cwd=tmp_path) if name.startswith("versioned_state.")}
-    assert {name.partition(".")[0] for name in loaded} <= {"cli", "errors", "lazy", "objects", "repository"}
+    assert {name.partition(".")[0] for name in loaded} <= {"cli", "errors", "lazy", "objects", "records", "repository"}
     assert {name for name in loaded if name.startswith("repository")} <= {"repository", "repository.format"}  # for --version
     assert len([name for name in loaded if name.startswith("cli.commands.")]) <= 3
 
