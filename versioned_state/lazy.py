@@ -1,4 +1,4 @@
-"""Names of a package that load their modules when they are first used. Beneath all layers."""
+"""Names of packages and modules that load modules when they are first used. Beneath all layers."""
 
 from __future__ import annotations
 
@@ -38,3 +38,24 @@ def lazy_names(
 
     listed = sorted(homes.keys() - set(unlisted.split()), key=lambda name: (not name.isupper(), name[0].islower(), name))
     return get, names, listed
+
+
+class LazyModule:
+    """A module that is loaded when it is first used. For type checkers, the module is imported under ``if TYPE_CHECKING``.
+
+    It then takes its own place in the module that uses it, so that only the first use passes through here.
+
+    Args:
+        namespace: ``globals()`` of the module that uses it.
+        name: the name there.
+        module: the full name of the module.
+    """
+
+    def __init__(self, namespace: dict[str, Any], name: str, module: str) -> None:
+        self._namespace = namespace
+        self._name = name
+        self._module = module
+
+    def __getattr__(self, attribute: str) -> Any:
+        module = self._namespace[self._name] = import_module(self._module)
+        return getattr(module, attribute)

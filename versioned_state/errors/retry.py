@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Protocol
@@ -205,6 +204,8 @@ class EffectInDoubtError(StateError):
         self.key, self.since, self.result = key, since, result
 
     def __reduce__(self) -> tuple[object, ...]:
+        import pickle
+
         try:
             pickle.dumps(self.result)
         except Exception:  # noqa: BLE001 - whatever a result's own code raises: the error itself has to cross

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from typing import Any, Literal, NoReturn, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, Protocol, Self, TypeVar
 
 from versioned_state.arguments import one_of
-from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.merging.policies import Policy
+
+if TYPE_CHECKING:
+    from versioned_state.repository.history.commit import Commit
+    from versioned_state.repository.merging.policies import Policy
 
 
 class OnMoved(Enum):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from versioned_state.arguments import count
 from versioned_state.errors import LimitExceededError
@@ -16,11 +16,13 @@ from versioned_state.state.aio.caller import HandleLock, locked
 from versioned_state.state.aio.twins import HandleAio
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State
-from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.twins import awaitable
 from versioned_state.values.cells import decoded_text
 from versioned_state.values.keys import NAMESPACE, USER, key_range, user_key
-from versioned_state.values.paths.path import StatePath
+
+if TYPE_CHECKING:
+    from versioned_state.state.worktree.worktree import Worktree
+    from versioned_state.values.paths.path import StatePath
 
 _NONE: Final = object()
 

@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
 
 from versioned_state.errors import UnknownPathError
 from versioned_state.state.aio.caller import HandleLock, locked
-from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.keys import user_key
 from versioned_state.values.paths.path import Key, Namespace, StatePath, Step, as_path
-from versioned_state.values.typed.registry import fields_of
-from versioned_state.values.typed.tagged import Tagged
 
 if TYPE_CHECKING:
     from versioned_state.state.sequence import StateSequence
@@ -201,6 +198,8 @@ def step_into(value: Any, step: Step) -> Any:
             if key in value:
                 return value[key]
             raise LookupError(_near_hint(value, key))
+        from versioned_state.values.typed.registry import fields_of
+
         fields = fields_of(value)
         if fields is not None:
             key = key_of(step)
@@ -225,6 +224,8 @@ def _near_hint(value: State | dict[Any, Any], key: Any) -> str:
 
 def _fields_hint(value: Any, fields: dict[Any, Any]) -> str:
     """Return the fields of an instance, for an error about a missing field."""
+    from versioned_state.values.typed.tagged import Tagged
+
     name = value.name.rpartition(":")[2] if type(value) is Tagged else type(value).__name__
     shown = [str(field) for field in islice(fields, _FIELDS_SHOWN)]
     more = ["…"] if len(fields) > _FIELDS_SHOWN else []
@@ -238,4 +239,8 @@ def length_hint(value: list[Any] | tuple[Any, ...] | deque[Any]) -> str:
 
 def key_of(step: Key) -> Any:
     """Return the key of a dict that a step leads to."""
-    return step.key if step.cell is None else decode_inline(step.cell, classes="loaded")
+    if step.cell is None:
+        return step.key
+    from versioned_state.values.decode.decoder import decode_inline
+
+    return decode_inline(step.cell, classes="loaded")

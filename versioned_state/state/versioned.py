@@ -19,25 +19,19 @@ from versioned_state.errors import (
     StateError,
     StorageError,
 )
+from versioned_state.errors.base import UNCHANGED
+from versioned_state.lazy import LazyModule
 from versioned_state.repository.committing import OnMoved, OnMovedOption
-from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.refs.ref import check_name
-from versioned_state.repository.repository import Repository
 from versioned_state.state.aio.caller import HandleLock, hold_still, locked, ready
 from versioned_state.state.aio.twins import converted, stream
-from versioned_state.state.branch import operations, publisher
-from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions, check_policies
-from versioned_state.state.branch.merging import UNCHANGED, Resolving
-from versioned_state.state.branch.transactions import Transaction, Transactions
 from versioned_state.state.keyspace import KeySpace, KeySpaceAio
-from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.twins import awaitable
 from versioned_state.values.keys import namespace_prefix, path_of, root_key_of
 from versioned_state.values.paths.path import Namespace as NamespaceStep, StatePath, as_path
-from versioned_state.values.trees.nodes import Nodes
 
 if TYPE_CHECKING:
+    from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.history.signing import Signer
     from versioned_state.repository.inspect.bisect import Bisection
     from versioned_state.repository.inspect.grep import Match
@@ -45,15 +39,24 @@ if TYPE_CHECKING:
     from versioned_state.repository.inspect.path_log import PathChange
     from versioned_state.repository.merging.merge import Resolutions
     from versioned_state.repository.merging.policies import Policy
+    from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, Log
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.state.aio.blocks import AsyncLock, AsyncTransaction
+    from versioned_state.state.branch import merging, operations, publisher
     from versioned_state.state.branch.lock import Lock
+    from versioned_state.state.branch.merging import Resolving
+    from versioned_state.state.branch.transactions import Transaction
     from versioned_state.state.shape.migrations import Migrations
     from versioned_state.state.shape.shape import Shape
+    from versioned_state.state.worktree.worktree import Worktree
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PickleMode
+else:
+    merging = LazyModule(globals(), "merging", "versioned_state.state.branch.merging")
+    operations = LazyModule(globals(), "operations", "versioned_state.state.branch.operations")
+    publisher = LazyModule(globals(), "publisher", "versioned_state.state.branch.publisher")
 
 T = TypeVar("T")
 
@@ -99,6 +102,12 @@ class Versioned(KeySpace):
         check_reads: bool = False,
         migrations: Migrations | None = None,
     ) -> None:
+        # The engine is loaded by the first state, not by the import of this class.
+        from versioned_state.repository.refs.ref import check_name
+        from versioned_state.repository.repository import Repository
+        from versioned_state.state.branch.branch_handle import BranchHandle
+        from versioned_state.state.branch.transactions import Transactions
+
         check_name("branch", branch)
         check_text("author", author)
         if isinstance(store, Repository):
@@ -305,6 +314,8 @@ class Versioned(KeySpace):
         options = CommitOptions(
             message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies), keys, tag
         )
+        from versioned_state.state.branch.transactions import Transaction
+
         return Transaction(self._transactions, options, self)
 
     def lock(self, *, ttl: float = 30.0, wait: float = 10.0) -> Lock:
@@ -367,6 +378,8 @@ class Versioned(KeySpace):
         staged = self._worktree.stage(lenient=True)
         tree = staged.tree
         if self._handle.hooks.all:
+            from versioned_state.values.trees.nodes import Nodes
+
             tree = self._handle.hooks.amend(Nodes(staged.staging, staging=staged.staging), tree)
         unstorable = {}
         for key, error in staged.failed.items():
@@ -447,7 +460,7 @@ class Versioned(KeySpace):
         checked = check_policies(policies) if policies else {}
         call = _Resolvable(self, run, checked, remains)
         try:
-            commit = run(Resolving(checked, (), call.again, remains))
+            commit = run(merging.Resolving(checked, (), call.again, remains))
         except MissingObjectError as error:
             publisher.raise_if_moved(self._handle, error)
             raise
@@ -664,6 +677,8 @@ class Versioned(KeySpace):
             UncommittedChangesError: commit or discard first.
             UnknownRevisionError: there is no such branch. Nothing was changed.
         """
+        from versioned_state.repository.refs.ref import check_name
+
         check_name("branch", branch)
         self._transactions.refuse("switch")
         self._handle.resolve_doubt()
@@ -820,7 +835,7 @@ class _Resolvable:
             if state.branch != self._branch:
                 raise InvalidArgumentError(f"the merge was on {self._branch!r}, and the state is on {state.branch!r} now")
             state._handle.resolve_doubt()
-            commit = self._run(Resolving(self.policies, resolutions, self.again, self._remains))
+            commit = self._run(merging.Resolving(self.policies, resolutions, self.again, self._remains))
             state._handle.notify_hooks()
             return commit
 

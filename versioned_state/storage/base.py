@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
 from heapq import nlargest, nsmallest
 from itertools import islice
 from types import MappingProxyType, TracebackType
@@ -37,6 +36,8 @@ class Batch(NamedTuple):
 
 def derived_id(source: str) -> bytes:
     """Return the id of the data that was derived from a source. It is a hash: it does not show the name, and has one length."""
+    from hashlib import blake2b
+
     return blake2b(source.encode("utf-8", "surrogatepass"), digest_size=20).digest()
 
 

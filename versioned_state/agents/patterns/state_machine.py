@@ -16,10 +16,10 @@ from versioned_state.agents.events.entries import EVENTS, prefix_of, read_entry
 from versioned_state.agents.events.keeping import keep_event
 from versioned_state.arguments import instance_of
 from versioned_state.errors import STAGED, InvalidArgumentError, InvalidTransitionError, PickleRefusedError, StateError
+from versioned_state.errors.base import UNCHANGED
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import port
 from versioned_state.state.branch.hooks import Hook
-from versioned_state.state.branch.merging import UNCHANGED
 from versioned_state.state.live import Live
 from versioned_state.state.versioned import Namespace, Versioned
 from versioned_state.values.decode.decoder import Decoder

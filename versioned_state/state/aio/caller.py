@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import wraps
 from threading import get_ident, local
-from typing import Any, Final, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast
 
 from versioned_state.errors import StateError, StorageError
-from versioned_state.objects.address import Address
+
+if TYPE_CHECKING:
+    from versioned_state.objects.address import Address
 
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")

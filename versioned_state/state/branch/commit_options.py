@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from versioned_state.arguments import check_text, instance_of, list_of
 from versioned_state.records import dataclass, field
 from versioned_state.repository.committing import OnMoved
-from versioned_state.repository.merging.policies import Policies, Policy
-from versioned_state.repository.refs.ref import check_name
 from versioned_state.values.keys import user_key
+
+if TYPE_CHECKING:
+    from versioned_state.repository.merging.policies import Policy
 
 
 @dataclass(slots=True)
@@ -39,6 +40,8 @@ class CommitOptions:
             check_text("author", self.author)
             self.author = self.author or None
         if self.tag is not None:
+            from versioned_state.repository.refs.ref import check_name
+
             check_name("tag", self.tag)
         if self.keys is not None:
             self.keys = _check_keys(self.keys)
@@ -61,5 +64,7 @@ def check_policies(policies: Mapping[str, Policy] | None) -> dict[str, Policy]:
     """Return a copy of the merge policies of a call. Raises ``InvalidArgumentError`` at once, not when a conflict needs a bad one."""
     if policies is None or policies == {}:
         return {}
+    from versioned_state.repository.merging.policies import Policies
+
     Policies(policies)
     return dict(policies)

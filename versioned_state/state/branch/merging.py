@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import ReferenceType
 
 from versioned_state.errors import MergeConflictError, UnserializableValueError
+from versioned_state.errors.base import UNCHANGED
 from versioned_state.records import dataclass, field
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.merging.policies import Policies, Policy, read_policies
@@ -30,10 +31,6 @@ class Merger(Protocol):
 
     @property
     def branch(self) -> str: ...
-
-
-UNCHANGED: Final = "nothing was changed"
-"""The usual ``remains`` of an error."""
 
 
 @dataclass(slots=True)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import sqlite3
 import stat
 import time
@@ -332,6 +331,8 @@ def _use_wal(connection: Connection, timeout: float) -> bool:
         except sqlite3.OperationalError as error:
             if _code(error) & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
                 raise
+            import random
+
             time.sleep(random.uniform(0, 0.02))  # noqa: S311 - spreading, not secrecy
         else:
             return bool(mode == "wal")
