@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.support.interrupts import Interrupt, Trace
-from tests.support.sandboxes import mark, marked, open_files, wait_for
+from tests.support.sandboxes import mark, marked, open_files
+from tests.support.waiting import eventually
 from versioned_state.sandbox import BaseSandbox
 from versioned_state.services.agent_state import InMemoryStateService
 from versioned_state.services.sandbox import SandboxService
@@ -105,6 +106,6 @@ def test_an_interrupted_base_sandbox(step: str, long_run: bool, tmp_path: Path, 
         trace = Trace(at=line)
         run(trace, known)
         gc.collect()
-        assert wait_for(lambda known=known: marked(known) == []), trace.hit
+        assert eventually(lambda known=known: marked(known) == []), trace.hit
         assert list(tmp_path.iterdir()) == [], trace.hit
         assert open_files() <= files + 2, trace.hit  # an interrupt may come between a call of the system and its assignment

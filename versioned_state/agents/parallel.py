@@ -180,13 +180,13 @@ class _Work:
             results = [_result_of(partial(_raise_or_return, each)) for each in ended]
             outcomes = await run_on_handle(port.lock(self._state), partial(self._land, forks, results))
             await self._end_off_loop()  # within the block: an interrupt that comes before it leaves no branch either
-            return outcomes
         except GeneratorExit:  # the coroutine is closed, and cannot wait
             self._end()
             raise
         except BaseException:
             await self._end_off_loop()
             raise
+        return outcomes
 
     async def _end_off_loop(self) -> None:
         from versioned_state.off_loop import off_loop, to_the_end
