@@ -21,6 +21,11 @@ from versioned_state.services.agent_state import InMemoryStateService
 from versioned_state.services.sandbox import SandboxService
 
 
+def _has_ended(known: str) -> bool:
+    """Whether no process with a mark runs any more."""
+    return marked(known) == []
+
+
 class Scene:
     """A service with a saved session; ``s`` is connected."""
 
@@ -106,6 +111,6 @@ def test_an_interrupted_base_sandbox(step: str, long_run: bool, tmp_path: Path, 
         trace = Trace(at=line)
         run(trace, known)
         gc.collect()
-        assert eventually(lambda known=known: marked(known) == []), trace.hit
+        assert eventually(partial(_has_ended, known)), trace.hit
         assert list(tmp_path.iterdir()) == [], trace.hit
         assert open_files() <= files + 2, trace.hit  # an interrupt may come between a call of the system and its assignment

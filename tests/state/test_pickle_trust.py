@@ -219,7 +219,7 @@ def test_nothing_else_in_the_package_unpickles():
         if any(word in line.replace("literal_eval(", "") for word in words)
     ]
     assert sorted(line.partition("  #")[0] for line in found) == [
-        'records.py: exec(compile(source, f"<__init__ of {cls.__qualname__}>", "exec"), scope)',  # of the names of fields, as in dataclasses
+        'records.py: exec(compile(source, f"<__init__ of {cls.__qualname__}>", "exec"), scope)',  # names of fields, as dataclasses
         "sandbox/local/worker.py: result = eval(code, self._names)",  # runs cells: the program of a sandbox's own process
         "values/codec/pickles.py: return pickle.loads(data, buffers=buffers)",
     ]
