@@ -8,16 +8,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 import click
 from click.shell_completion import BashComplete, CompletionItem, add_completion_class, split_arg_string
 
 if TYPE_CHECKING:
-    from versioned_state.cli.shared.settings import Settings
     from versioned_state.repository.repository import Repository
+
+
+class ReadsStore(Protocol):
+    """The settings of a command, as far as they are used here."""
+
+    def reading(self) -> AbstractContextManager[Repository]: ...
+
 
 _MOST: Final = 1000
 """Names or keys that are offered: a shell lists no more, and a large store is not read to its end."""
@@ -150,7 +156,7 @@ def _paths(repository: Repository, rev: str, prefix: str) -> Iterator[str]:
 
 def _ask(context: click.Context, find: Callable[[Repository], Iterable[str]]) -> list[str]:
     try:
-        settings: Settings = context.find_root().obj
+        settings: ReadsStore = context.find_root().obj
         with settings.reading() as repository:
             return [name for name in islice(find(repository), _MOST) if name.isprintable()]
     except Exception:  # noqa: BLE001 - see above

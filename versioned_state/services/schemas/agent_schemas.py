@@ -21,7 +21,7 @@ from versioned_state.services.schemas.contents import (
     TextContent,
 )
 from versioned_state.services.schemas.model import ContentType, MessageType, Role, RunStatus
-from versioned_state.services.schemas.openai_format import fields_of_message, openai_messages
+from versioned_state.services.schemas.openai_format import fields_of_message, openai_message
 from versioned_state.services.schemas.tools import (
     FunctionCall,
     FunctionCallOutput,
@@ -167,7 +167,8 @@ class Message(Event):
 
 def convert_to_openai_messages(messages: list[Message]) -> list[dict[str, Any]]:
     """Convert messages, calls and results to the format of OpenAI's chat completions, without messages of other types."""
-    return [converted for message in messages if (converted := openai_messages(message)) is not None]
+    converted = (openai_message(message.type, message.role, message.content or []) for message in messages)
+    return [each for each in converted if each is not None]
 
 
 _JOINED = {ContentType.TEXT: "text", ContentType.IMAGE: "image_url", ContentType.AUDIO: "data", ContentType.REFUSAL: "refusal"}

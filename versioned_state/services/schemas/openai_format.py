@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.services.schemas.contents import (
@@ -16,9 +16,6 @@ from versioned_state.services.schemas.contents import (
 )
 from versioned_state.services.schemas.model import MessageType, Role
 from versioned_state.services.schemas.tools import FunctionCall, FunctionCallOutput
-
-if TYPE_CHECKING:
-    from versioned_state.services.schemas.agent_schemas import Message
 
 
 def fields_of_message(message: Mapping[str, Any]) -> dict[str, Any]:
@@ -47,16 +44,15 @@ def _fields(message: Mapping[str, Any]) -> dict[str, Any]:
     return {"type": kind, "role": role, "content": parts}
 
 
-def openai_messages(message: Message) -> dict[str, Any] | None:
-    """Convert a ``Message`` to a message of chat completions. Returns None if its type has no counterpart there."""
-    parts = message.content or []
-    if message.type == MessageType.MESSAGE:
-        return {"role": message.role, "content": [_openai_part(part) for part in parts]}
-    if message.type == MessageType.FUNCTION_CALL:
+def openai_message(kind: str, role: str | None, parts: Sequence[AgentContent]) -> dict[str, Any] | None:
+    """Return a ``Message`` of this type, role and content as a message of chat completions, or None if there is no such form."""
+    if kind == MessageType.MESSAGE:
+        return {"role": role, "content": [_openai_part(part) for part in parts]}
+    if kind == MessageType.FUNCTION_CALL:
         calls = [_openai_call(part.data or {}) for part in parts if isinstance(part, DataContent)]
         said = [_openai_part(part) for part in parts if not isinstance(part, DataContent)]
         return {"role": Role.ASSISTANT, **({"content": said} if said else {}), "tool_calls": calls}
-    if message.type == MessageType.FUNCTION_CALL_OUTPUT:
+    if kind == MessageType.FUNCTION_CALL_OUTPUT:
         output = next((part.data or {} for part in parts if isinstance(part, DataContent)), {})
         return {"role": Role.TOOL, "tool_call_id": output.get("call_id"), "content": output.get("output")}
     return None
