@@ -1,8 +1,8 @@
 """Shared by all tests: the everyday and the long run, Hypothesis profiles, conversations, and skips that fail.
 
 Fixtures: ``real_conversations``, ``long_run``, ``without_collector``, ``small_tree_nodes``, and the servers. Options: ``--long``,
-``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers: ``long``, ``no_oracle``. With ``VERSIONED_STATE_CHECK=1``, as in
-``scripts/test``, the oracle checks the commits of all tests.
+``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers: ``long``, ``every_case``, ``no_oracle``. With ``VERSIONED_STATE_CHECK=1``,
+as in ``scripts/test``, the oracle checks the commits of all tests.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import gc
 import os
 import sys
 from collections.abc import Iterator
+from typing import Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -51,6 +52,10 @@ settings.register_profile(
 )
 
 
+MOST_CASES: Final = 12
+"""The cases of one test that an everyday run of the whole suite takes, evenly spaced. All run if a path is named, and in the long run."""
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("versioned-state")
     group.addoption("--long", action="store_true", help="the long run: tests marked long too, and many more examples")
@@ -66,18 +71,38 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     run = "long" if config.getoption("--long") else "everyday"
-    return [f"run: {run}"]
+    return [f"run: {run}" + (f", {MOST_CASES} cases of a test at most" if _is_sampled(config) else "")]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    """Hand the choice to a worker of xdist, which gets the paths of a whole run as if they had been named."""
+    node.workerinput["sampled"] = _is_sampled(node.config)
+
+
+def _is_sampled(config: pytest.Config) -> bool:
+    """Whether a test with many cases runs some of them: in an everyday run of the whole suite."""
+    workerinput: dict[str, Any] | None = getattr(config, "workerinput", None)
+    if workerinput is not None:
+        return bool(workerinput["sampled"])
+    return not config.getoption("--long") and config.args_source is not pytest.Config.ArgsSource.ARGS
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--long"):
         return
-    everyday: list[pytest.Item] = []
-    long: list[pytest.Item] = []
+    cases: dict[str, list[pytest.Item]] = {}
+    left_out: set[pytest.Item] = set()
     for item in items:
-        (long if item.get_closest_marker("long") else everyday).append(item)
-    config.hook.pytest_deselected(items=long)
-    items[:] = everyday
+        if item.get_closest_marker("long"):
+            left_out.add(item)
+        elif _is_sampled(config) and not item.get_closest_marker("every_case"):
+            cases.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for each in cases.values():
+        if len(each) > MOST_CASES:
+            left_out.update(set(each) - {each[number * len(each) // MOST_CASES] for number in range(MOST_CASES)})
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_finish() -> None:

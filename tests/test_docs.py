@@ -19,6 +19,8 @@ import pytest
 from sybil import Document, Example
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
 
+pytestmark = pytest.mark.every_case
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if page.exists()]
 

@@ -15,6 +15,8 @@ import pytest
 from versioned_state import MISSING, Memory, Versioned, errors
 from versioned_state.errors import MergeConflictError, StateError, StoreClosedError, TransactionError
 
+pytestmark = pytest.mark.every_case
+
 CLASSES = [cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, StateError)]
 
 ARGUMENTS: dict[str, Callable[[Any], StateError]] = {

@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.every_case
+
 PACKAGE = Path(__file__).resolve().parents[1] / "versioned_state"
 
 # From the bottom up. A part imports from its own row and the rows below it.

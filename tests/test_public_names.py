@@ -21,6 +21,8 @@ import pytest
 import versioned_state
 from versioned_state import errors, storage
 
+pytestmark = pytest.mark.every_case
+
 
 def test_public_names():
     assert versioned_state.__all__ == [

@@ -43,6 +43,8 @@ from versioned_state.services.sandbox import SandboxService
 from versioned_state.services.session_history import VersionedSessionHistoryService
 from versioned_state.storage.wrappers.counting import Counts
 
+pytestmark = pytest.mark.every_case
+
 PAGE = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encoding="utf-8").partition("\n## vstate")[0]
 
 OWNERS: dict[str, list[Any]] = {

@@ -13,6 +13,8 @@ from tests.support.command_line import SNAPSHOTS, Vstate
 from tests.support.examples import MINUTE, START, Trip
 from versioned_state.cli.render import text
 
+pytestmark = pytest.mark.every_case
+
 COMMANDS = {
     "log": "log",
     "log-oneline": "log --oneline",

@@ -25,6 +25,8 @@ from versioned_state.values.trees.edit import INLINE_TOP
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.segments import LEAF_IN_SEGMENTS, NODE_IN_SEGMENTS, RUN, RUN_MOST, SEGMENT_LEAST
 
+pytestmark = pytest.mark.every_case
+
 
 def test_hashes_are_what_they_were():
     assert table().splitlines() == HASHES.read_text().splitlines()

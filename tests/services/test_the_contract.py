@@ -30,6 +30,8 @@ from versioned_state.services.schemas.agent_schemas import Message, TextContent
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history import InMemorySessionHistoryService, RedisSessionHistoryService, SessionHistoryService
 
+pytestmark = pytest.mark.every_case
+
 TESTS: Final = Path(__file__).parents[1]
 STATES, HISTORIES, MEMORIES = (f"support/services/{name}_contract.py" for name in ("state", "history", "memory"))
 HERE: Final = "services/test_the_contract.py"

@@ -25,7 +25,7 @@ _PATIENCE_S = 120
 def run_together(works: Iterable[Callable[[], T]]) -> list[T]:
     """Run each in a thread of its own, all from the same moment on, and return their results.
 
-    Raises the first failure. Meanwhile threads switch a thousand times as often as usual, so that a short test shows a race.
+    Raises the first failure. Meanwhile threads switch fifty times as often as usual, so that a short test shows a race.
     """
     works = list(works)
     start = Barrier(len(works))
@@ -41,7 +41,7 @@ def run_together(works: Iterable[Callable[[], T]]) -> list[T]:
 
     threads = [Thread(target=run, args=each, daemon=True) for each in enumerate(works)]
     interval = sys.getswitchinterval()
-    sys.setswitchinterval(interval / 1000)
+    sys.setswitchinterval(interval / 50)
     try:
         for thread in threads:
             thread.start()
