@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.exact import exact
 from tests.support.long_runs import first
 from versioned_state import Memory, OnMoved, Repository, Versioned
-from versioned_state.errors import BranchMovedError, MergeConflictError, MissingObjectError
+from versioned_state.errors import BranchMovedError, MergeConflictError, MissingObjectError, UnknownRevisionError
 
 NOW = timedelta(0)
 
@@ -254,3 +256,31 @@ def test_after_a_purge_the_error_of_an_old_commit_says_that_refresh_leads_on(cal
     assert "refresh()" in raised.value.hint
     state.refresh()
     call(state)
+
+
+@pytest.mark.parametrize("call", [lambda state: state.undo(), lambda state: state.reset("HEAD~1"), lambda state: state.revert("HEAD")])
+def test_a_branch_that_goes_on_and_is_deleted_within_a_call_misses_no_object(call):
+    """The record of the branch may name a commit that gc deletes before anybody reads it."""
+    at = 0
+    while True:
+        at += 1
+        store = Memory()
+        other = Versioned(store)
+        for n in range(3):
+            other[f"key{n}"] = n
+            other.commit()
+
+        def act(other: Versioned = other) -> None:
+            other.repository.branches.delete("main", force=True)
+            other.repository.gc(expire=NOW)
+
+        acting = ActsBeforeCall(store, act)
+        state = Versioned(acting)
+        other["new"] = 1
+        other.commit()  # the handle has not read this one
+        acting.calls, acting.at = 0, at
+        with suppress(BranchMovedError, UnknownRevisionError):
+            call(state)
+        if not acting.fired:
+            break
+    assert at > 1

@@ -24,6 +24,7 @@ from versioned_state.errors import (
     StorageError,
     UncommittedChangesError,
 )
+from versioned_state.objects.address import Address
 from versioned_state.records import replace
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history import graph
@@ -54,6 +55,11 @@ _RECENT: Final = 100
 
 _MERGES_BESIDE: Final = 3
 """Attempts of a background call to merge while live values may change, before it holds its caller for the whole of it."""
+
+
+def head_address(ref: Ref) -> Address:
+    """Return the address of the head of a ref, which is the empty root commit if it has none. Unlike the commit, gc cannot delete it."""
+    return ROOT_ADDRESS if ref.head is None else ref.head
 
 
 class BranchHandle:
@@ -164,8 +170,8 @@ class BranchHandle:
 
     def moved_error(self, resolving: Resolving) -> BranchMovedError:
         """Return the error of a call that gave up because the branch moved."""
-        actual = self.commit_of(self.read_ref())
-        return BranchMovedError(self.branch, expected=self.head.id, actual=actual.id, remains=resolving.remains)
+        actual = head_address(self.read_ref())
+        return BranchMovedError(self.branch, expected=self.head.id, actual=actual.hex(), remains=resolving.remains)
 
     def checked(self, commit: Commit, ref: Ref, staged: Staged) -> BatchPart:
         """Check with the hooks that a commit may be made on a ref, and return their part of its batch. Raises their errors."""

@@ -28,7 +28,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.names.tags import CommitTag
 from versioned_state.repository.refs.reflog import Position
-from versioned_state.state.branch.branch_handle import GIVEN_UP, BranchHandle
+from versioned_state.state.branch.branch_handle import GIVEN_UP, BranchHandle, head_address
 from versioned_state.state.branch.commit_options import CommitOptions, check_meta
 from versioned_state.state.branch.merging import Resolving, merge_roots, replacing_root
 from versioned_state.state.branch.publisher import (
@@ -323,9 +323,9 @@ def undo(handle: BranchHandle, steps: int) -> Commit:
     """Move the branch back by ``steps`` moves, undone moves not counted, or forward again if it is negative. Returns the new head."""
     call = "undo()" if steps > 0 else "redo()"
     handle.clean(call)
-    actual = handle.commit_of(handle.read_ref())
-    if actual != handle.head:  # this handle has not read the last moves
-        raise BranchMovedError(handle.branch, expected=handle.head.id, actual=actual.id, hint="refresh() first")
+    actual = head_address(handle.read_ref())
+    if actual != handle.head.address:  # this handle has not read the last moves
+        raise BranchMovedError(handle.branch, expected=handle.head.id, actual=actual.hex(), hint="refresh() first")
     return again_if_swept(handle, lambda: _undo(handle, steps))
 
 

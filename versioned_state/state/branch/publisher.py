@@ -33,7 +33,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.mapping import check_conditions
 from versioned_state.repository.names.tags import CommitTag
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref
-from versioned_state.state.branch.branch_handle import BranchHandle
+from versioned_state.state.branch.branch_handle import BranchHandle, head_address
 from versioned_state.state.branch.merging import Resolving, merge_roots
 from versioned_state.state.worktree.entries import NewEntries, Staged
 from versioned_state.state.worktree.unfinished import CommitInDoubt, HandlePosition, MoveInDoubt
@@ -315,7 +315,7 @@ def move_branch(
         try:
             moved = _move(handle, ref, target, action, staged)
         except UnknownOutcomeError:
-            if target == head or handle.commit_of(handle.read_ref()) != target:
+            if target == head or head_address(handle.read_ref()) != target.address:
                 handle.unfinished.question = None
                 raise
             moved = None  # the branch moved, but the reply was lost
@@ -325,9 +325,9 @@ def move_branch(
         if moved is None:
             handle.hooks.batch_refused()
             ref = handle.read_ref()
-            actual = handle.commit_of(ref)
-            if actual != target:  # the reply may have been lost in an earlier call
-                if actual != head:
+            actual = head_address(ref)
+            if actual != target.address:  # the reply may have been lost in an earlier call
+                if actual != head.address:
                     break
                 continue
             moved = ref
@@ -335,7 +335,7 @@ def move_branch(
         handle.move_to(HandlePosition(handle.branch, moved, target), dropping=dropping)
         return
     handle.unfinished.question = None
-    raise BranchMovedError(handle.branch, expected=head.id, actual=actual.id)
+    raise BranchMovedError(handle.branch, expected=head.id, actual=actual.hex())
 
 
 def _move(handle: BranchHandle, ref: Ref, target: Commit, action: str, staged: Staged | None) -> Ref | None:
@@ -357,9 +357,9 @@ def raise_if_moved(handle: BranchHandle, error: MissingObjectError) -> None:
 
     Then the store needs no repair, which a ``MissingObjectError`` would call for. The handle needs the new head.
     """
-    actual = handle.commit_of(handle.read_ref())
-    if actual != handle.head:
-        raise BranchMovedError(handle.branch, expected=handle.head.id, actual=actual.id) from error
+    actual = head_address(handle.read_ref())
+    if actual != handle.head.address:
+        raise BranchMovedError(handle.branch, expected=handle.head.id, actual=actual.hex()) from error
 
 
 def again_if_swept(handle: BranchHandle, call: Callable[[], T]) -> T:
