@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import itertools
+import random
 
 import pytest
 
 from tests.support.exact import exact
+from tests.support.long_runs import first as everyday
 from versioned_state import Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import (
     BranchMovedError,
@@ -18,8 +20,10 @@ from versioned_state.errors import (
     UnknownRevisionError,
 )
 from versioned_state.errors.retry import Merge
+from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.repository.merging.merge import MISSING
+from versioned_state.repository.merging.policies import Policy
 from versioned_state.storage import Counting, Disk
 
 MESSAGES = [{"role": "user", "content": f"{n} " + "x" * 60} for n in range(200)]
@@ -558,3 +562,54 @@ class TestUndo:
             state.switch("main")
         assert state.switch("main", create=True) == commit
         assert set(state.repository.branches) == {"main", "side"}
+
+
+# Lines of history that were merged into each other
+
+
+POLICIES: dict[str, Policy] = {"log": "append", "n": "sum"}
+
+
+def test_lines_that_took_in_each_others_commits_have_each_change_once():
+    """The two have two best common ancestors, and each line has the changes of both: they must not count again."""
+    main = Versioned()
+    main.update(log=["base"], n=0)
+    main.commit()
+    side = main.fork("side")
+    for state, word in ((main, "main"), (side, "side")):
+        state["log"].append(word)
+        state["n"] += 1
+        state.commit()
+    first, second = main.head, side.head
+    main.merge(second, policies=POLICIES)
+    side.merge(first, policies=POLICIES)
+    side["log"].append("new")
+    side["n"] += 1
+    side.commit()
+    assert len(list(graph.iter_merge_bases(main.head, side.head, main.repository.database.commits.read))) == 2
+    main.merge("side", policies=POLICIES)
+    assert sorted(main["log"]) == ["base", "main", "new", "side"]
+    assert main["n"] == 3
+
+
+@pytest.mark.parametrize("seed", everyday(20, range(500)))
+def test_a_counter_counts_each_change_once_however_lines_are_merged(seed):
+    rng = random.Random(seed)
+    main = Versioned()
+    main["n"] = 0
+    main.commit()
+    lines = [main, main.fork("a"), main.fork("b"), main.fork("c")]
+    commits, changes = [main.head], 0
+    for _ in range(rng.randrange(6, 20)):
+        line = rng.choice(lines)
+        if rng.random() < 0.45:
+            line["n"] += 1
+            changes += 1
+            commits.append(line.commit())
+        else:
+            line.merge(rng.choice([rng.choice(lines).head, rng.choice(commits)]), policies=POLICIES, fast_forward=rng.random() < 0.5)
+    for _ in range(2):
+        for line in lines:
+            for other in lines:
+                line.merge(other.head, policies=POLICIES)
+    assert [line["n"] for line in lines] == [changes] * 4

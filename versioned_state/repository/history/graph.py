@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 
 from versioned_state.errors import MissingObjectError, UnknownRevisionError
@@ -307,10 +307,15 @@ def iter_merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
     if fork is not None:
         yield fork
         return
+    yield from best_common([a], [b], read)
+
+
+def best_common(a: Collection[Commit], b: Collection[Commit], read: Read) -> Iterator[Commit]:
+    """Yield the best common ancestors of a merge of some commits, which need not exist, and a merge of others, the newest first."""
     ours, theirs, both, below = 1, 2, 3, 4  # below: an ancestor of a base that was found
-    marks = {a.address: ours}
-    marks[b.address] = marks.get(b.address, 0) | theirs
-    heap = [(-commit.generation, -commit.time, commit.address, commit) for commit in {a.address: a, b.address: b}.values()]
+    marks = {commit.address: ours for commit in a}
+    marks |= {commit.address: marks.get(commit.address, 0) | theirs for commit in b}
+    heap = [(-commit.generation, -commit.time, commit.address, commit) for commit in {each.address: each for each in (*a, *b)}.values()]
     heapq.heapify(heap)
     open_ends = len(heap)  # the commits in the heap that are not below a base
     while open_ends:

@@ -364,35 +364,30 @@ class _Decider:
         return is_array(cell) or code_of(cell) == Code.LIST_TREE
 
 
-def virtual_base(nodes: Nodes, base: Tree, bases: Sequence[Tree]) -> Tree:
-    """Return one base out of several, for two lines of history that were merged into each other: git's recursive merge.
+def merged_base(nodes: Nodes, base: Tree, first: Tree, second: Tree, *, pickles: PicklePolicy, policies: Policies) -> Tree:
+    """Merge two bases of two lines of history that were merged into each other, to one base: a step of git's recursive merge.
 
-    If the bases conflict at a path, the value of ``base`` stands there, so that the sides conflict too.
+    The policies decide as they did when the lines were merged: both lines already have what each base appended or added, and it must not
+    count once more. If the bases conflict at a path that no policy decides, the value of ``base`` stands there, so that the sides conflict
+    too.
+
+    Args:
+        base: the base of the two.
+        first: the one that was committed first.
     """
-    composer = Composer(nodes)
-    merged = bases[0]
-    for other in bases[1:]:
-        merged = Merger(composer, _Undecided()).roots(base, merged, other, path_of)
-    return merged
+    composer = Composer(nodes, pickles)
+    decider = _BaseDecider(composer, pickles, policies, (), theirs_first=False, counting=True)
+    return Merger(composer, decider).roots(base, first, second, path_of)
 
 
-class _Undecided:
-    """No decisions: each conflict is resolved to the base."""
+class _BaseDecider(_Decider):
+    """The decisions between two bases. Neither is ours or theirs, so that only policies that need not know which is which decide."""
 
     def decide(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
-        return None
+        return None if callable(self._policies.find(path)) else super().decide(path, sides, limit)
 
     def side(self, path: StatePath) -> Side | None:
         return None
-
-    def insert(self, path: StatePath, ours: list[Any], theirs: list[Any]) -> list[Any] | None:
-        return None
-
-    def once(self, path: StatePath) -> bool:
-        return False
-
-    def recount(self, path: StatePath) -> bool:
-        return False
 
     def conflict(self, path: StatePath, sides: Sides) -> bytes | None:
         return sides.base

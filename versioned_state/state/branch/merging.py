@@ -64,7 +64,7 @@ def merge_roots(
     """
     from versioned_state.repository.merging.merge import Merge, merge_trees
 
-    policies = _policies(handle, resolving)
+    policies = policies_of(handle, resolving)
     try:
         merged = merge_trees(
             Nodes(staged.staging, staging=staged.staging),
@@ -111,7 +111,7 @@ class LateMerge:
 
         handle = self._handle()
         assert handle is not None, "the handle owns the worktree that calls"
-        policies = _policies(handle, Resolving())
+        policies = policies_of(handle, Resolving())
         merged = merge_trees(
             nodes,
             (base, ours, theirs),
@@ -128,6 +128,6 @@ class LateMerge:
         return merged.tree
 
 
-def _policies(handle: Merger, resolving: Resolving) -> Policies:
+def policies_of(handle: Merger, resolving: Resolving) -> Policies:
     """Return the policies of the call, then those of hooks, then those of the repository."""
     return Policies(read_policies(handle.repository.store), *handle.hooks.policies(), resolving.policies)

@@ -5,11 +5,11 @@ Each is all or nothing: it makes its commits, then moves the branch in one step,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, Final
 
 from versioned_state.arguments import check_text
 from versioned_state.errors import (
@@ -30,7 +30,7 @@ from versioned_state.repository.names.tags import CommitTag
 from versioned_state.repository.refs.reflog import Position
 from versioned_state.state.branch.branch_handle import GIVEN_UP, BranchHandle, head_address
 from versioned_state.state.branch.commit_options import CommitOptions, check_meta
-from versioned_state.state.branch.merging import Resolving, merge_roots, replacing_root
+from versioned_state.state.branch.merging import Resolving, merge_roots, policies_of, replacing_root
 from versioned_state.state.branch.publisher import (
     MovedError,
     Proposal,
@@ -48,6 +48,9 @@ from versioned_state.state.worktree.unfinished import HandlePosition
 from versioned_state.values.keys import path_of, user_key
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
+
+_DEEPEST_BASE: Final = 64
+"""Merges in both directions, one after the other, that are followed to find a base; beyond them the newest base stands for all."""
 
 _UNDO, _REDO = "undo", "redo"
 
@@ -240,7 +243,7 @@ def merge(
             raise MovedError
         first = in_time and (theirs.time, theirs.id) < (ours.time, ours.id)
         roots = handle.root_of(ours), handle.root_of(theirs)
-        base_tree = _base_tree(handle, staged, [base, *bases])
+        base_tree = _base_tree(handle, staged, [base, *bases], resolving)
         tree = merge_roots(handle, staged, base_tree, *roots, resolving, theirs_first=first, on_top=False)
         message = description.message or f"merge {theirs.short} into {handle.branch}"
 
@@ -253,17 +256,24 @@ def merge(
     return publish_anew(handle, attempt, resolving)
 
 
-def _base_tree(handle: BranchHandle, staged: Staged, bases: list[Commit]) -> Tree:
-    """Return the base for merging two commits: their best common ancestor, or several of them merged over an ancestor of all."""
-    base = bases[0]
-    if len(bases) == 1:
-        return handle.root_of(base)
-    from versioned_state.repository.merging.merge import virtual_base
+def _base_tree(handle: BranchHandle, staged: Staged, bases: Sequence[Commit], resolving: Resolving, depth: int = 0) -> Tree:
+    """Return the base for merging two commits: their best common ancestor, or several of them merged, as git's recursive merge does."""
+    if len(bases) == 1 or depth == _DEEPEST_BASE:
+        return handle.root_of(bases[0])
+    from versioned_state.repository.merging.merge import merged_base
 
-    for other in bases[1:]:
-        base = graph.merge_base(base, other, handle.repository.database.commits.read)
+    database = handle.repository.database
     nodes = Nodes(staged.staging, staging=staged.staging)
-    return virtual_base(nodes, handle.root_of(base), list(map(handle.root_of, bases)))
+    policies = policies_of(handle, resolving)
+    first, *rest = sorted(bases, key=lambda each: (each.time, each.id))
+    merged, tree = [first], handle.root_of(first)
+    for other in rest:
+        common = list(graph.best_common(merged, [other], database.commits.read))
+        if common:  # otherwise history was pruned in between
+            base = _base_tree(handle, staged, common, resolving, depth + 1)
+            tree = merged_base(nodes, base, tree, handle.root_of(other), pickles=database.policy, policies=policies)
+            merged.append(other)
+    return tree
 
 
 def pick(handle: BranchHandle, commits: list[Commit], description: Description, resolving: Resolving, *, backwards: bool) -> Commit:
