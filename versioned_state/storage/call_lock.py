@@ -7,12 +7,15 @@ the call which holds the lock has ended, and takes the lock over.
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 from collections import deque
 from contextlib import suppress
+from operator import call
 from threading import Lock, get_ident
 from types import FrameType, TracebackType
+from typing import Final, cast
 
 # The call that releases the lock wakes a waiting call. The waiting call also looks after this long, in case another thread was
 # interrupted while it held the lock. A look walks over the stacks of all threads.
@@ -22,12 +25,28 @@ Call = tuple[FrameType, int]
 """A call and its thread."""
 
 
+_UNCOLLECTED: Final = (gc.disable, sys._current_frames, gc.enable)
+
+
+def _stacks() -> dict[int, FrameType]:
+    """Return the innermost frame of each thread.
+
+    CPython holds a lock of its own for this, and in 3.11 the collector may run meanwhile (python/cpython#106883). If a finalizer then lets
+    another thread go on, and that thread wants the lock, it waits with the GIL, and nothing goes on any more. So the collector is off for
+    this call. All three are made in one step of the interpreter, so that neither another thread nor a signal comes in between.
+    """
+    if not gc.isenabled():
+        return sys._current_frames()
+    _, stacks, _ = map(call, _UNCOLLECTED)
+    return cast("dict[int, FrameType]", stacks)
+
+
 def is_running(frame: FrameType) -> bool:
     """Return whether the call of a frame is still running, in any thread. A generator between two steps is not running."""
     top: FrameType | None
     at: FrameType | None
     try:
-        for top in sys._current_frames().values():
+        for top in _stacks().values():
             at = top
             while at is not None:
                 if at is frame:

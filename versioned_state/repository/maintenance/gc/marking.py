@@ -127,6 +127,7 @@ class Marking:
         """Mark from the addresses in the fence's record: commits and log entries, which differ by their kind alone."""
         new = [address for address in addresses if address not in self.seen]
         if new:
+            self._database.commits.refresh_shallow()  # a purge moves refs to commits, and says in the same batch where their history ends
             self._aside = True  # what is left of this walk would be lost
             try:
                 self._mark_new(new)
