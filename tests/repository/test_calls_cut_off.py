@@ -161,7 +161,7 @@ def test_each_call_changes_something_but_gc():
 
 
 def steps(name: str, *, first: int, long_run: bool) -> Iterator[int]:
-    """At which calls of the store to fail: all of them; everyday every other one, and of a purge, which has a hundred, a sample."""
+    """Return the calls of the store at which to fail: every other one, a sample of a purge's hundred, and in the long run all."""
     if long_run:
         yield from itertools.count(1)
     yield from itertools.count(first, 11 if name.startswith(("purge", "gc")) else 2)

@@ -312,7 +312,7 @@ def test_hostile_bodies_hold_up_nobody_and_bodies_half_sent_do_not_keep_a_server
 
 @pytest.fixture
 def short_folder() -> Iterator[Path]:
-    """A folder of one's own; the path of a socket in it is short enough for one, as those in ``tmp_path`` may not be."""
+    """Return a new folder whose path is short enough for a socket in it, as that of ``tmp_path`` may not be."""
     with TemporaryDirectory(prefix="vs-") as folder:
         yield Path(folder)
 

@@ -51,7 +51,7 @@ class Note:
 
 
 def sized(size: int, statement: str) -> dict[str, Any]:
-    """The values that a statement is about; ``size`` decides whether each is packed, grouped, or a tree of its own."""
+    """Return the values that a statement is about. ``size`` decides whether each is packed, grouped, or a tree of its own."""
     return {name: make() for name, make in _kinds(size).items() if f'"{name}"' in statement}
 
 
@@ -220,7 +220,7 @@ MUTATIONS = """
 
 
 def at_sizes(statements: Iterable[str]) -> list[Any]:
-    """Each statement at each size that its values can have; everyday at two of three, in turn."""
+    """Return each statement at each size that its values can have, and every day at two of three, in turn."""
     found: list[Any] = []
     for number, statement in enumerate(map(str.strip, statements)):
         sizes = [8] if '"types"' in statement or '"note"' in statement else [8, 70, 500]

@@ -90,7 +90,7 @@ THEN = ("get", "status", "commit", "save")
 
 
 def _cases() -> list[Any]:
-    """Every call, followed by two of the four next steps every day; in the long run by all."""
+    """Return every call with each next step in the long run, and with two of the four every day."""
     found: list[Any] = []
     for number, call in enumerate(FOLLOWS):
         turned = THEN[number % 4 :] + THEN[: number % 4]

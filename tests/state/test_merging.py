@@ -22,6 +22,7 @@ from versioned_state.errors import (
 from versioned_state.errors.retry import Merge
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
+from versioned_state.repository.merging import merge as merging
 from versioned_state.repository.merging.merge import MISSING
 from versioned_state.repository.merging.policies import Policy
 from versioned_state.storage import Counting, Disk
@@ -613,3 +614,49 @@ def test_a_counter_counts_each_change_once_however_lines_are_merged(seed):
             for other in lines:
                 line.merge(other.head, policies=POLICIES)
     assert [line["n"] for line in lines] == [changes] * 4
+
+
+def rounds_of_mutual_merges(lines, rounds):
+    """Let each line count one up, then merge what the others were before, ``rounds`` times."""
+    for _ in range(rounds):
+        for line in lines:
+            line["n"] += 1
+            line.commit()
+        heads = [line.head for line in lines]
+        for line, head in itertools.product(lines, heads):
+            line.merge(head, policies=POLICIES)
+
+
+def test_lines_may_merge_each_other_any_number_of_times():
+    main = Versioned()
+    main["n"] = 0
+    main.commit()
+    lines = [main, main.fork("side")]
+    rounds_of_mutual_merges(lines, 90)
+    assert [line["n"] for line in lines] == [180, 180]
+
+
+def test_bases_of_three_lines_that_merge_each_other_are_each_merged_once(monkeypatch):
+    made: list[int] = []
+    real = merging.merged_base
+
+    def counted(*args, **options):
+        made.append(1)
+        return real(*args, **options)
+
+    monkeypatch.setattr(merging, "merged_base", counted)
+    counts = []
+    for rounds in (5, 10):
+        main = Versioned()
+        main["n"] = 0
+        main.commit()
+        lines = [main, main.fork("b"), main.fork("c")]
+        rounds_of_mutual_merges(lines, rounds)
+        assert [line["n"] for line in lines] == [3 * rounds] * 3
+        made.clear()
+        for line in lines:
+            line["n"] += 1
+            line.commit()
+        main.merge("b", policies=POLICIES)
+        counts.append(len(made))
+    assert 0 < counts[1] <= 2.3 * counts[0]

@@ -655,7 +655,7 @@ KINDS: dict[str, Kind] = {
 
 
 def places() -> list[Any]:
-    """Each kind at each of its places; all but lists and sequences at one every day, since the walks pass the others as well."""
+    """Return each kind at each of its places. Every day all but lists and sequences are at one: the walks pass the others as well."""
     found: list[Any] = []
     for name, kind in KINDS.items():
         found += first(3 if name in ("Lists", "Sequences") else 1, [(name, place) for place in reversed(kind.places)])

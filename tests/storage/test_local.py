@@ -33,7 +33,7 @@ pytestmark = pytest.mark.parametrize("kind", FILES)
     "name", ["a b", "a%20b", "~", "~root", "$HOME", "${HOME}x", "a?mode=memory", "a#b", "ключ", "a:b", "file:x", ":memory:", "a'b", "a\nb"]
 )
 def test_a_directory_may_have_any_name(kind: Kind, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SQLite reads some of them as a URI; diskcache itself expands what a shell would expand."""
+    """A path is taken as it is: SQLite would read some as a URI, and diskcache would expand what a shell expands."""
     monkeypatch.chdir(tmp_path)
     for place in (tmp_path / name, name):
         with kind(place) as store:

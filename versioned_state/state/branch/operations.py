@@ -5,11 +5,11 @@ Each is all or nothing: it makes its commits, then moves the branch in one step,
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Any
 
 from versioned_state.arguments import check_text
 from versioned_state.errors import (
@@ -48,9 +48,6 @@ from versioned_state.state.worktree.unfinished import HandlePosition
 from versioned_state.values.keys import path_of, user_key
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
-
-_DEEPEST_BASE: Final = 64
-"""Merges in both directions, one after the other, that are followed to find a base; beyond them the newest base stands for all."""
 
 _UNDO, _REDO = "undo", "redo"
 
@@ -256,10 +253,40 @@ def merge(
     return publish_anew(handle, attempt, resolving)
 
 
-def _base_tree(handle: BranchHandle, staged: Staged, bases: Sequence[Commit], resolving: Resolving, depth: int = 0) -> Tree:
-    """Return the base for merging two commits: their best common ancestor, or several of them merged, as git's recursive merge does."""
-    if len(bases) == 1 or depth == _DEEPEST_BASE:
+def _base_tree(handle: BranchHandle, staged: Staged, bases: Sequence[Commit], resolving: Resolving) -> Tree:
+    """Return the base for merging two commits: their best common ancestor, or several of them merged, as git's recursive merge does.
+
+    Among lines that keep merging each other, each pair of bases has several bases itself, down to where the lines began. A stack of our
+    own follows them, so the depth has no limit, and each set of bases is merged once: three lines would ask for 2**depth otherwise.
+    """
+    if len(bases) == 1:
         return handle.root_of(bases[0])
+    merged: dict[frozenset[bytes], Tree] = {}
+    stack = [(_addresses(bases), _merging(handle, staged, bases, resolving))]
+    base: Tree | None = None
+    while stack:
+        key, merging = stack[-1]
+        try:
+            wanted = merging.send(base)
+        except StopIteration as done:
+            stack.pop()
+            base = merged[key] = done.value
+        else:
+            key = _addresses(wanted)
+            base = handle.root_of(wanted[0]) if len(wanted) == 1 else merged.get(key)
+            if base is None:
+                stack.append((key, _merging(handle, staged, wanted, resolving)))
+    return merged[_addresses(bases)]
+
+
+def _addresses(commits: Sequence[Commit]) -> frozenset[bytes]:
+    return frozenset(commit.address for commit in commits)
+
+
+def _merging(
+    handle: BranchHandle, staged: Staged, bases: Sequence[Commit], resolving: Resolving
+) -> Generator[Sequence[Commit], Tree | None, Tree]:
+    """Return the merge of some commits, the oldest first. Yields the common ancestors whose merge it needs, and receives its tree."""
     from versioned_state.repository.merging.merge import merged_base
 
     database = handle.repository.database
@@ -270,7 +297,8 @@ def _base_tree(handle: BranchHandle, staged: Staged, bases: Sequence[Commit], re
     for other in rest:
         common = list(graph.best_common(merged, [other], database.commits.read))
         if common:  # otherwise history was pruned in between
-            base = _base_tree(handle, staged, common, resolving, depth + 1)
+            base = yield common
+            assert base is not None
             tree = merged_base(nodes, base, tree, handle.root_of(other), pickles=database.policy, policies=policies)
             merged.append(other)
     return tree
