@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.concurrent_stores import ActsBeforeCall
 from tests.support.lossy import Lossy
 from versioned_state import Repository, Versioned
 from versioned_state.errors import (
@@ -236,3 +237,33 @@ class TestNames:
         assert names.delete("new") == state.head
         with pytest.raises(UnknownRevisionError):
             names.delete("new")
+
+
+def test_a_name_that_a_thread_created_while_another_asks_whether_it_did_is_there_once():
+    """Both threads use one repository, and the reply of the second create is lost as well."""
+    store, state = begin(committed=True)
+    between = ActsBeforeCall(store, lambda: None)
+    branches = Repository(between).branches
+    outcomes = []
+
+    def create() -> None:
+        try:
+            outcomes.append(branches.create("new", "main"))
+        except RefExistsError:
+            outcomes.append(None)
+
+    for at in itertools.count(1):
+        del outcomes[:]
+        store.lose("request")
+        between.arm(at)
+        between.act = create
+        create()
+        assert state.head in outcomes, at
+        assert state.repository.branches["new"] == state.head
+        if not between.fired:
+            break
+        state.repository.branches.delete("new", force=True)
+        store.deliver()
+        if "new" in state.repository.branches:
+            state.repository.branches.delete("new", force=True)
+    assert at > 3

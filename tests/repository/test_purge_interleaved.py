@@ -135,3 +135,25 @@ def test_what_was_read_of_it_before_is_not_shown_any_more():
     repository.purge("alice")
     with pytest.raises(MissingObjectError):
         repository.snapshot(old)["alice"]
+
+
+def test_a_branch_may_be_renamed_while_its_head_is_purged_and_collected():
+    for k in itertools.count(1):
+        store, clock = Memory(), Clock()
+        small(Repository(store, clock=clock))
+
+        def erase(store: Memory = store, clock: Clock = clock) -> None:
+            other = Repository(store, clock=clock)
+            purge(other.database, "users.alice")
+            other.gc(expire=timedelta(0))
+
+        between = ActsBeforeCall(store, erase)
+        repository = Repository(between, clock=clock)
+        between.arm(k)
+        head = repository.branches.rename("main", "renamed")
+        fresh = Repository(store)
+        assert fresh.branches["renamed"] == head, k
+        assert "main" not in fresh.branches
+        if between.calls < k:
+            break
+    assert k > 3

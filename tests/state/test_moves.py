@@ -375,3 +375,29 @@ def test_restoring_an_element_beyond_the_end_is_refused():
     with pytest.raises(UnknownPathError):
         state.restore("d.x.y", full)
     assert dict(state["d"]) == {}, "looking adds nothing"
+
+
+def test_a_key_that_the_head_removed_is_not_there_even_if_the_store_failed_while_the_head_moved():
+    memory = Memory()
+    state = Versioned(memory)
+    state.update(gone=[1], big=[{"n": n, "text": "x" * 50} for n in range(300)])
+    state.commit()
+    for k in itertools.count(1):
+        state.repository.branches.create(f"b{k}", at="main")
+        other = Versioned(memory, branch=f"b{k}")
+        del other["gone"]
+        other["big"][7]["n"] = -1
+        other.commit()
+        faulty = Faulty(memory)
+        reader = Versioned(faulty, branch="main")
+        dict(reader)
+        faulty.arm(k)
+        with suppress(StateError):
+            reader.reset(other.head)
+        fired = faulty.fired
+        faulty.arm(None)
+        assert ("gone" in reader) == ("gone" in list(reader)) == (reader.get("gone") is not None), k
+        reader.reset(state.head)
+        if not fired:
+            break
+    assert k > 3

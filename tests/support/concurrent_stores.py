@@ -39,11 +39,11 @@ class ActsBeforeCall(Faulty):
 
     def __init__(self, store: KVStore, act: Callable[[], object], *, at: int | None = None) -> None:
         super().__init__(store, at=at)
-        self._act = act
+        self.act = act
 
     def _is_due(self) -> bool:
         self.calls += 1
         if self.calls == self.at:
             self.fired = True
-            self._act()
+            self.act()
         return False

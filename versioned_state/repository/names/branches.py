@@ -143,6 +143,10 @@ class Branches(Refs):
             UnknownOutcomeError: the store's reply was lost, and it could not be asked again. The same call again finds out.
         """
         check_name("branch", new)
+        # The head may be erased between the two reads; then the branch has another one.
+        return self._database.unless_swept(lambda: self._rename(old, new))
+
+    def _rename(self, old: str, new: str) -> Commit:
         doubt = self._in_doubt.get(old) if type(old) is str else None
         if doubt is not None and self._done_before(doubt.ref, None, _rename_to(new)):
             return self._database.commits.read(self._head(doubt.ref))

@@ -202,8 +202,13 @@ class Refs(Mapping[str, Commit]):
                 found = self._find(move) or send(move) or self._find(move)
             except StorageError as failure:
                 raise error from failure
-            del self._in_doubt[move.ref.name]
+            self._settled(move)
             return found
+
+    def _settled(self, move: Move) -> None:
+        """Forget a move whose outcome is known now, unless another thread has moved the same ref since."""
+        if self._in_doubt.get(move.ref.name) is move:
+            self._in_doubt.pop(move.ref.name, None)
 
     def _send(self, move: Move) -> Ref | None:
         return self._database.move(move.ref, move.commit, entry=move.entry, ttl=move.ttl, origin=move.origin)
@@ -233,7 +238,7 @@ class Refs(Mapping[str, Commit]):
             return None
         found = self._find(doubt)
         if found is not None:
-            del self._in_doubt[ref.name]
+            self._settled(doubt)
         return found
 
 

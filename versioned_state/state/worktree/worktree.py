@@ -190,7 +190,7 @@ class Worktree:
 
     def __contains__(self, key: bytes) -> bool:
         tracked = self._tracked
-        if key in tracked.entries or key in tracked.added:
+        if (key in tracked.entries and key not in tracked.stale) or key in tracked.added:
             return True
         return key not in tracked.removed and tracked.cell(key) is not None
 
