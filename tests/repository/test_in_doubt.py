@@ -244,7 +244,7 @@ def test_a_name_that_a_thread_created_while_another_asks_whether_it_did_is_there
     store, state = begin(committed=True)
     between = ActsBeforeCall(store, lambda: None)
     branches = Repository(between).branches
-    outcomes = []
+    outcomes: list[object] = []
 
     def create() -> None:
         try:
