@@ -20,7 +20,7 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.repository.maintenance.prune import logged_commits, prune
 from versioned_state.repository.refs.ref import iter_refs
-from versioned_state.storage import Counting, Fault, Faulty, KVStore
+from versioned_state.storage import Cache, Counting, Fault, Faulty, KVStore
 from versioned_state.storage.wrappers.faulty import InjectedFaultError
 
 
@@ -522,6 +522,22 @@ def test_entries_that_gc_took_for_expired_keep_nothing():
     repository.gc(expire=timedelta(0))
     report = repository.prune(keep_last=1, dry_run=True)
     assert report.removed == Repository(repository.store).prune(keep_last=1, dry_run=True).removed > 0
+
+
+def test_a_gc_of_another_process_may_have_taken_entries_for_expired_meanwhile():
+    """The reflog names a commit that this process still has in its cache, without the parent."""
+    store, clock = Memory(), Clock()
+    first = Repository(store, clock=clock)
+    line(first, 4)
+    first.tags.create("first", "main~3")
+    left = line(first, 3, branch="side")[-1]
+    first.gc(expire=timedelta(0))
+    other = Repository(Cache(store), clock=clock)
+    assert next(iter(other.log("side"))) == left
+    Versioned(first, branch="side").reset("side~2")
+    first.gc(expire=timedelta(0))
+    assert object_key(left.address) not in store
+    assert other.prune(keep_last=1, branches="main", keep_tagged=False).removed > 0
 
 
 @pytest.mark.parametrize(("rounds", "keep"), [(9, 1), (12, 2), (20, 3), (30, 5)])

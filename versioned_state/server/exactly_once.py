@@ -8,7 +8,8 @@ A write of many steps, such as the deletion of all sessions, first commits a pla
 of it, and nothing to a session that was created since.
 
 The deletion of a branch makes no commit. The entry of the reflog has the id, and is searched each time before the branch is moved. So a
-repeated deletion does not delete a branch that was created after the first deletion.
+repeated deletion does not delete a branch that was created after the first deletion. A gc whose ``expire`` is shorter than the time within
+which requests are repeated may delete that entry.
 
 A commit has the fingerprint of its request too, so that another request with the same id is refused, and not taken for a repeated one.
 

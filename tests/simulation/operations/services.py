@@ -340,6 +340,8 @@ async def _request(
         try:
             asked: Any = SimpleNamespace(headers=Headers(headers))
             request = _written(chosen, call, asked.headers)
+            if frozen and operation.end < math.inf and not _has_deleted(client.world, request):
+                operation.end = math.inf  # a gc with expire=0 has deleted the entry that names the request
             answer = await client.server._call(chosen, call, asked, share)
         except (StateError, RefusalError, KeyError, ValueError, KeyboardInterrupt) as error:
             if isinstance(error, KeyboardInterrupt):

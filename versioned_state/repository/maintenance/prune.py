@@ -128,18 +128,18 @@ def prune(
     expire = DEFAULT_EXPIRE if expire is None else age("expire", expire)
     patterns = (branches,) if isinstance(branches, str) else tuple(branches)
     now = database.clock()
-    retention = Retention(
-        keep_last=keep_last or 1,
-        since=None if older_than is None else now - older_than // timedelta(microseconds=1),
-        down_to=None if down_to is None else resolve(database, down_to),
-        keep_tagged=keep_tagged,
-        patterns=patterns,
-        # An earlier gc may have deleted what it took for expired, whatever ``expire`` is now.
-        entries_since=max(now - expire // timedelta(microseconds=1), database.fence.record.expired),
-    )
 
     def look() -> tuple[Shallow, Plan]:
         shallow = database.commits.refresh_shallow()
+        retention = Retention(
+            keep_last=keep_last or 1,
+            since=None if older_than is None else now - older_than // timedelta(microseconds=1),
+            down_to=None if down_to is None else resolve(database, down_to),
+            keep_tagged=keep_tagged,
+            patterns=patterns,
+            # An earlier gc may have deleted what it took for expired, whatever ``expire`` is now.
+            entries_since=max(now - expire // timedelta(microseconds=1), database.fence.record.expired),
+        )
         return shallow, plan_of_own(database, retention, dry_run=dry_run) or plan_of_all(database, retention, dry_run=dry_run)
 
     for _ in range(_ATTEMPTS):
