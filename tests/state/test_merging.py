@@ -660,3 +660,45 @@ def test_bases_of_three_lines_that_merge_each_other_are_each_merged_once(monkeyp
         main.merge("b", policies=POLICIES)
         counts.append(len(made))
     assert 0 < counts[1] <= 2.3 * counts[0]
+
+
+@pytest.mark.parametrize("seed", everyday(10, [137, 285, 287, *range(500)]))
+def test_a_log_has_each_word_once_however_lines_are_merged(seed):
+    rng = random.Random(seed)
+    main = Versioned()
+    main["log"] = ["root"]
+    main.commit()
+    lines = [main, main.fork("a"), main.fork("b")]
+    commits, words = [main.head], ["root"]
+    for step in range(rng.randrange(6, 16)):
+        line = rng.choice(lines)
+        if rng.random() < 0.45:
+            words.append(f"word {step}")
+            line["log"].append(words[-1])
+            commits.append(line.commit())
+        else:
+            line.merge(rng.choice([rng.choice(lines).head, rng.choice(commits)]), policies=POLICIES, fast_forward=rng.random() < 0.5)
+    for line, other in [*itertools.permutations(lines, 2)] * 2:
+        line.merge(other.head, policies=POLICIES)
+    for line in lines:
+        assert sorted(line["log"]) == sorted(words)
+
+
+def test_lines_with_the_same_words_in_other_orders_are_merged_without_repeating_one():
+    """Their base is a merge of two, whose order is neither that of one line nor that of the other."""
+    main = Versioned()
+    main["log"] = ["root"]
+    main.commit()
+    lines = [main, main.fork("a")]
+    for line, words in zip(lines, (["m1", "m2"], ["a1", "a2"]), strict=True):
+        line["log"].extend(words)
+        line.commit()
+    heads = [line.head for line in lines]
+    main.merge(heads[1], policies=POLICIES)
+    lines[1].merge(heads[0], policies=POLICIES)
+    main["log"] = ["a2", "m2", "root", "a1", "m1", "new"]
+    main.commit()
+    lines[1]["log"] = ["m1", "a2", "a1", "root"]
+    lines[1].commit()
+    main.merge("a", policies=POLICIES)
+    assert main["log"] == ["a2", "root", "a1", "m1", "new"]

@@ -194,7 +194,7 @@ class Merged:
     replaced: frozenset[bytes] = frozenset()
 
 
-def merge_trees(
+def merge_trees(  # noqa: PLR0913 - each says how to decide
     nodes: Nodes,
     sides: tuple[Tree, Tree, Tree],
     *,
@@ -203,6 +203,7 @@ def merge_trees(
     resolutions: Resolutions,
     theirs_first: bool,
     counting: bool = True,
+    virtual: bool = False,
     on_top: bool = False,
     unstorable: Collection[bytes] = (),
 ) -> Merged:
@@ -212,13 +213,14 @@ def merge_trees(
         pickles: whether a function that is a policy gets objects, and may return them.
         theirs_first: whether theirs was made before ours, for the order of what both appended.
         counting: whether a policy may count the same change on both sides twice. Not if one side repeats a change of the other.
+        virtual: whether the base is a merge of several. The order of what these appended is a guess then.
         on_top: whether ours are changes on top of theirs, the new head of their branch; otherwise the result follows ours.
         unstorable: root keys whose value on our side cannot be stored, so that ``sides`` does not have it. If theirs changed one of them,
             a resolution or the policy ``theirs`` decides about the whole value; otherwise it is a conflict without our value.
     """
     base, ours, theirs = sides
     composer = Composer(nodes, pickles)
-    decider = _Decider(composer, pickles, policies, resolutions, theirs_first=theirs_first, counting=counting)
+    decider = _Decider(composer, pickles, policies, resolutions, theirs_first=theirs_first, counting=counting, virtual=virtual)
     tree = Merger(composer, decider).roots(base, ours, theirs, path_of, on_top=on_top)
     replaced: dict[bytes, bytes | None] = {}
     if unstorable:
@@ -246,6 +248,7 @@ class _Decider:
         *,
         theirs_first: bool,
         counting: bool,
+        virtual: bool,
     ) -> None:
         self._encoder = InlineEncoder(pickles)
         self._composer = composer
@@ -254,6 +257,7 @@ class _Decider:
         self._resolutions = resolutions
         self._theirs_first = theirs_first
         self._counting = counting
+        self._virtual = virtual
         self.conflicts: list[Conflict] = []
 
     def decide(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
@@ -330,6 +334,9 @@ class _Decider:
     def once(self, path: StatePath) -> bool:
         return self._policies.find(path) == "union"
 
+    def counted(self, path: StatePath) -> bool:
+        return self._virtual and self._policies.find(path) == "append"
+
     def recount(self, path: StatePath) -> bool:
         return self._counting and self._policies.counts_below(path)
 
@@ -364,7 +371,7 @@ class _Decider:
         return is_array(cell) or code_of(cell) == Code.LIST_TREE
 
 
-def merged_base(nodes: Nodes, base: Tree, first: Tree, second: Tree, *, pickles: PicklePolicy, policies: Policies) -> Tree:
+def merged_base(nodes: Nodes, base: Tree, first: Tree, second: Tree, *, pickles: PicklePolicy, policies: Policies, virtual: bool) -> Tree:
     """Merge two bases of two lines of history that were merged into each other, to one base: a step of git's recursive merge.
 
     The policies decide as they did when the lines were merged: both lines already have what each base appended or added, and it must not
@@ -374,9 +381,10 @@ def merged_base(nodes: Nodes, base: Tree, first: Tree, second: Tree, *, pickles:
     Args:
         base: the base of the two.
         first: the one that was committed first.
+        virtual: whether the base of the two is a merge itself.
     """
     composer = Composer(nodes, pickles)
-    decider = _BaseDecider(composer, pickles, policies, (), theirs_first=False, counting=True)
+    decider = _BaseDecider(composer, pickles, policies, (), theirs_first=False, counting=True, virtual=virtual)
     return Merger(composer, decider).roots(base, first, second, path_of)
 
 

@@ -46,7 +46,7 @@ class Resolving:
     remains: str = UNCHANGED
 
 
-def merge_roots(
+def merge_roots(  # noqa: PLR0913 - each says how to decide
     handle: Merger,
     staged: Staged,
     base: Tree,
@@ -56,6 +56,7 @@ def merge_roots(
     *,
     theirs_first: bool = True,
     counting: bool = True,
+    virtual: bool = False,
     on_top: bool = True,
 ) -> Tree:
     """Merge three roots and stage the new objects. If it raises ``MergeConflictError``, nothing was changed.
@@ -74,6 +75,7 @@ def merge_roots(
             resolutions=resolving.resolutions,
             theirs_first=theirs_first,
             counting=counting,
+            virtual=virtual,
             on_top=on_top,
             unstorable=staged.failed,
         )

@@ -240,8 +240,10 @@ def merge(
             raise MovedError
         first = in_time and (theirs.time, theirs.id) < (ours.time, ours.id)
         roots = handle.root_of(ours), handle.root_of(theirs)
-        base_tree = _base_tree(handle, staged, [base, *bases], resolving)
-        tree = merge_roots(handle, staged, base_tree, *roots, resolving, theirs_first=first, on_top=False)
+        all_bases = [base, *bases]
+        base_tree = _base_tree(handle, staged, all_bases, resolving)
+        virtual = len(all_bases) > 1
+        tree = merge_roots(handle, staged, base_tree, *roots, resolving, theirs_first=first, virtual=virtual, on_top=False)
         message = description.message or f"merge {theirs.short} into {handle.branch}"
 
         def write(tree: Tree, ours: Commit) -> Commit:
@@ -299,7 +301,9 @@ def _merging(
         if common:  # otherwise history was pruned in between
             base = yield common
             assert base is not None
-            tree = merged_base(nodes, base, tree, handle.root_of(other), pickles=database.policy, policies=policies)
+            tree = merged_base(
+                nodes, base, tree, handle.root_of(other), pickles=database.policy, policies=policies, virtual=len(common) > 1
+            )
             merged.append(other)
     return tree
 

@@ -14,6 +14,7 @@ ours, and contains only elements that one of the sides has.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -74,6 +75,10 @@ class Decider(Protocol):
 
     def once(self, path: StatePath) -> bool:
         """Return whether an inserted element is in the merged list only once, even if both sides inserted it, or at different places."""
+        ...
+
+    def counted(self, path: StatePath) -> bool:
+        """Return whether elements of a list that are elsewhere than in the base have not moved: the order of the base means nothing."""
         ...
 
     def recount(self, path: StatePath) -> bool:
@@ -273,10 +278,15 @@ class Merger:
         mine = _script(diff_sequences(nodes, base, ours), lambda x, y: list(iter_cells(nodes, ours, x, y)))
         other = _script(diff_sequences(nodes, base, theirs), lambda x, y: list(iter_cells(nodes, theirs, x, y)))
 
+        def old(index: int) -> bytes:
+            return next(iter_cells(nodes, base, index, index + 1))
+
+        if self._decider.counted(path) and (mine.moves(old) or other.moves(old)):
+            return self._composer.list_of(_merged_by_count(*(list(iter_cells(nodes, side.tree)) for side in sides)), limit)
+
         def place(index: int, mine: bytes | None, other: bytes | None) -> bytes | None:
-            old = next(iter_cells(nodes, base, index, index + 1))
             # The path has the index in the base: ours and theirs may have several elements, or none, for one element of the base.
-            return self._place(Sides(old, mine, other), lambda: path.index(index), LIMITS[Shape.SEQUENCE])
+            return self._place(Sides(old(index), mine, other), lambda: path.index(index), LIMITS[Shape.SEQUENCE])
 
         merged = _join(mine, other, place, partial(self._insert, path))
         if merged is None:
@@ -355,6 +365,11 @@ class _Script:
         edits += [(gap, gap, cells) for gap, cells in self.inserted.items() if cells]
         return sorted(edits, key=lambda edit: edit[:2])
 
+    def moves(self, base: Callable[[int], Any]) -> bool:
+        """Return whether an element of the base is removed at one place and put in at another."""
+        put = {cell for cells in self.inserted.values() for cell in cells} | {cell for cell in self.changed.values() if cell is not None}
+        return any(base(index) in put for index in self.changed)
+
     def once(self, base: Sequence[Any]) -> _Script:
         """Return the script with each inserted element once: not at all if the base keeps it, else at its first position."""
         seen = {part for index, part in enumerate(base) if index not in self.changed}
@@ -377,6 +392,17 @@ class _Script:
             result += cells
             position = end
         return result + list(base[position:])
+
+
+def _merged_by_count(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> list[bytes]:
+    """Return our elements without those that theirs removed, then those that theirs put in, whatever the order of the base."""
+    removed, new = Counter(base) - Counter(theirs), Counter(theirs) - Counter(base)
+
+    def taken(counts: Counter[bytes], cell: bytes) -> bool:
+        counts[cell] -= 1
+        return counts[cell] >= 0
+
+    return [cell for cell in ours if not taken(removed, cell)] + [cell for cell in theirs if taken(new, cell)]
 
 
 def _script(parts: Iterable[Replaced], new: Callable[[int, int], list[Any]]) -> _Script:
