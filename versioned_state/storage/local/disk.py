@@ -1,7 +1,7 @@
 """``Disk``, the default for persistence: a directory with one SQLite file in WAL mode. Layer: storage.
 
 This module has the statements and transactions. ``sqlite_file`` makes and checks the file, ``pool`` holds its connections, ``log_guard``
-watches its log, and ``size_limits`` decides whether a batch fits. A commit is one transaction.
+watches its log, ``log_sync`` syncs it, and ``size_limits`` decides whether a batch fits. A commit is one transaction.
 """
 
 from __future__ import annotations
@@ -19,14 +19,18 @@ from versioned_state.errors import (
     CorruptStoreError,
     InvalidArgumentError,
     ReadOnlyError,
+    StateError,
+    StorageError,
     StorageFullError,
     StoreBusyError,
     StoreNotFoundError,
+    UnknownOutcomeError,
 )
 from versioned_state.storage.backend import Backend, raise_closed
 from versioned_state.storage.byte_keys import listed, page_range, raw_key
-from versioned_state.storage.local import derived, mounts, size_limits, sqlite_file
+from versioned_state.storage.local import derived, log_sync, mounts, size_limits, sqlite_file
 from versioned_state.storage.local.log_guard import LogGuard
+from versioned_state.storage.local.log_sync import LogSync, OpenLog
 from versioned_state.storage.local.pool import Pool
 from versioned_state.storage.local.sqlite_file import Connection, Durability
 
@@ -72,7 +76,9 @@ class Disk(Backend):
     so that refs can still be moved and garbage deleted. Nothing is ever evicted.
 
     ``durability``: acknowledged writes always survive the death of the process. After a power loss the store has a prefix of the
-    acknowledged writes (``"process"``) or all of them (``"power"``, which waits for the disk at each write).
+    acknowledged writes (``"process"``) or all of them (``"power"``, which waits for the disk at each write; writes that wait at the same
+    time share one sync). With either, others read a write before it is on the disk, and it reaches the disk after all that came before it.
+    If the disk fails meanwhile, ``UnknownOutcomeError``, and every call raises ``StorageError`` until the disk takes the log again.
 
     ``read_only=True`` also opens a read-only mount, and writes nothing; writes raise ``ReadOnlyError``. With ``create=False`` or
     ``read_only``, a missing store raises ``StoreNotFoundError``. A directory with other content, or a file of another program, raises
@@ -117,13 +123,16 @@ class Disk(Backend):
         self._name = str(file)
         self._identity = _identity(self._name)
         log = self._log = LogGuard(file)
+        shares_syncs = durability == "power" and not read_only and log_sync.SUPPORTED
+        self._syncs = LogSync(file) if shares_syncs else None
+        self._unsynced: OpenLog | None = None
         self._overwriting = 0
 
         def connect() -> Connection:
             if read_only:
                 return sqlite_file.connect_read_only(file, timeout=timeout)
             log.forget()
-            return sqlite_file.connect(file, durability=durability, timeout=timeout)
+            return sqlite_file.connect(file, durability=durability, timeout=timeout, syncs_commits=not shares_syncs)
 
         self._pool = Pool(connect)
         # Closes a store that its owner did not close, when it is collected or at exit.
@@ -341,9 +350,13 @@ class Disk(Backend):
     def _close(self) -> None:
         # Closing the last connection folds the log in, so that one file is left.
         self._pool.close()
+        if self._syncs is not None:
+            self._syncs.close()
 
     def _read(self, query: Callable[[Connection], T]) -> T:
         """Run ``query`` on a connection of this thread's own, without waiting for any writer."""
+        if self._unsynced is not None:
+            self._repair("nothing was read")
         while True:
             connection = self._pool.take()
             fresh = True
@@ -377,15 +390,13 @@ class Disk(Backend):
 
     def _write(self, work: Callable[[Connection], T], *, transaction: bool = True) -> T:
         """Run ``work`` in one transaction: all of it is done, or nothing if it raises."""
-        if self._closed:
-            raise_closed()
-        if self._read_only:
-            raise ReadOnlyError(f"{self._file} was opened read-only", remains="nothing was written")
+        if self._closed or self._read_only or self._unsynced is not None:
+            self._begin_to_write()
         pool = self._pool
         # Threads of this process queue here rather than in SQLite, which would poll.
         if not pool.writing.acquire(self._timeout):
             raise StoreBusyError(f"{self._file} is held by another thread, or by an outer call of this thread")
-        connection = None
+        connection = log = None
         try:
             connection = pool.take_writer()
             # SQLite would keep writing to a file that no longer has a name.
@@ -398,6 +409,8 @@ class Disk(Backend):
             self._log.check(connection)
             if transaction:
                 connection.execute("BEGIN IMMEDIATE")
+            if self._syncs is not None:
+                log = self._syncs.open()
             result = work(connection)
             if transaction:
                 connection.execute("COMMIT")
@@ -412,7 +425,58 @@ class Disk(Backend):
             if connection is not None:
                 pool.give(connection)
             pool.writing.release()
+        # Others write meanwhile. After a refused batch there is nothing to acknowledge: its objects are synced with the next one.
+        if log is not None and result is not False:
+            self._sync(log)
         return result
+
+    def _begin_to_write(self) -> None:
+        if self._closed:
+            raise_closed()
+        if self._read_only:
+            raise ReadOnlyError(f"{self._file} was opened read-only", remains="nothing was written")
+        self._repair("nothing was written")
+
+    def _sync(self, log: OpenLog) -> None:
+        """Wait until the log is on the disk, up to the last write of this call."""
+        try:
+            log.sync()
+        except OSError as error:
+            self._unsynced = log
+            try:
+                self._repair("")
+            except StateError as failure:
+                raise UnknownOutcomeError(
+                    f"the disk failed to sync the log of {self._file} ({error.strerror or error})",
+                    remains="the write was done, and a loss of power may undo it",
+                    hint="the next call tries to write the log again; if it fails too, close the store and look at the disk",
+                ) from failure
+
+    def _repair(self, remains: str) -> None:
+        """Write the log again after a sync that failed: what the store shows may not be on the disk, and must not be built on."""
+        pool = self._pool
+        if not pool.writing.acquire(self._timeout):
+            raise StoreBusyError(f"{self._file} is held by another thread, or by an outer call of this thread", remains=remains)
+        connection = None
+        try:
+            failed = self._unsynced
+            if failed is None or self._syncs is None:
+                return  # another call has done it
+            connection = pool.take_writer()
+            self._syncs.repair(connection, failed)
+            self._unsynced = None
+        except (OSError, sqlite3.Error) as error:
+            raise StorageError(
+                f"the disk failed to sync the log of {self._file}, and fails again ({error})",
+                remains=remains,
+                hint="close the store and look at the disk; a loss of power may undo the last commits",
+            ) from error
+        finally:
+            if connection is not None:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                pool.give(connection)
+            pool.writing.release()
 
 
 def _identity(name: str) -> tuple[int, int] | None:

@@ -129,10 +129,13 @@ def checked_timeout(timeout: object) -> float:
     return min(seconds("timeout", timeout, endless=True), LONGEST_TIMEOUT_S)
 
 
-def connect(file: Path, *, durability: Durability, timeout: float, layout: Layout = DISK) -> Connection:
+def connect(file: Path, *, durability: Durability, timeout: float, layout: Layout = DISK, syncs_commits: bool = True) -> Connection:
     """Open an existing store for reading and writing, after checking that it is one.
 
     Raises ``ReadOnlyError`` if the file or its directory cannot be written.
+
+    Args:
+        syncs_commits: with ``"power"``, SQLite syncs each commit. False: the caller does (see ``log_sync``).
     """
     try:
         connection = _open_checked(file, "mode=rw", timeout, layout)
@@ -145,7 +148,8 @@ def connect(file: Path, *, durability: Durability, timeout: float, layout: Layou
             if not _use_wal(connection, timeout):
                 raise StorageError(f"{file} cannot be used here: its file system offers no shared memory (WAL)")
             connection.executescript(
-                f"PRAGMA synchronous = {'FULL' if durability == 'power' else 'NORMAL'};"
+                # NORMAL syncs a log that begins anew before its first commit, and what a checkpoint copies.
+                f"PRAGMA synchronous = {'FULL' if durability == 'power' and syncs_commits else 'NORMAL'};"
                 f"PRAGMA fullfsync = {int(durability == 'power')};"
                 f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES};"
                 f"PRAGMA journal_size_limit = {_WAL_BYTES_KEPT};"
@@ -496,3 +500,13 @@ def overwriting(connection: Connection) -> Iterator[None]:
         yield
     finally:
         connection.execute(f"PRAGMA secure_delete = {usual:d}").fetchall()
+
+
+@contextmanager
+def without_checkpoints(connection: Connection) -> Iterator[None]:
+    """Let the commits of a connection fold nothing into the file within the block."""
+    connection.execute("PRAGMA wal_autocheckpoint = 0").fetchall()
+    try:
+        yield
+    finally:
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}").fetchall()

@@ -1,0 +1,211 @@
+"""``LogSync``, which makes commits durable by syncs of the write-ahead log (WAL) that concurrent calls share. Layer: storage.
+
+SQLite appends a commit to the log without a sync, and frees its lock. Then each call waits for a sync that began after its commit: one
+sync serves all that wait when it begins. A sync covers the whole log up to that moment, whichever process wrote it, so after a loss of
+power no commit is there without those before it.
+
+If a sync fails, the operating system may call pages written that are not, and the next sync succeeds without them. So after a failure
+nothing is acknowledged until ``rewrite_log`` has written the whole log again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import struct
+import sys
+from pathlib import Path
+from typing import Final
+
+from versioned_state.errors import CorruptStoreError, StorageError
+from versioned_state.storage.call_lock import CallLock
+from versioned_state.storage.local.sqlite_file import Connection, without_checkpoints
+
+SUPPORTED: Final = os.name == "posix"
+"""Whether the log can be synced through a descriptor of its own. On Windows, SQLite could not delete a file that is open elsewhere."""
+
+
+class OpenLog:
+    """A descriptor of one log file, and the syncs through it.
+
+    It is opened before the writes that it has to sync: the operating system reports a failed write to the descriptors that were open.
+    A call that still waits keeps the descriptor open after the store was closed.
+    """
+
+    __slots__ = ("_begun", "_descriptor", "_done", "_failure", "_syncing", "identity", "process")
+
+    def __init__(self, name: str) -> None:
+        self._descriptor = os.open(name, os.O_RDWR)
+        found = os.fstat(self._descriptor)
+        self.identity = found.st_dev, found.st_ino
+        self.process = os.getpid()
+        self._syncing = CallLock()
+        # Syncs are numbered. A sync that was interrupted has a number too, but is never done.
+        self._begun = 0
+        self._done = 0
+        self._failure: OSError | None = None
+
+    def __del__(self) -> None:
+        # SQLite holds no lock on this file, so that closing it drops none.
+        if hasattr(self, "_descriptor"):
+            os.close(self._descriptor)
+
+    def sync(self) -> None:
+        """Wait for a sync that begins after this call. Raises ``OSError`` if it fails, or if an earlier one has failed."""
+        needed = self._begun + 1
+        with self._syncing:
+            if self._done >= needed:
+                return
+            if self._failure is not None:
+                raise self._failure
+            self._begun = number = self._begun + 1
+            try:
+                _sync(self._descriptor)
+            except OSError as error:
+                self._failure = error
+                raise
+            self._done = max(self._done, number)  # a call within this one, of a signal handler, may have been faster
+
+    def read(self) -> bytes:
+        """Return the whole log."""
+        size = os.fstat(self._descriptor).st_size
+        return _read(self._descriptor, size)
+
+    def write(self, content: bytes) -> None:
+        """Write the beginning of the log."""
+        at = 0
+        while at < len(content):
+            at += os.pwrite(self._descriptor, content[at : at + 0x10_0000], at)
+
+
+class LogSync:
+    """The log of a store's ``file``, which is another one after the last process that used it closed the store."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._name = f"{file}-wal"
+        self._log: OpenLog | None = None
+
+    def open(self) -> OpenLog:
+        """Return the log that a transaction will write to. The transaction has begun and has written nothing.
+
+        Raises ``StorageError``.
+        """
+        log = self._log
+        try:
+            found = os.stat(self._name)  # noqa: PTH116 - a Path takes three times as long, and each write asks
+            # A child after a fork has a descriptor of its own, because each failure is reported once to a descriptor.
+            if log is None or log.identity != (found.st_dev, found.st_ino) or log.process != os.getpid():
+                log = self._log = OpenLog(self._name)
+        except FileNotFoundError as error:
+            raise CorruptStoreError(
+                f"the log of {self._file} was removed while the store was open",
+                remains="nothing was written",
+                hint="close the store everywhere and open it again: it holds a prefix of what was committed",
+            ) from error
+        except OSError as error:
+            raise StorageError(f"the log of {self._file} cannot be opened: {error.strerror}", remains="nothing was written") from error
+        return log
+
+    def repair(self, connection: Connection, failed: OpenLog) -> None:
+        """Make everything in the log durable after a sync of ``failed`` has failed. The caller is the only writer of this process.
+
+        Raises ``OSError``, ``sqlite3.Error`` or ``CorruptStoreError`` if the disk still fails, or lost what it was to write.
+        """
+        if self._log is failed:  # else another call has done it
+            log = OpenLog(self._name)
+            rewrite_log(connection, log, self._file)
+            self._log = log
+
+    def close(self) -> None:
+        """Close the log, once no call waits for a sync any more."""
+        self._log = None
+
+
+def rewrite_log(connection: Connection, log: OpenLog, file: Path) -> None:
+    """Write the log again, the same bytes at the same place, and sync it.
+
+    The bytes come from memory, or from the disk if memory had no room for pages that the system took for written. The log's running
+    checksum tells: a new frame is appended first, and the checksums must lead up to it.
+    """
+    with without_checkpoints(connection):  # a checkpoint trusts the log to be on the disk
+        before = log.read()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.execute("BEGIN IMMEDIATE")  # so that nobody appends to the log, or begins it anew
+        try:
+            after = log.read()
+            end, frame = valid_end(after)
+            if not end or before[end - frame : end] == after[end - frame : end]:
+                raise CorruptStoreError(
+                    f"the disk lost a part of the log of {file}",
+                    hint="close the store everywhere and open it again: it holds a prefix of what was committed",
+                )
+            log.write(after[:end])
+            log.sync()
+        finally:
+            connection.execute("ROLLBACK")
+
+
+_HEADER: Final = struct.Struct(">8I")
+_FRAME: Final = struct.Struct(">6I")
+_MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
+"""The first number of a log, and the order of bytes in which its checksums read it."""
+
+
+def valid_end(log: bytes) -> tuple[int, int]:
+    """Return the offset at which the valid part of a log ends, 0 if it is empty or invalid, and the number of bytes of a frame.
+
+    The format: sqlite.org/fileformat2.html#the_write_ahead_log. In Python, 8 MB take a quarter of a second; it is needed once a failure.
+    """
+    if len(log) < _HEADER.size:
+        return 0, 0
+    magic, _, page, _, *salts, first, second = _HEADER.unpack_from(log)
+    order = _MAGIC.get(magic)
+    if order is None:
+        return 0, 0
+    sums = _checksum(log[:24], order, (0, 0))
+    if sums != (first, second):
+        return 0, 0
+    size = _FRAME.size + page
+    end = 0
+    for at in range(_HEADER.size, len(log) - size + 1, size):
+        _, commit, *found, first, second = _FRAME.unpack_from(log, at)
+        sums = _checksum(log[at : at + 8] + log[at + _FRAME.size : at + size], order, sums)
+        if found != salts or sums != (first, second):
+            break
+        if commit:  # the last frame of a transaction
+            end = at + size
+    return end, size
+
+
+def _checksum(data: bytes, order: str, sums: tuple[int, int]) -> tuple[int, int]:
+    one, two = sums
+    for first, second in struct.iter_unpack(f"{order}2I", data):
+        one = (one + first + two) & 0xFFFFFFFF
+        two = (two + second + one) & 0xFFFFFFFF
+    return one, two
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    parts = []
+    at = 0
+    while at < size and (part := os.pread(descriptor, size - at, at)):
+        parts.append(part)
+        at += len(part)
+    return b"".join(parts)
+
+
+def _sync(descriptor: int) -> None:
+    """Wait until the data of a file is on the disk."""
+    if sys.platform == "darwin":
+        import fcntl
+
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)  # fsync alone leaves the data in the disk's cache
+        except OSError as error:
+            if error.errno not in (errno.ENOTSUP, errno.EINVAL, errno.ENOTTY):
+                raise
+            os.fsync(descriptor)  # a file system without that call
+    else:
+        os.fdatasync(descriptor)
