@@ -418,10 +418,12 @@ def _own_schema(layout: Layout) -> frozenset[_SchemaRow]:
 
 
 def _make_directory(directory: Path) -> None:
-    # Path.mkdir(parents=True) would make the parents with the default mode.
+    # Path.mkdir(parents=True) would make the parents with the default mode, and their names would not be on the disk.
     for path in (*reversed(directory.parents), directory):
         if not path.exists():
             path.mkdir(mode=0o700, exist_ok=True)
+            with suppress(PermissionError):  # a folder that may be written and not read cannot be synced
+                _sync(path.parent)
 
 
 def _check_not_empty(file: Path) -> None:

@@ -1,0 +1,172 @@
+"""The power is cut at any moment of a program that commits: what a store promises then, and that a break of the promise is noticed.
+
+The program runs on the real SQLite and the real file system. A library beneath it records its calls on files, and ``DiskModel`` says what
+a disk may hold after a cut at any of them.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from tests.support.exact import exact
+from tests.support.numbered_rounds import content
+from tests.support.power.disk_model import Call, DiskModel, read_calls, write_files
+from tests.support.power.recording import library
+from tests.support.power.writer import ACKNOWLEDGED, BRANCHES, FAILING, STORE
+from tests.support.processes import ROOT
+from versioned_state import Disk, Repository
+
+EVERYDAY = 40
+
+
+@dataclass
+class Recording:
+    """The calls of a run of ``writer`` in a folder."""
+
+    folder: Path
+    durability: str
+    calls: list[Call]
+
+
+def record(folder: Path, durability: str, plan: str, sabotage: str = "none", seed: int = 1) -> Recording:
+    place = folder / "place"
+    place.mkdir()
+    log = folder / "calls"
+    environment = {
+        "LD_PRELOAD": str(library()),
+        "PYTHONPATH": str(ROOT),
+        "RECORDER_FOLDER": str(place),
+        "RECORDER_LOG": str(log),
+        "RECORDER_DELAY": "1000" if plan == "threads" else "0",
+        "RECORDER_FAILING": str(place / FAILING),
+    }
+    command = [sys.executable, "-m", "tests.support.power.writer", place, durability, plan, sabotage, str(seed)]
+    subprocess.run(command, env={**os.environ, **environment}, cwd=ROOT, check=True)
+    return Recording(place, durability, list(read_calls(log)))
+
+
+@dataclass
+class Acknowledged:
+    """The commits that were acknowledged before a moment, of each branch in order."""
+
+    commits: dict[str, dict[int, str]] = field(default_factory=lambda: {name: {} for name in BRANCHES})
+
+    def add(self, line: bytes) -> None:
+        branch, n, commit = line.decode().split()
+        self.commits[branch][int(n)] = commit
+
+
+class LostError(Exception):
+    """The store does not hold what it must hold after a cut."""
+
+
+def require(condition: object, reason: object) -> None:
+    if not condition:
+        raise LostError(reason)
+
+
+def check(place: Path, recording: Recording, acknowledged: Acknowledged, *, ordered: bool) -> None:
+    """Check a store after a cut, and that it goes on."""
+    try:
+        store = Disk(place / STORE)
+        with Repository(store) as repository:
+            found = {}
+            for name in BRANCHES:
+                line = list(repository.log(name))[::-1] if name in repository.branches else []
+                line = [commit for commit in line if commit.parents]  # without the root, which all stores share
+                require([commit.meta["n"] for commit in line] == list(range(1, len(line) + 1)), f"{name} has gaps")
+                if line:
+                    wanted = content(len(line))
+                    require(exact(repository.snapshot(name).copy()) == exact(wanted), f"{name} has another content")
+                for n, told in acknowledged.commits[name].items():
+                    if recording.durability == "power":
+                        require(n <= len(line), f"{name} has {len(line)} rounds, and the {n}th was acknowledged")
+                    require(n > len(line) or line[n - 1].id == told, f"{name} has another {n}th round than was acknowledged")
+                found[name] = line
+            if ordered:
+                numbers = sorted(commit.meta["all"] for line in found.values() for commit in line)
+                require(numbers == list(range(1, len(numbers) + 1)), f"of all rounds these are there: {numbers}")
+            report = repository.fsck()
+            require(report.ok, report.findings)
+            require(not report.dangling, f"{report.dangling} objects without a ref: half of a batch")
+            require(store.apply({}, {"goes on": b"yes"}) and store.get("goes on") == b"yes", "the store refuses a write")
+    except LostError:
+        raise
+    except Exception as error:
+        raise LostError(f"{type(error).__name__}: {error}") from error
+
+
+def cuts(recording: Recording, count: int | None, dice: random.Random) -> Iterator[int]:
+    """Choose the moments of cuts: half of them right after a sync or an acknowledgement. None: each call several times."""
+    numbers = range(1, len(recording.calls) + 1)
+    if count is None:
+        for number in numbers:
+            yield from [number] * 3
+        return
+    marked = [number for number in numbers if recording.calls[number - 1].kind in "BEFUL"]
+    acks = [number for number in numbers if recording.calls[number - 1].first.startswith(tuple(name.encode() for name in BRANCHES))]
+    third = count // 3
+    yield from sorted(dice.choices(numbers, k=third) + dice.choices(marked, k=third) + dice.choices(acks, k=count - 2 * third))
+
+
+def run_cuts(recording: Recording, folder: Path, count: int | None, dice: random.Random, *, ordered: bool) -> list[str]:
+    """Cut the power at moments of a recording, and return the losses."""
+    model, acknowledged, losses, played = DiskModel(recording.folder), Acknowledged(), [], 0
+    file = str(recording.folder / ACKNOWLEDGED)
+    for number in cuts(recording, count, dice):
+        while played < number:
+            call = recording.calls[played]
+            played += 1
+            model.play(call)
+            if call.kind == "W" and call.file == model.names.get(file):
+                acknowledged.add(call.first)
+        seed = dice.random()
+        place = folder / "after"
+        place.mkdir()
+        write_files(model.cut(random.Random(seed)), recording.folder, place, random.Random(seed))
+        try:
+            check(place, recording, acknowledged, ordered=ordered)
+        except LostError as error:
+            losses.append(f"cut after call {number} of {len(recording.calls)}, seed {seed}: {error}")
+        shutil.rmtree(place)
+    return losses
+
+
+def counted(long_run: bool, share: float = 1) -> int | None:  # noqa: FBT001 - a fixture's value
+    return None if long_run else int(EVERYDAY * share)
+
+
+@pytest.mark.parametrize(
+    ("durability", "plan"),
+    [("process", "one_thread"), ("process", "threads"), ("power", "one_thread"), ("power", "threads"), ("power", "failing")],
+)
+def test_a_store_keeps_its_promise_after_a_cut_of_the_power(tmp_path, durability, plan, long_run):
+    seed = random.randrange(2**32) if long_run else 1
+    recording = record(tmp_path, durability, plan, seed=seed)
+    assert not run_cuts(recording, tmp_path, counted(long_run), random.Random(seed), ordered=plan != "threads")
+
+
+@pytest.mark.parametrize(
+    ("durability", "plan", "sabotage"),
+    [
+        ("process", "one_thread", "synchronous is off"),
+        ("power", "one_thread", "commits are not synced"),
+        ("power", "threads", "commits are not synced"),
+        ("power", "one_thread", "names are not synced"),
+        ("power", "failing", "the log is not written again"),
+    ],
+)
+def test_a_broken_promise_is_noticed(tmp_path, durability, plan, sabotage, long_run):
+    recording = record(tmp_path, durability, plan, sabotage)
+    losses = run_cuts(recording, tmp_path, counted(long_run), random.Random(1), ordered=plan != "threads")
+    print(len(losses), losses[:3])
+    assert losses

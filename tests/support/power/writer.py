@@ -1,0 +1,153 @@
+"""The program whose power is cut: it commits, writes down what was acknowledged, closes and opens its store, and is killed.
+
+    python -m tests.support.power.writer FOLDER DURABILITY FAILURE SEED
+
+It commits numbered rounds (``numbered_rounds``) to several branches. Every round has the number of its branch, ``n``, and if one thread
+made all of them the number of all, ``all``.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Final
+
+from tests.support.numbered_rounds import change
+from versioned_state import Disk, Repository, Versioned
+from versioned_state.errors import StateError
+from versioned_state.storage.local import log_sync, sqlite_file
+
+BRANCHES: Final = ("one", "two", "three")
+STORE, ACKNOWLEDGED, FAILING = "parent/store", "acknowledged", "failing"
+
+_PAGES: Final = 40
+"""A checkpoint after as many pages instead of 2,000, so that the log begins anew several times."""
+
+
+class Writer:
+    def __init__(self, folder: Path, durability: str, seed: int) -> None:
+        self.folder = folder
+        self.durability = durability
+        self.dice = random.Random(seed)
+        self.all = 0
+        self.log = os.open(folder / ACKNOWLEDGED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+
+    def open(self) -> Disk:
+        return Disk(self.folder / STORE, durability=self.durability)  # type: ignore[arg-type]
+
+    def round(self, state: Versioned, count: int | None) -> None:
+        n = state.get("step", 0) + 1
+        change(state, n)
+        commit = state.commit(meta={"n": n} if count is None else {"n": n, "all": count})
+        os.write(self.log, f"{state.branch} {n} {commit.id}\n".encode())
+
+    def in_turns(self, repository: Repository, rounds: int) -> None:
+        """Rounds of one thread, whose order is known."""
+        states = [Versioned(repository, branch=name) for name in BRANCHES]
+        for _ in range(rounds):
+            self.all += 1
+            self.round(self.dice.choice(states), self.all)
+
+    def at_once(self, repository: Repository, rounds: int) -> None:
+        """Rounds of several threads, which wait for the disk at once."""
+
+        def work(branch: str) -> None:
+            state = Versioned(repository, branch=branch)
+            for _ in range(rounds):
+                self.round(state, None)
+
+        threads = [Thread(target=work, args=(branch,)) for branch in BRANCHES]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+
+    def in_a_child(self, rounds: int, repository: Repository) -> None:
+        pid = os.fork()
+        if not pid:
+            self.in_turns(repository, rounds)
+            os._exit(0)
+        assert os.waitpid(pid, 0)[1] == 0
+        self.all += rounds
+
+    def one_thread(self) -> None:
+        with Repository(self.open()) as repository:
+            self.in_turns(repository, 6)
+        repository = Repository(self.open())
+        self.in_turns(repository, 12)
+        self.in_a_child(4, repository)
+        with suppress(StateError):
+            repository.store.compact()  # type: ignore[attr-defined]
+        self.in_turns(repository, 5)
+
+    def threads(self) -> None:
+        with Repository(self.open()) as repository:
+            self.at_once(repository, 3)
+        self.at_once(Repository(self.open()), 8)
+
+    def failing(self) -> None:
+        """The disk fails some syncs of the log, once and for a while."""
+        repository = Repository(self.open())
+        self.in_turns(repository, 4)
+        state = Versioned(repository, branch=BRANCHES[0])
+        for number in range(3):
+            mark = self.folder / FAILING
+            mark.touch()
+            n = state.get("step", 0) + 1
+            change(state, n)
+            self.all += 1
+            try:
+                state.commit(meta={"n": n, "all": self.all})
+            except StateError:
+                pass
+            else:
+                raise AssertionError("a commit was acknowledged that is not on the disk")
+            mark.unlink()
+            state.refresh()
+            assert state["step"] == n
+            self.in_turns(repository, 3 + number)
+            state.refresh()
+
+
+def _no_sync(log: log_sync.OpenLog) -> None:
+    """The syncs of commits are left out."""
+
+
+_connect = sqlite_file.connect
+
+
+def _connect_without_syncs(*arguments: object, **options: object) -> sqlite_file.Connection:
+    connection = _connect(*arguments, **options)  # type: ignore[arg-type]
+    connection.execute("PRAGMA synchronous = OFF")
+    return connection
+
+
+def _no_rewrite(connection: object, log: object, file: object) -> None:
+    """A failed sync is followed by another one, and nothing is written again."""
+    log.sync()  # type: ignore[attr-defined]
+
+
+SABOTAGE: Final[dict[str, Callable[[], None]]] = {
+    "none": lambda: None,
+    "commits are not synced": lambda: setattr(log_sync.OpenLog, "sync", _no_sync),
+    "synchronous is off": lambda: setattr(sqlite_file, "connect", _connect_without_syncs),
+    "the log is not written again": lambda: setattr(log_sync, "rewrite_log", _no_rewrite),
+    "names are not synced": lambda: setattr(sqlite_file, "_sync", lambda path: None),
+}
+
+
+def main(folder: str, durability: str, plan: str, sabotage: str, seed: str) -> None:
+    sqlite_file._CHECKPOINT_PAGES = _PAGES
+    SABOTAGE[sabotage]()
+    writer = Writer(Path(folder), durability, int(seed))
+    getattr(writer, plan)()
+    os._exit(0)  # the store is not closed
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
