@@ -21,7 +21,7 @@ _RECORD: Final = struct.Struct("<4siqqII")
 
 @dataclass(frozen=True)
 class Call:
-    """A recorded call. ``kind``: Open, Write, Truncate, Begin, End or Failure of a sync, Unlink, Rename, Link, Mkdir."""
+    """A recorded call. ``kind``: Open, Write, Truncate, Begin, End or Failure of a sync or No result, Unlink, Rename, Link, Mkdir."""
 
     kind: str
     file: int
@@ -154,6 +154,8 @@ class DiskModel:
                 self._sync(call.file, self._syncs.pop(call.offset))
             case "F":
                 self.files[call.file].fail(self._syncs.pop(call.offset))
+            case "N":
+                del self._syncs[call.offset]
             case _:
                 self._rename(call)
 

@@ -4,7 +4,7 @@
  *   RECORDER_FOLDER   the folder, an absolute path
  *   RECORDER_LOG      the file for the records; without it nothing is recorded
  *   RECORDER_DELAY    microseconds that each sync takes more
- *   RECORDER_FAILING  while a file with this name exists, syncs of a file whose name ends in "-wal" fail with EIO
+ *   RECORDER_FAILING  while a file with this name exists, syncs of a file whose name ends in "-wal" fail with EIO; if it is empty, one does
  *
  * A record is struct record, then two byte strings. Calls are recorded in the order in which they are made, because they are made under
  * one lock; but a sync, during which other threads go on, is recorded when it begins and when it ends. disk_model.py reads the records.
@@ -44,6 +44,7 @@ static const char *folder, *failing;
 static long delay;
 static int log_descriptor = -1;
 static unsigned char watched[MOST_DESCRIPTORS]; /* 1: in the folder, 2: and a log of SQLite */
+static unsigned char owed[MOST_DESCRIPTORS];    /* whether a failure is yet to be reported: Linux tells each open descriptor once */
 
 static void *real(const char *name) {
     void *found = dlsym(RTLD_NEXT, name);
@@ -97,6 +98,7 @@ static void unlock(void) { pthread_mutex_unlock(&shared->lock); }
 static int opened(const char *path, int flags, int descriptor) {
     if (descriptor >= 0 && descriptor < MOST_DESCRIPTORS) {
         size_t length = path ? strlen(path) : 0;
+        owed[descriptor] = 0;
         watched[descriptor] = !is_inside(path) ? 0 : length > 4 && !strcmp(path + length - 4, "-wal") ? 2 : 1;
         if (watched[descriptor]) {
             record('O', number_of(descriptor), 0, path, length, NULL);
@@ -180,7 +182,7 @@ FTRUNCATE(ftruncate, off_t)
 FTRUNCATE(ftruncate64, off64_t)
 
 static int synced(int descriptor, int (*sync)(int)) {
-    int result;
+    int result, late = 0;
     if (!is_watched(descriptor))
         return sync(descriptor);
     lock();
@@ -191,13 +193,22 @@ static int synced(int descriptor, int (*sync)(int)) {
         struct timespec pause = {delay / 1000000, delay % 1000000 * 1000};
         nanosleep(&pause, NULL);
     }
-    if (failing && watched[descriptor] == 2 && !access(failing, F_OK)) {
+    struct stat mark;
+    if (owed[descriptor]) {
+        owed[descriptor] = 0;
+        errno = EIO;
+        late = result = -1;
+    } else if (failing && watched[descriptor] == 2 && !stat(failing, &mark)) {
+        if (!mark.st_size)
+            REAL(unlink)(failing);
+        for (int other = 0; other < MOST_DESCRIPTORS; other++)
+            owed[other] |= other != descriptor && watched[other] == 2 && number_of(other) == file;
         errno = EIO;
         result = -1;
     } else
         result = log_descriptor >= 0 ? 0 : sync(descriptor); /* the cuts are simulated: the real disk need not be asked */
     lock();
-    record(result ? 'F' : 'E', file, number, "", 0, NULL);
+    record(late ? 'N' : result ? 'F' : 'E', file, number, "", 0, NULL); /* N: nothing is known of what was written since */
     unlock();
     return result;
 }
