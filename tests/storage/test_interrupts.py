@@ -28,6 +28,7 @@ STORES: dict[str, Callable[[Path], KVStore]] = {
     "SingleProcessStore": lambda _: DictStore(),
     "Disk": lambda place: Disk(place, timeout=2),
     "Disk with a limit": lambda place: Disk(place, timeout=2, size_limit=10_000_000),
+    "Disk with power": lambda place: Disk(place, timeout=2, durability="power"),
     "DiskCache": lambda place: DiskCache(place, timeout=2),
     "Cache": lambda _: Cache(Memory()),
     "Counting": lambda _: Counting(Memory()),
@@ -93,7 +94,7 @@ def test_interrupt_at_any_line_leaves_a_store_that_works(
     kind: str, call: Callable[[KVStore], None], tmp_path: Path, *, long_run: bool
 ) -> None:
     # Each line in the long run; every day a sample, which waits for the disk as seldom as it can.
-    step = 1 if long_run else {"DiskCache": 41, "Disk": 5}.get(kind, 3)
+    step = 1 if long_run else {"DiskCache": 41, "Disk": 5, "Disk with power": 23}.get(kind, 3)
     store = STORES[kind](tmp_path / "0")
     for number, at in enumerate(range(1 + CALLS.index(call), 100_000, step)):
         if call is KVStore.close and number:
