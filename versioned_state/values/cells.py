@@ -259,11 +259,12 @@ def split_cells(cell: bytes) -> list[bytes]:
     unpacker = msgpack.Unpacker(None, max_buffer_size=len(cell), strict_map_key=False)
     unpacker.feed(cell)
     count = 2 * unpacker.read_map_header() if is_map(cell) else unpacker.read_array_header()
+    skip, tell = unpacker.skip, unpacker.tell
     cells = []
-    start = unpacker.tell()
+    start = tell()
     for _ in range(count):
-        unpacker.skip()
-        end = unpacker.tell()
+        skip()
+        end = tell()
         cells.append(cell[start:end])
         start = end
     return cells

@@ -78,8 +78,11 @@ def attributes_of(nodes: Nodes, head: Head) -> bytes | None:
 
 def unpacked(nodes: Nodes, cell: bytes) -> bytes:
     """Return the inline cell in a packed cell, or any other cell unchanged."""
-    tree = tree_of(cell, Code.PACKED)
-    return cell if tree is None else bytes(read_blob(nodes, tree))
+    if code_of(cell) != Code.PACKED:
+        return cell
+    tree = tree_of(cell)
+    assert tree is not None
+    return bytes(read_blob(nodes, tree))
 
 
 def container_of(nodes: Nodes, cell: bytes) -> Container | None:
@@ -122,8 +125,10 @@ def guarded(read: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
 
 
 def _container_of(nodes: Nodes, cell: bytes) -> Container | None:
-    cell = unpacked(nodes, cell)
     code = code_of(cell)
+    if code == Code.PACKED:
+        cell = unpacked(nodes, cell)
+        code = code_of(cell)
     if code == Code.TYPED:
         typed = _typed_parts(nodes, cell)
         assert typed is not None
@@ -137,12 +142,12 @@ def _container_of(nodes: Nodes, cell: bytes) -> Container | None:
     if not is_map(cell):
         return None
     parts = split_cells(cell)
-    keys = [key_of_cell(key) for key in parts[::2]]
-    if len(set(keys)) < len(keys):  # several NaNs: no path distinguishes them
+    keys = [*map(key_of_cell, parts[::2])]
+    entries = dict(zip(keys, parts[1::2], strict=True))
+    if len(entries) < len(keys):  # several NaNs: no path distinguishes them
         return None
-    entries = sorted(zip(keys, parts[1::2], strict=True))
-    node = Node(0, [value for _, value in entries], None, [key for key, _ in entries])
-    return Container(Tree(Shape.MAP, len(entries), node), keys)
+    ordered = sorted(keys)
+    return Container(Tree(Shape.MAP, len(keys), Node(0, [entries[key] for key in ordered], None, ordered)), keys)
 
 
 def _sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:

@@ -80,14 +80,20 @@ def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | N
     """Yield the keys whose cells differ, in order, with both cells (None: no such key). Cost: the nodes that differ, one call a level."""
     if a.top == b.top:
         return
-    leaves = fetch_difference(nodes, Shape.MAP, a.top, b.top)
+    leaves = _inline_leaves(a, b) or fetch_difference(nodes, Shape.MAP, a.top, b.top)
     if leaves is None:
         yield from _walk_maps(nodes, a, b)
         return
     # A leaf that both maps share has equal entries, so all differences are in these leaves.
     old, new = map(_entries, leaves)
-    for key in sorted(key for key in old.keys() | new.keys() if old.get(key) != new.get(key)):
+    for key in sorted({key for key, _ in old.items() ^ new.items()}):
         yield key, old.get(key), new.get(key)
+
+
+def _inline_leaves(a: Tree, b: Tree) -> tuple[list[Node], list[Node]] | None:
+    """Return the leaves of two small maps, which a diff compares one for each changed instance or dict, or None if one is larger."""
+    x, y = a.top, b.top
+    return ([x], [y]) if type(x) is Node and type(y) is Node and x.level == y.level == 0 else None
 
 
 def _entries(leaves: list[Node]) -> dict[bytes, bytes]:
@@ -440,6 +446,8 @@ def _diff_entries(composer: Composer, a: Container, b: Container, path: StatePat
             added[order_key] = CellChange(where, "added", None, new)
         else:
             yield from diff_values(composer, old, new, where)
+    if not added and not removed and a.order == b.order:
+        return
     if is_record(a) and is_record(b):
         yield from added.values()
         return

@@ -130,28 +130,28 @@ def _read_leaf(shape: Shape, raw: bytes) -> Node:
         return Node(0, [chunk], [len(chunk)])
     unpacker = msgpack.Unpacker(None, max_buffer_size=len(raw), strict_map_key=False)
     unpacker.feed(raw)
-    unpacker.skip()
+    unpack, skip, tell = unpacker.unpack, unpacker.skip, unpacker.tell
+    skip()
     cells: list[bytes] = []
     keys: list[bytes] | None = None
     if shape is Shape.MAP:
         keys = []
         for _ in range(unpacker.read_map_header()):
-            key = unpacker.unpack()
-            if type(key) is not bytes:
-                raise ValueError(f"a key of type {type(key).__name__}")
-            keys.append(key)
-            start = unpacker.tell()
-            unpacker.skip()
-            cells.append(raw[start : unpacker.tell()])
+            keys.append(unpack())
+            start = tell()
+            skip()
+            cells.append(raw[start : tell()])
+        if not _all_bytes(map(type, keys)):
+            raise ValueError("a key that is not bytes")
     else:
         count = unpacker.read_array_header()
-        start = unpacker.tell()
+        start = tell()
         for _ in range(count):
-            unpacker.skip()
-            end = unpacker.tell()
+            skip()
+            end = tell()
             cells.append(raw[start:end])
             start = end
-    if unpacker.tell() != len(raw):
+    if tell() != len(raw):
         raise ValueError("bytes after its end")
     if keys is not None and not _are_sorted(keys):
         raise ValueError("its keys are not in order")
@@ -165,16 +165,17 @@ def _read_inner(shape: Shape, raw: bytes) -> Node:
     level, counts, joined, *rest = msgpack.unpackb(memoryview(raw)[1:], strict_map_key=False)
     if type(level) is not int or not 1 <= level <= _MAX_LEVEL or type(counts) is not list or type(joined) is not bytes:
         raise ValueError("its fields are not those of an inner node")
-    if not counts or len(joined) != ADDRESS_SIZE * len(counts) or not _all_ints(map(type, counts)) or min(counts) < 1:
+    children, size = len(counts), len(joined)
+    if not children or size != ADDRESS_SIZE * children or not _all_ints(map(type, counts)) or min(counts) < 1:
         raise ValueError("its children do not add up")
     keys = None
     if shape is Shape.MAP:
         (keys,) = rest
-        if type(keys) is not list or len(keys) != len(counts) or not _all_bytes(map(type, keys)):
+        if type(keys) is not list or len(keys) != children or not _all_bytes(map(type, keys)):
             raise ValueError("its keys do not match its children")
         if not _are_sorted(keys):
             raise ValueError("its keys are not in order")
-    node = Node(level, [joined[i : i + ADDRESS_SIZE] for i in range(0, len(joined), ADDRESS_SIZE)], counts, keys)
+    node = Node(level, [joined[i : i + ADDRESS_SIZE] for i in range(0, size, ADDRESS_SIZE)], counts, keys)
     if type(raw) is Segmented:
         node.is_open, node.cuts = True, cuts_of_node(raw, node.items)
     return node

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from typing import Final
 
 from versioned_state.values.trees.nodes import Node, Nodes, Shape
@@ -23,7 +24,7 @@ def fetch_difference(nodes: Nodes, shape: Shape, a: Node | bytes, b: Node | byte
     nodes.fetch(shape, a, b)
     left, right = [nodes.get(shape, a)], [nodes.get(shape, b)]
     while left or right:
-        level = max(row[0].level for row in (left, right) if row)
+        level = max([row[0].level for row in (left, right) if row])
         if not level:
             break
         # The taller tree goes down alone until both are at one level.
@@ -42,7 +43,7 @@ def fetch_difference(nodes: Nodes, shape: Shape, a: Node | bytes, b: Node | byte
 
 
 def _children(row: Sequence[Node]) -> dict[bytes, None]:
-    return dict.fromkeys(address for node in row for address in node.items)
+    return dict.fromkeys(chain.from_iterable([node.items for node in row]))
 
 
 def fetch_paths(nodes: Nodes, top: Node | bytes, keys: Iterable[bytes]) -> None:
