@@ -21,7 +21,7 @@ from typing import Any, Final, NamedTuple
 import msgpack
 
 from versioned_state.errors import CorruptObjectError
-from versioned_state.values.cells import Code, array, decoded_text, order_key, split_cells
+from versioned_state.values.cells import Code, array_header, decoded_text, order_key, split_cells
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.trees.chunker import MapLeafChunker
@@ -42,6 +42,9 @@ class Part(NamedTuple):
     cell: bytes
 
 
+_HEADER: Final = array_header(3)
+
+
 class Parts(NamedTuple):
     """A series, by its three parts."""
 
@@ -52,7 +55,7 @@ class Parts(NamedTuple):
     @property
     def cell(self) -> bytes:
         """The cell of the series."""
-        return array((self.complete.cell, self.last.cell, self.newest.cell))
+        return _HEADER + self.complete.cell + self.last.cell + self.newest.cell
 
     @property
     def total(self) -> int:
@@ -78,8 +81,8 @@ def parts_of(cell: bytes | None) -> Parts:
         return EMPTY
     with suppress(ValueError, TypeError, IndexError, msgpack.UnpackException):
         parts = [Part(tree, each) for each in split_cells(cell) if (tree := tree_of(each, Code.DICT_TREE)) is not None]
-        if len(parts) == 3 and cell == array([part.cell for part in parts]):
-            return Parts(*parts)
+        if len(parts) == 3 and (found := Parts(*parts)).cell == cell:
+            return found
     raise CorruptObjectError("(a series)", "it is not three dicts in trees of their own")
 
 

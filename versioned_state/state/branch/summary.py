@@ -47,7 +47,8 @@ def summary_of(changes: Mapping[bytes, tuple[bytes | None, bytes | None]], subje
         elif old is None:
             words.append(f"{name} added")
         else:
-            length, before = _length(cell), _length(old)
+            length = _length(cell)
+            before = None if length is None else _length(old)
             grown = 0 if length is None or before is None else length - before
             words.append(f"{name} {grown:+d}" if grown else name)
     summary = ", ".join(words)

@@ -116,10 +116,15 @@ class OpenTransaction:
         has_begun: whether its block was entered. If an interrupt came before, there is nothing to roll back.
         doomed: whether it was rolled back with a transaction that was left too early; later changes of its block are rolled back too.
         within: only changes under root keys that begin with this belong to the transaction, and are rolled back with it; empty: all.
+        is_plain: whether it makes a single commit, at its end.
         worker: the thread and the task that entered it.
+        loop: the event loop of that task. If it is closed, the block never ends. None if there is no task, or ``block`` is None.
     """
 
-    __slots__ = ("block", "commits_made", "doomed", "has_begun", "has_left", "options", "owner", "saved", "savepoint", "within", "worker")
+    __slots__ = (
+        *("block", "commits_made", "doomed", "has_begun", "has_left", "is_plain", "loop", "options", "owner", "saved", "savepoint"),
+        *("within", "worker"),
+    )
 
     def __init__(
         self, owner: Owner, options: CommitOptions, savepoint: Savepoint, commits_made: int, block: ReferenceType[Any] | None
@@ -130,26 +135,18 @@ class OpenTransaction:
         self.commits_made = commits_made
         self.block = block
         self.has_left = False
-        self.has_begun = not isinstance(owner, _Worker)
+        self.is_plain = isinstance(owner, _Worker)
+        self.has_begun = not self.is_plain
         self.doomed = False
         self.saved: list[tuple[Hook, object]] = []
         self.within = b""
         self.worker = (owner.thread, owner.task) if isinstance(owner, _Worker) else current_worker()
-
-    @property
-    def lost_its_loop(self) -> bool:
-        """Whether the event loop of the task that entered it was closed, so that its block never ends."""
         task: Any = self.worker[1]
-        return task is not None and self.block is not None and bool(task.get_loop().is_closed())
+        self.loop: Any = None if task is None or block is None else task.get_loop()
 
     def is_apart_from(self, other: OpenTransaction) -> bool:
         """Return whether the two transactions have no changes in common."""
         return bool(self.within and other.within) and not (self.within.startswith(other.within) or other.within.startswith(self.within))
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it makes a single commit, at its end."""
-        return isinstance(self.owner, _Worker)
 
 
 class Transactions:
@@ -200,7 +197,7 @@ class Transactions:
         for transaction in self.open:
             is_gone = transaction.block is not None and transaction.block() is None
             ended = is_gone or transaction.has_left or transaction.owner.has_ended
-            lost = not ended and transaction.lost_its_loop
+            lost = not ended and transaction.loop is not None and transaction.loop.is_closed()
             if ended or lost:
                 if transaction.has_begun:
                     self._abandon(transaction)

@@ -79,7 +79,7 @@ class Stager:
                 entry = tracked.entries[key]
                 if entry.base is None or not fingerprinter.is_unchanged(entry.value, entry.base):
                     return False
-            return all(map(self._lists.is_unchanged, tracked.lists.values()))
+            return not tracked.lists or all(map(self._lists.is_unchanged, tracked.lists.values()))
         except UNSTORABLE:
             return False
 

@@ -427,7 +427,8 @@ class Worktree:
     def save(self) -> Savepoint:
         """Make a savepoint of the current state, for ``restore``. Cost: a detection, and encoding the changes."""
         staged = None if current_caller() is None and self._stager.is_clean() else self.stage(lenient=True)
-        return Savepoint(staged, len(self._tracked.journal), self.tree, self._tracked.since)
+        tracked = self._tracked
+        return Savepoint(staged, len(tracked.journal), tracked.tree, tracked.since)
 
     def saved(self, savepoint: Savepoint) -> Staged:
         """Return the staged state of a savepoint."""
