@@ -257,6 +257,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "commit": staged(lambda s: s.commit()),
         "commit, of a branch that has moved": behind(lambda s: s.commit()),
         "commit with tag": staged(lambda s: s.commit(tag="t")),
+        "commit with parent": staged(lambda s: s.commit(parent="HEAD~1")),
         "discard": staged(lambda s: s.discard()),
         "transaction": of(transaction),
         "lock": of(locked),

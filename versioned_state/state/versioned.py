@@ -194,7 +194,7 @@ class Versioned(KeySpace):
         return self._handle.head
 
     @locked
-    def commit(
+    def commit(  # noqa: PLR0913 - each is an option of its own
         self,
         message: str = "",
         *,
@@ -206,6 +206,7 @@ class Versioned(KeySpace):
         policies: Mapping[str, Policy] | None = None,
         keys: Collection[str] | None = None,
         tag: str | None = None,
+        parent: str | Commit | None = None,
     ) -> Commit:
         """Commit the changes since the head: all of them or none. Returns the commit, which is the new head.
 
@@ -225,16 +226,21 @@ class Versioned(KeySpace):
             keys: commit only the changes of these keys of the state. The others stay staged. If the branch has moved, all changes are
                 merged onto its new head first. A removed key may be named.
             tag: make a tag of this name for the commit, in the same batch: both are made, or neither. Without changes, for the head.
+            parent: commit the difference to this commit, and move the branch there in the same step, from wherever it stands: nothing is
+                merged. The reflog keeps the commits that the branch leaves, and ``undo()`` reverses the move. With ``on_moved="refuse"`` a
+                branch that is not at ``head`` stays. Without a difference no commit is made, and the branch moves to the parent.
 
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names its path.
             UnknownPathError: one of ``keys`` is neither in the state nor in the head.
+            UnknownRevisionError: there is no such ``parent``.
             SchemaError: a value breaks the schema; the error names its path and the rule.
             MergeConflictError: both sides changed a path. Its ``merge`` resolves the conflict.
             RefExistsError: there is a tag of that name.
             UnsupportedByStoreError: the store allows too few conditions in a batch for a commit with a tag (S3).
             TransactionError: a transaction is open.
             BranchMovedError: the branch moved and ``on_moved="refuse"``, or it moved again at every attempt.
+            InvalidArgumentError: an option is not what it should be, or ``keys`` and ``parent`` are both given.
             CommitInDoubtError: the store failed, and whether it has the commit is not known. The next call finds out.
             StorageError: the store failed, and nothing was committed.
 
@@ -245,7 +251,22 @@ class Versioned(KeySpace):
         options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, choice, policies or {}, keys, tag)
         if self._transactions.open:
             self._transactions.refuse("commit")
+        if parent is not None:
+            return self._commit_onto(parent, options)
         return self._resolvable(partial(operations.commit, self._handle, options), options.policies, remains=STAGED)
+
+    def _commit_onto(self, rev: str | Commit, options: CommitOptions) -> Commit:
+        if options.keys is not None:
+            raise InvalidArgumentError("keys and parent were both given", remains=STAGED, hint="a commit onto a parent has the whole state")
+        if options.on_moved is OnMoved.MERGE:
+            options.on_moved = OnMoved.REPLACE  # the caller has chosen the parent, so there is nothing to merge
+
+        def run(parent: Commit, resolving: Resolving) -> Commit:
+            options.parent = parent
+            resolving.remains = STAGED
+            return operations.commit(self._handle, options, resolving)
+
+        return self._taking(lambda: self._resolve(rev), run, options.policies)
 
     def __commit_together__(
         self,

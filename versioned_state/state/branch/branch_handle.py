@@ -230,6 +230,8 @@ class BranchHandle:
         database = self.repository.database
         while True:
             ref = self.read_ref()
+            if ref.head == doubt.commit.address:
+                return ref
             if ref.head is not None and graph.is_ancestor(doubt.commit, self.commit_of(ref), database.commits.read):
                 return database.after_commit(doubt.ref, doubt.commit, ttl=self.ttl)
             if not doubt.under_way or ref.stored != doubt.ref.stored:

@@ -11,6 +11,7 @@ from versioned_state.repository.committing import OnMoved
 from versioned_state.values.keys import user_key
 
 if TYPE_CHECKING:
+    from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.merging.policies import Policy
 
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 class CommitOptions:
     """The options of a commit. See ``Versioned.commit``. An author of ``""`` becomes None. Raises ``InvalidArgumentError``.
 
-    ``subject`` precedes the summary, which is the default message.
+    ``subject`` precedes the summary, which is the default message. ``parent`` is the commit to commit onto, if it is not the head.
     """
 
     message: str = ""
@@ -31,6 +32,7 @@ class CommitOptions:
     keys: Collection[str] | None = None
     tag: str | None = None
     subject: str = ""
+    parent: Commit | None = None
 
     def __post_init__(self) -> None:
         check_text("message", self.message)

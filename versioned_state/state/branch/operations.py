@@ -97,6 +97,10 @@ def _commit_tagged(handle: BranchHandle, options: CommitOptions, name: str, reso
 def _commit(handle: BranchHandle, options: CommitOptions, resolving: Resolving, *, landed: bool, tag: CommitTag | None = None) -> Commit:
     """Do as ``commit``, with no commit in doubt any more. ``landed`` says whether there was one that the branch has."""
     allow_empty = options.allow_empty and not landed
+    if landed and options.parent is not None and handle.head.parent_addresses[:1] == (options.parent.address,):
+        proposal, staged = propose(handle, replace(options, parent=None), resolving)
+        if proposal is None:  # this very call made the commit before, without knowing it
+            return _with_skipped(staged, handle.head)
     if options.keys is not None:
         return _commit_keys(handle, options, resolving, allow_empty=allow_empty, tag=tag)
     try:
@@ -139,7 +143,10 @@ def _stage_and_commit(
     tag: CommitTag | None = None,
 ) -> Commit:
     proposal, staged = propose(handle, options, resolving, allow_empty=allow_empty, flush=flush, keys=keys, tag=tag)
-    commit = handle.head if proposal is None else publish((proposal,), options.on_moved, resolving)
+    if proposal is None:
+        commit = handle.head if options.parent is None else _move_onto(handle, options.parent, options.on_moved, resolving)
+    else:
+        commit = publish((proposal,), options.on_moved, resolving)
     return _with_skipped(staged, commit) if staged.failed else commit
 
 
@@ -168,13 +175,19 @@ def propose(
         raise
     amended = hooks.amend(Nodes(staged.staging, staging=staged.staging), staged.tree, keys) if hooks.all else None
     root = staged.tree if amended is None else amended
-    if not (staged.changes or staged.series or allow_empty or handle.is_migrating) and same(root, staged.tree):
+    onto = options.parent
+    if onto is not None and onto != handle.head:
+        if same(root, handle.root_of(onto)) and not allow_empty:
+            return None, staged
+    elif not (staged.changes or staged.series or allow_empty or handle.is_migrating) and same(root, staged.tree):
         worktree.adopt(staged, worktree.tree)
         return None, staged
-    message = options.message or summarize(worktree, staged, options.subject, amended)
+    message = options.message or summarize(worktree, staged, options.subject, amended if onto is None else root, onto)
     author = handle.author if options.author is None else options.author
 
     def write(tree: Tree, parent: Commit) -> Commit:
+        if onto is not None:
+            parent = onto
         if options.on_moved is OnMoved.REPLACE and parent != handle.head:
             tree = replacing_root(staged, tree, parent.tree)
         if handle.migrator is None and not handle.hooks.all:
@@ -184,7 +197,25 @@ def propose(
         return _write_on(handle, staged, tree, parent, description, allow_empty=allow_empty)
 
     _, ref, head = handle.position
-    return Proposal(handle, staged, write, ref, head, root, root, pending, tag, allow_empty), staged
+    return Proposal(handle, staged, write, ref, head, root, root, pending, tag, allow_empty, onto), staged
+
+
+def _move_onto(handle: BranchHandle, target: Commit, on_moved: OnMoved, resolving: Resolving) -> Commit:
+    """Move the branch to a commit that has just the content of the handle, so that no commit is needed. Returns that commit."""
+
+    def attempt(_: None) -> Commit:
+        ref, head = handle.read_head()
+        if on_moved is OnMoved.REFUSE and head != handle.head:
+            raise handle.moved_error(resolving)
+        if head == target:
+            return handle.follow(ref, head)
+        try:
+            move_branch(handle, target, f"commit onto {target.short}: no change", at=(ref, head))
+        except BranchMovedError:
+            raise MovedError from None
+        return target
+
+    return publish_anew(handle, attempt, resolving)
 
 
 def _write_on(

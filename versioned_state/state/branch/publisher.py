@@ -60,6 +60,7 @@ class Proposal(NamedTuple):
         pending: the entries of series that the handle kept for its next commit, and that this one has.
         tag: a tag to make for the commit.
         allow_empty: make the commit even if the head has all that it changes.
+        parent: the parent of the commit, if the caller has chosen it: the branch moves from its head to the commit, and the reflog says so.
     """
 
     handle: BranchHandle
@@ -72,11 +73,17 @@ class Proposal(NamedTuple):
     pending: NewEntries = {}  # noqa: RUF012 - it is never changed
     tag: CommitTag | None = None
     allow_empty: bool = False
+    parent: Commit | None = None
 
     @property
     def is_needless(self) -> bool:
         """Whether another writer has made a head with the same content."""
-        return self.head != self.handle.head and same(self.tree, self.head.tree) and not self.allow_empty
+        return self.head != self.handle.head and same(self.tree, self.head.tree) and not (self.allow_empty or self.parent)
+
+    @property
+    def action(self) -> str | None:
+        """The words of the reflog for a commit that is not a child of the head, or None if it is one."""
+        return None if self.parent is None or self.parent == self.head else f"commit onto {self.parent.short}"
 
     def on_new_head(self, on_moved: OnMoved, resolving: Resolving) -> Proposal:
         """Return the proposal for the present head of the branch.
@@ -227,6 +234,8 @@ class PreparedCommit:
         if proposal.tag is not None:
             part = part.joined(proposal.tag.part(commit))
         self.publication = Publication(ref, commit, staged.staging, part, handle.ttl)
+        if proposal.parent is not None:
+            self.publication = self.publication._replace(action=proposal.action, author=handle.author)
         handle.unfinished.question = CommitInDoubt(staged, commit, ref, under_way=True)
 
     def settle(self, answer: Ref | StateError | None, remains: str = STAGED) -> Commit | None:

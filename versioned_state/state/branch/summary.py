@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
+from versioned_state.repository.history.commit import Commit
 from versioned_state.state.worktree.entries import Staged
 from versioned_state.state.worktree.worktree import Worktree
 from versioned_state.values.cells import Code, is_array
@@ -19,12 +20,16 @@ _NAMED: Final = 5
 _NAME: Final = 40
 
 
-def summarize(worktree: Worktree, staged: Staged, subject: str = "", amended: Tree | None = None) -> str:
+def summarize(worktree: Worktree, staged: Staged, subject: str = "", amended: Tree | None = None, onto: Commit | None = None) -> str:
     """Return the changed keys after the subject, lists with their growth: ``messages +2, step``. Reads no value.
 
     Args:
         amended: the root to commit, if hooks have changed the staged one.
+        onto: the parent of the commit, if it is not the head.
     """
+    if onto is not None and amended is not None:
+        nodes = Nodes(staged.staging, staging=staged.staging)
+        return summary_of({key: (old, new) for key, old, new in diff_maps(nodes, onto.tree, amended) if not is_internal(key)}, subject)
     changes = {key: (update.old, update.cell) for key, update in staged.changes.items() if not is_internal(key)}
     if amended is not None:
         nodes = Nodes(staged.staging, staging=staged.staging)
