@@ -24,7 +24,7 @@ from versioned_state.lazy import LazyModule
 from versioned_state.repository.committing import OnMoved, OnMovedOption
 from versioned_state.state.aio.caller import HandleLock, hold_still, locked, ready
 from versioned_state.state.aio.twins import converted, stream
-from versioned_state.state.branch.commit_options import CommitOptions, check_policies
+from versioned_state.state.branch.commit_options import CommitOptions, as_note, check_policies
 from versioned_state.state.keyspace import KeySpace, KeySpaceAio
 from versioned_state.twins import awaitable
 from versioned_state.values.keys import namespace_prefix, path_of, root_key_of
@@ -207,6 +207,7 @@ class Versioned(KeySpace):
         keys: Collection[str] | None = None,
         tag: str | None = None,
         parent: str | Commit | None = None,
+        note: Mapping[str, Any] | None = None,
     ) -> Commit:
         """Commit the changes since the head: all of them or none. Returns the commit, which is the new head.
 
@@ -229,6 +230,7 @@ class Versioned(KeySpace):
             parent: commit the difference to this commit, and move the branch there in the same step, from wherever it stands: nothing is
                 merged. The reflog keeps the commits that the branch leaves, and ``undo()`` reverses the move. With ``on_moved="refuse"`` a
                 branch that is not at ``head`` stays. Without a difference no commit is made, and the branch moves to the parent.
+            note: data to attach to the commit in the same batch, as ``repository.notes`` does afterwards. Without changes, to the head.
 
         Raises:
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names its path.
@@ -249,6 +251,8 @@ class Versioned(KeySpace):
         # The policies are checked by _resolvable.
         choice = on_moved if type(on_moved) is OnMoved else OnMoved(on_moved)
         options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, choice, policies or {}, keys, tag)
+        if note is not None:
+            options.note = as_note(note)
         if self._transactions.open:
             self._transactions.refuse("commit")
         if parent is not None:
@@ -313,7 +317,7 @@ class Versioned(KeySpace):
         self._worktree.restore()
         self._handle.hooks.discard()
 
-    def transaction(
+    def transaction(  # noqa: PLR0913 - each is an option of its own
         self,
         message: str = "",
         *,
@@ -325,16 +329,18 @@ class Versioned(KeySpace):
         policies: Mapping[str, Policy] | None = None,
         keys: Collection[str] | None = None,
         tag: str | None = None,
+        note: Mapping[str, Any] | None = None,
     ) -> Transaction[Versioned]:
         """Return a ``with`` block that is committed at its end, and rolled back if it raises.
 
         Changes made before the block are part of the commit, and are still there after a failure. An inner transaction is rolled back by
-        itself and committed with the outer one. The options are those of ``commit``. Calls that cannot be rolled back, such as ``commit``,
-        ``refresh``, ``reset`` and ``discard``, raise ``TransactionError`` within the block.
+        itself and committed with the outer one. The options are those of ``commit``, without ``parent``. Calls that cannot be rolled back,
+        such as ``commit``, ``refresh``, ``reset`` and ``discard``, raise ``TransactionError`` within the block.
         """
         options = CommitOptions(
             message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies), keys, tag
         )
+        options.note = as_note(note)
         from versioned_state.state.branch.transactions import Transaction
 
         return Transaction(self._transactions, options, self)

@@ -21,6 +21,7 @@ from versioned_state.objects.keys import NOTES, commit_in, note_key
 from versioned_state.objects.record import read_record, replace_record, write_record
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.resolve import resolve
+from versioned_state.repository.refs.ref import BatchPart
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.encode.inline import InlineEncoder
 
@@ -148,8 +149,35 @@ def _checked(values: Mapping[str, Any]) -> dict[str, Any]:
     return dict(values)
 
 
+class CommitNote:
+    """The note that a commit brings along, in the batch that publishes the commit. Raises as ``Notes.update``.
+
+    Attributes:
+        values: the note.
+        commit: the commit of the last batch that it was part of, or None.
+    """
+
+    __slots__ = ("_content", "commit", "values")
+
+    def __init__(self, values: Mapping[str, Any]) -> None:
+        self.values = _checked(values)
+        self._content = _sealed(self.values)  # now, since the values may change before the commit is sent
+        self.commit: Address | None = None
+
+    def part(self, commit: Commit) -> BatchPart:
+        """Return the note's share of the batch that publishes a commit."""
+        self.commit = commit.address
+        key = note_key(commit.address)
+        return BatchPart(puts={key: write_record(key, self._content)})
+
+
 def write_note(key: str, values: Mapping[str, Any]) -> bytes:
     """Return the record of a note. Raises ``UnserializableValueError`` or ``LimitExceededError``."""
+    return write_record(key, _sealed(values))
+
+
+def _sealed(values: Mapping[str, Any]) -> bytes:
+    """Return the content of the record of a note. Raises as ``write_note``."""
     try:
         cell = InlineEncoder().encode_inline(dict(values), "note")
     except PickleRefusedError as error:
@@ -158,7 +186,7 @@ def write_note(key: str, values: Mapping[str, Any]) -> bytes:
         raise failed from None
     if len(cell) > MAX_NOTE:
         raise LimitExceededError(f"a note of {len(cell)} bytes", limit=MAX_NOTE, remains="nothing was changed")
-    return write_record(key, seal(bytes((Kind.CHUNK,)) + cell))
+    return seal(bytes((Kind.CHUNK,)) + cell)
 
 
 def read_note(key: str, stored: bytes) -> dict[str, Any]:

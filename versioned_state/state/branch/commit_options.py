@@ -13,6 +13,7 @@ from versioned_state.values.keys import user_key
 if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.merging.policies import Policy
+    from versioned_state.repository.refs.notes import CommitNote
 
 
 @dataclass(slots=True)
@@ -33,6 +34,7 @@ class CommitOptions:
     tag: str | None = None
     subject: str = ""
     parent: Commit | None = None
+    note: CommitNote | None = None
 
     def __post_init__(self) -> None:
         check_text("message", self.message)
@@ -47,6 +49,15 @@ class CommitOptions:
             check_name("tag", self.tag)
         if self.keys is not None:
             self.keys = _check_keys(self.keys)
+
+
+def as_note(values: Mapping[str, Any] | None) -> CommitNote | None:
+    """Return the note that a commit is to bring along, or None. Raises as ``Notes.update``."""
+    if values is None:
+        return None
+    from versioned_state.repository.refs.notes import CommitNote
+
+    return CommitNote(values)
 
 
 def _check_keys(keys: object) -> tuple[str, ...]:

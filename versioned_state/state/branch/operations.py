@@ -27,6 +27,7 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.names.tags import CommitTag
+from versioned_state.repository.refs.notes import CommitNote
 from versioned_state.repository.refs.reflog import Position
 from versioned_state.state.branch.branch_handle import GIVEN_UP, BranchHandle, head_address
 from versioned_state.state.branch.commit_options import CommitOptions, check_meta
@@ -69,9 +70,22 @@ class Description:
 
 def commit(handle: BranchHandle, options: CommitOptions, resolving: Resolving) -> Commit:
     """Commit the changes since the head. Returns the new head. See ``Versioned.commit``."""
+    if options.note is not None:
+        return _commit_noted(handle, options, options.note, resolving)
     if options.tag is not None:
         return _commit_tagged(handle, options, options.tag, resolving)
     return _commit(handle, options, resolving, landed=handle.resolve_doubt())
+
+
+def _commit_noted(handle: BranchHandle, options: CommitOptions, note: CommitNote, resolving: Resolving) -> Commit:
+    """Commit the changes, with a note in the same batch. Without changes, the head gets the note."""
+    if options.tag is not None:
+        commit = _commit_tagged(handle, options, options.tag, resolving)
+    else:
+        commit = _commit(handle, options, resolving, landed=handle.resolve_doubt())
+    if note.commit != commit.address:
+        handle.repository.notes.update(commit, note.values)
+    return commit
 
 
 def _commit_tagged(handle: BranchHandle, options: CommitOptions, name: str, resolving: Resolving) -> Commit:
@@ -197,7 +211,7 @@ def propose(
         return _write_on(handle, staged, tree, parent, description, allow_empty=allow_empty)
 
     _, ref, head = handle.position
-    return Proposal(handle, staged, write, ref, head, root, root, pending, tag, allow_empty, onto), staged
+    return Proposal(handle, staged, write, ref, head, root, root, pending, tag, allow_empty, onto, options.note), staged
 
 
 def _move_onto(handle: BranchHandle, target: Commit, on_moved: OnMoved, resolving: Resolving) -> Commit:

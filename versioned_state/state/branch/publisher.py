@@ -32,6 +32,7 @@ from versioned_state.repository.database import Publication, backoff
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.mapping import check_conditions
 from versioned_state.repository.names.tags import CommitTag
+from versioned_state.repository.refs.notes import CommitNote
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref
 from versioned_state.state.branch.branch_handle import BranchHandle, head_address
 from versioned_state.state.branch.merging import Resolving, merge_roots
@@ -60,6 +61,7 @@ class Proposal(NamedTuple):
         pending: the entries of series that the handle kept for its next commit, and that this one has.
         tag: a tag to make for the commit.
         allow_empty: make the commit even if the head has all that it changes.
+        note: a note of the commit.
         parent: the parent of the commit, if the caller has chosen it: the branch moves from its head to the commit, and the reflog says so.
     """
 
@@ -74,6 +76,7 @@ class Proposal(NamedTuple):
     tag: CommitTag | None = None
     allow_empty: bool = False
     parent: Commit | None = None
+    note: CommitNote | None = None
 
     @property
     def is_needless(self) -> bool:
@@ -233,6 +236,8 @@ class PreparedCommit:
         part = handle.checked(commit, ref, staged) if handle.hooks.all else NOTHING
         if proposal.tag is not None:
             part = part.joined(proposal.tag.part(commit))
+        if proposal.note is not None:
+            part = part.joined(proposal.note.part(commit))
         self.publication = Publication(ref, commit, staged.staging, part, handle.ttl)
         if proposal.parent is not None:
             self.publication = self.publication._replace(action=proposal.action, author=handle.author)
