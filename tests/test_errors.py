@@ -35,6 +35,7 @@ ARGUMENTS: dict[str, Callable[[Any], StateError]] = {
     "EffectInDoubtError": lambda cls: cls("pay", datetime(2026, 1, 2, tzinfo=UTC), result=[1]),
     "UnknownEffectError": lambda cls: cls("pay"),
     "UnknownNoteError": lambda cls: cls("ab" * 24),
+    "UnknownRecordError": lambda cls: cls("session/1"),
     "EmbedderError": lambda cls: cls("model-2", "ConnectionError: refused"),
     "ErasedResultError": lambda cls: cls("pay"),
     "InvalidPathError": lambda cls: cls("a[", 2, "an index is missing"),

@@ -196,6 +196,7 @@ def test_public_errors():
         "UnknownNoteError",
         "UnknownOutcomeError",
         "UnknownPathError",
+        "UnknownRecordError",
         "UnknownRevisionError",
         "UnmergedBranchError",
         "UnreachableStoreError",

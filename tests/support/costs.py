@@ -80,6 +80,7 @@ def fill(store: KVStore, size: int) -> None:
         repository.branches.create(f"session/{n:04}", commit)
         repository.tags.create(f"tag/{n:04}", commit)
         repository.notes[commit] = {"n": n}
+        repository.records[f"tag/{n:04}"] = {"n": n}
         effect(f"mail/{n:04}", int, state=state)
     repository.branches.delete("session/0000")
     state.close()
@@ -368,6 +369,15 @@ CALLS: dict[str, dict[str, Call]] = {
         "notes.remove": on(lambda room: room.repository.notes.remove("tag/0001", "n")),
         "notes.of": lambda room: partial(room.repository.notes.of, [room.repository.commit("tag/0001")]),
         "iteration": on(lambda room: to_the_end(room.repository.notes)),
+    },
+    "Named records": {
+        "records[name]": on(lambda room: room.repository.records["tag/0001"]),
+        "records.update": on(lambda room: room.repository.records.update({"a": {"n": 1}, "b": {"n": 2}})),
+        "records.setdefault": on(lambda room: room.repository.records.setdefault("a", {"n": 1})),
+        "records.edit": on(lambda room: room.repository.records.edit("tag/0001", lambda found: {**(found or {}), "a": 1})),
+        "records.get_many": on(lambda room: room.repository.records.get_many(["tag/0001", "tag/0002"])),
+        "records.iter_items": on(lambda room: to_the_end(room.repository.records.iter_items("tag/"))),
+        "records.delete_many with a prefix": on(lambda room: room.repository.records.delete_many(prefix="tag/")),
     },
     "Tasks and events": {
         "a call of a task": of(lambda s: nothing(state=s)),

@@ -43,6 +43,7 @@ Grouped by what the caller does next::
     │   ├── WorkspaceError             a folder that cannot be read or written, or a path that must not be in it
     │   ├── UnknownEffectError         also KeyError: the ledger has no effect under that key
     │   ├── UnknownNoteError           also KeyError: the commit has no note
+    │   ├── UnknownRecordError         also KeyError: there is no named record of that name
     │   ├── ErasedResultError          the effect happened, and a purge erased its result
     │   ├── RefExistsError             the branch or tag exists already
     │   ├── UnsupportedByStoreError    a call that this kind of store cannot carry out
@@ -100,6 +101,7 @@ from .bad_input import (
     UnknownEffectError as UnknownEffectError,
     UnknownNoteError as UnknownNoteError,
     UnknownPathError as UnknownPathError,
+    UnknownRecordError as UnknownRecordError,
     UnknownRevisionError as UnknownRevisionError,
     UnserializableValueError as UnserializableValueError,
     UnsupportedByStoreError as UnsupportedByStoreError,

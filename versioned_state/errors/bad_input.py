@@ -263,6 +263,14 @@ class UnknownNoteError(StateError, KeyError, remains=UNCHANGED):
         self.key = key
 
 
+class UnknownRecordError(StateError, KeyError, remains=UNCHANGED):
+    """There is no record of that name. Nothing was changed."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"there is no record {name!r}")
+        self.name = name
+
+
 class ErasedResultError(StateError):
     """The effect happened, and a purge erased its result. It was not repeated."""
 

@@ -13,6 +13,7 @@ key                            value
 ``recent/<16 digits>/<name>``  a branch, by when it changed last: see ``refs/ref``; the value is empty
 ``due/<16 digits>/<name>``     a branch that expires, by when: see ``refs/ref``; the value is empty
 ``note/<32 characters>``       the note of a commit, under its address in URL-safe base64
+``record/<name>``              a named record: data beside the history; see ``refs/named_records``
 ``merge``                      merge policies, by the pattern of a path
 ``cuts``                       where history ends, after ``prune``
 ``cuts/<32 digits>``           a page of that record, under a hash of its content
@@ -54,7 +55,10 @@ EFFECTS = "effect/"
 
 NOTES = "note/"
 
+RECORDS = "record/"
+
 SHARED = "shared/"
+
 LOCKS = "lock/"
 
 RECENT = "recent/"
@@ -78,7 +82,7 @@ _DIGITS = 16  # of a time in the key of an index
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, KEEPERS, MERGE_POLICIES})
-_PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, KEEPER_PAGES, LOCKS, MOVED, NOTES, PURGES, RECENT, SHALLOW_PAGES, SHARED)
+_PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, KEEPER_PAGES, LOCKS, MOVED, NOTES, PURGES, RECENT, RECORDS, SHALLOW_PAGES, SHARED)
 
 
 def is_record(key: str) -> bool:
@@ -177,6 +181,11 @@ def shallow_page_key(body: bytes) -> str:
 def note_key(address: Address) -> str:
     """Return the key of the note of a commit."""
     return NOTES + urlsafe_b64encode(address).decode()
+
+
+def record_key(name: str) -> str:
+    """Return the key of a named record."""
+    return RECORDS + name
 
 
 def shared_key(address: Address) -> str:

@@ -37,11 +37,10 @@ from versioned_state.errors import (
     StoreBusyError,
     UnknownEffectError,
 )
-from versioned_state.objects.address import Kind
-from versioned_state.objects.envelope import seal, unseal
 from versioned_state.objects.keys import EFFECTS, effect_key
 from versioned_state.objects.record import read_record, replace_record, write_record
 from versioned_state.repository.maintenance.owner import OWNER_SIZE, Life, Owner, life_of
+from versioned_state.repository.refs.cell_parts import MAX_CELL, MAX_PARTS, join_parts, split_cell
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.encode.inline import InlineEncoder
 
@@ -50,13 +49,10 @@ if TYPE_CHECKING:
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PicklePolicy
 
-MAX_RESULT: Final = 256 * 1024 * 1024
-"""The most bytes of a packed result. Redis holds values of 512 MB, and a record is read and written whole."""
+MAX_RESULT: Final = MAX_CELL
+"""The most bytes of a packed result."""
 
 EffectStatus = Literal["in doubt", "done"]
-
-_PART: Final = 512 * 1024
-"""Bytes of one part of a result, each in an envelope of its own."""
 
 _ATTEMPTS: Final = 1000
 """Writers that may come first before a write gives up. Each of them has changed the record."""
@@ -110,7 +106,7 @@ class Entry:
             CorruptObjectError: it does not decode.
         """
         try:
-            cell = b"".join(map(_open_part, self.parts))
+            cell = join_parts(self.parts)
         except ValueError as error:
             raise CorruptObjectError(self.key or "(an erased effect)", f"the result of the effect is damaged: {error}") from error
         return decode_inline(cell, policy)
@@ -270,7 +266,7 @@ class Ledger:
         cell = InlineEncoder(self._database.policy).encode_inline(result, path)
         if len(cell) > MAX_RESULT:
             raise LimitExceededError(f"{path}, {len(cell)} bytes,", limit=MAX_RESULT)
-        return tuple(seal(bytes((Kind.CHUNK,)) + cell[start : start + _PART]) for start in range(0, len(cell), _PART))
+        return split_cell(cell)
 
     def _replace(self, key: str, before: Entry | None, after: Entry | None) -> bool:
         stored = [None if entry is None else entry.stored for entry in (before, after)]
@@ -338,7 +334,7 @@ def read_entry(name: str, stored: bytes) -> Entry:
             raise ValueError("a field of another type")
         if type(parts) is not list or any(type(part) is not bytes for part in parts) or (parts and owner is not None):
             raise ValueError("a field of another type")
-        if len(parts) * _PART > MAX_RESULT:
+        if len(parts) > MAX_PARTS:
             raise ValueError(f"a result of {len(parts)} parts")
         entry = Entry(key, since, owner, tuple(parts), stored)
         _ = entry.begun
@@ -352,13 +348,6 @@ def check_entry(name: str, stored: bytes) -> None:
     entry = read_entry(name, stored)
     if entry.parts:
         entry.result(None)
-
-
-def _open_part(part: bytes) -> bytes:
-    raw = unseal(part)
-    if raw[:1] != bytes((Kind.CHUNK,)):
-        raise ValueError("a part of a result is not one")
-    return raw[1:]
 
 
 def iter_entries(store: KVStore) -> Iterator[tuple[str, Entry]]:

@@ -25,6 +25,7 @@ from versioned_state.repository.names.branches import Branches
 from versioned_state.repository.names.resolve import default_branch, resolve
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.names.tags import Tags
+from versioned_state.repository.refs.named_records import Records
 from versioned_state.repository.refs.notes import Notes
 from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE, Position
 from versioned_state.twins import Aio, awaitable
@@ -66,6 +67,7 @@ class Repository:
     Attributes:
         branches, tags: mappings from name to commit, with ``create`` and ``delete``.
         notes: a mapping from a commit or revision to data attached to it.
+        records: a mapping from a name to a dict of data beside the history.
         database: the plumbing beneath: reads by address, the records of refs, publishing.
 
     Raises:
@@ -112,6 +114,7 @@ class Repository:
         self.branches = Branches(self.database)
         self.tags = Tags(self.database)
         self.notes = Notes(self.database)
+        self.records = Records(self.database)
 
     @classmethod
     def over(cls, database: Database) -> Self:
@@ -121,6 +124,7 @@ class Repository:
         repository.branches = Branches(database)
         repository.tags = Tags(database)
         repository.notes = Notes(database)
+        repository.records = Records(database)
         return repository
 
     @property

@@ -29,6 +29,7 @@ from versioned_state.objects.keys import (
     NOTES,
     OBJECTS,
     PURGES,
+    RECORDS,
     SHALLOW,
     RefKind,
     address_in,
@@ -51,6 +52,7 @@ from versioned_state.repository.maintenance.purge.journal import check_journal
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.lock_record import parse_lock
+from versioned_state.repository.refs.named_records import read_named
 from versioned_state.repository.refs.notes import read_note
 from versioned_state.repository.refs.ref import BORN, Ref, check_name, keys_of, parse_ref
 from versioned_state.storage import KVStore
@@ -474,6 +476,7 @@ class _Check:
             self._check_each("effect", [key for key in page if key.startswith(EFFECTS)], check_entry)
             self._check_each("lock", [key for key in page if key.startswith(LOCKS)], parse_lock)
             self._check_each("note", [key for key in page if key.startswith(NOTES)], read_note)
+            self._check_each("record", [key for key in page if key.startswith(RECORDS)], read_named)
             self._check_each("journal", [key for key in page if key.startswith(PURGES)], check_journal)
             for key in page:
                 if not key.startswith(OBJECTS):

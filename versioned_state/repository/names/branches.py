@@ -16,8 +16,20 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.listing import Listing, Order, RefInfo
 from versioned_state.repository.names.mapping import DELETE, Move, Refs
 from versioned_state.repository.names.resolve import default_branch, resolve
+from versioned_state.repository.refs.named_records import keys_of_branch, moved_with_branch
 from versioned_state.repository.refs.own_line import find_sharers
-from versioned_state.repository.refs.ref import Ref, check_name, iter_refs, move_ref, read_refs, rename_ref, renamed, without_head
+from versioned_state.repository.refs.ref import (
+    NOTHING,
+    BatchPart,
+    Ref,
+    check_name,
+    iter_refs,
+    move_ref,
+    read_refs,
+    rename_ref,
+    renamed,
+    without_head,
+)
 from versioned_state.repository.refs.reflog import CREATE
 
 if TYPE_CHECKING:
@@ -88,6 +100,8 @@ class Branches(Refs):
     def delete(self, name: str, *, force: bool = False, dry_run: bool = False) -> Commit:
         """Delete a branch, and return its head, which its reflog keeps as long as reflogs keep anything (by default 30 days).
 
+        Its records (``repository.records``) are deleted with it for good.
+
         Cost: O(log n) reads for each merge of the default branch (``main``) that is later than the head. They are all if it leads there; or
         if the branch was moved by commits alone, and no other ref was ever pointed at the head or merged it: the store keeps that. Else it
         looks at the refs that were last pointed there or merged it, at those that these came from, and at the 64 branches that changed
@@ -115,7 +129,7 @@ class Branches(Refs):
         return self._database.unless_swept(look) if dry_run else self.remove(name, check)
 
     def remove(self, name: str, check: Callable[[Ref, Commit], None], *, action: str = DELETE) -> Commit:
-        """Delete a branch with its lock, unless ``check`` raises, and return the commit that it pointed to.
+        """Delete a branch with its records and its lock, unless ``check`` raises, and return the commit that it pointed to.
 
         Raises ``UnknownRevisionError``.
         """
@@ -129,8 +143,13 @@ class Branches(Refs):
         remove_lock(store, name, lock)
         return head
 
+    def _gone_with(self, ref: Ref) -> BatchPart:
+        return BatchPart(deletes=tuple(keys_of_branch(self._database.store, ref.name)))
+
     def rename(self, old: str, new: str) -> Commit:
         """Rename a branch, and return its head. The reflog moves to the new name; that of the old name records the rename.
+
+        The records of the branch are renamed with it.
 
         It is one step. On a store that takes one condition a batch (S3), the new name comes first, and after a failure both may exist. A
         handle on the old name learns that the branch was deleted, and goes on with ``switch``. If a branch of the new name was deleted
@@ -171,9 +190,11 @@ class Branches(Refs):
         staging = Staging(self._database.objects)
         entry = self._rename_entry(source, target)
         log = staging.add(entry)
+        records = moved_with_branch(self._database.store, source.name, target.name)
 
         def send(_: Move) -> Ref | None:
-            return without_head(source, log) if rename_ref(self._database.fence, source, target, log=log, staging=staging) else None
+            renamed = rename_ref(self._database.fence, source, target, log=log, staging=staging, part=records)
+            return without_head(source, log) if renamed else None
 
         return self._settle(Move(source, None, _rename_to(target.name), entry), send) is not None
 
@@ -186,7 +207,9 @@ class Branches(Refs):
         while True:
             staging = Staging(objects)
             log = staging.add(self._rename_entry(source, target))
-            if move_ref(fence, source, without_head(source, log), staging=staging) is not None:
+            records = moved_with_branch(self._database.store, source.name, target.name)
+            unchecked = records if records is NOTHING else replace(records, expected={})  # the store takes one condition a batch
+            if move_ref(fence, source, without_head(source, log), staging=staging, part=unchecked) is not None:
                 return True
             # Somebody committed to the old name in between.
             source = self._database.ref("branch", source.name)

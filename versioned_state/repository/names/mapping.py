@@ -22,7 +22,7 @@ from versioned_state.records import dataclass, replace
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.resolve import comes_back, resolve
 from versioned_state.repository.names.syntax import parse_revision
-from versioned_state.repository.refs.ref import Ref, after_move, check_name, iter_refs
+from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, after_move, check_name, iter_refs
 from versioned_state.repository.refs.reflog import read_entry as read_log_entry
 
 if TYPE_CHECKING:
@@ -211,7 +211,12 @@ class Refs(Mapping[str, Commit]):
             self._in_doubt.pop(move.ref.name, None)
 
     def _send(self, move: Move) -> Ref | None:
-        return self._database.move(move.ref, move.commit, entry=move.entry, ttl=move.ttl, origin=move.origin)
+        part = self._gone_with(move.ref) if move.commit is None else NOTHING
+        return self._database.move(move.ref, move.commit, entry=move.entry, part=part, ttl=move.ttl, origin=move.origin)
+
+    def _gone_with(self, ref: Ref) -> BatchPart:
+        """Return the part of the batch that deletes a ref."""
+        return NOTHING
 
     def _find(self, move: Move) -> Ref | None:
         """Return the ref right after a move, if the move was done and the ref was not deleted since.

@@ -321,17 +321,18 @@ def move_ref(
     return None if sweeps is None else after if sweeps == after.sweeps else replace(after, sweeps=sweeps)
 
 
-def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, staging: Staging) -> bool:
+def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, staging: Staging, part: BatchPart = NOTHING) -> bool:
     """Give ``target``, which has no head, the head and the log of ``source``, and delete ``source``, in one batch.
 
     False if somebody moved either in between; then nothing was changed.
 
     Args:
         log: the new last log entry of ``source``, staged.
+        part: goes into the same batch.
     """
     gone = without_head(source, log)
     placed = renamed(source, target)
-    batch = batch_of(source, gone).joined(batch_of(target, placed))
+    batch = batch_of(source, gone).joined(batch_of(target, placed)).joined(part)
     if source.head not in (None, ROOT_ADDRESS):
         batch = batch.joined(BatchPart(puts=write_shared(source.head, [target.name])))  # the reflog of the old name leads to it too
     # Before and after the batch, one of the two names leads to everything except the new entry. But gc may read the new name before the

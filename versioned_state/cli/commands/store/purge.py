@@ -94,7 +94,7 @@ def purge(  # noqa: PLR0913 - an option each
 
 def _is_found(paths: tuple[str, ...], report: PurgeReport) -> bool:
     """Return whether a purge of some paths found one of them, or anything else to erase."""
-    return not paths or bool(report.paths or report.commits or report.branches or report.effects)
+    return not paths or bool(report.paths or report.commits or report.branches or report.effects or report.records)
 
 
 def _check_found(paths: tuple[str, ...], report: PurgeReport) -> None:
@@ -130,6 +130,8 @@ def _print(output: Output, report: PurgeReport) -> None:
         output.print(Span(f"- branch {name}", "removed"))
     for key in report.effects:
         output.print(Span(f"- effect {key}", "removed"))
+    for name in report.records:
+        output.print(Span(f"- record {name}", "removed"))
     output.print(_summary(report))
     if report.shared:
         output.note(f"{plural(len(report.shared), 'commit')} of erased branches stay: other branches, tags or reflogs refer to them")
@@ -152,6 +154,7 @@ def _json(report: PurgeReport) -> dict[str, Any]:
         "refs": list(report.refs),
         "branches": list(report.branches),
         "effects": list(report.effects),
+        "records": list(report.records),
         "shared": list(report.shared),
         "mentions": list(report.mentions),
         "unreached": list(report.unreached),

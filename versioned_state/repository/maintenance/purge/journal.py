@@ -45,6 +45,7 @@ class Findings:
     refs: dict[str, None] = field(default_factory=dict)
     branches: dict[str, None] = field(default_factory=dict)
     effects: dict[str, None] = field(default_factory=dict)
+    records: dict[str, None] = field(default_factory=dict)
     shared: dict[str, None] = field(default_factory=dict)
     paths: dict[str, None] = field(default_factory=dict)
     freed: dict[str, int] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Mentions of some words in a store: in commits, names of refs, merge policies, effects and notes. Layer: repository."""
+"""Mentions of some words in a store: in commits, names of refs, merge policies, effects, notes and records. Layer: repository."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from versioned_state.repository.ledger import read_entry
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.names.branches import Branches
 from versioned_state.repository.names.tags import Tags
+from versioned_state.repository.refs.named_records import iter_named, read_named
 from versioned_state.repository.refs.notes import iter_notes, read_note
 from versioned_state.repository.refs.ref import iter_refs
 
@@ -25,9 +26,9 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
-    """Yield the ids of commits whose message, author, meta or tag has one of the words, and the refs, policies, effects and notes that do.
+    """Yield the ids of commits that have one of the words in their message, author, meta or tag, and the other places that have one.
 
-    Words of one character are left out.
+    These are refs, policies, effects, notes and records. Words of one character are left out.
     """
     wanted = [word for word in dict.fromkeys(words) if len(word) > 1]
     if not wanted:
@@ -39,6 +40,9 @@ def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
     for address, key, stored in iter_notes(database.store):
         if _is_in(read_note(key, stored), wanted):
             yield f"note of {address.hex()}"
+    for name, key, stored in iter_named(database.store):
+        if _has(name, wanted) or _is_in(read_named(key, stored), wanted):
+            yield f"record {name}"
     heads: set[Commit] = set()
     yield from _in_refs(database, wanted, heads)
     for commit in graph.walk(heads, database.commits.read):

@@ -30,6 +30,7 @@ from versioned_state.repository.maintenance.purge.journal import Journal
 from versioned_state.repository.maintenance.purge.mentions import iter_mentions
 from versioned_state.repository.maintenance.purge.reclaim import Reclaimed, reclaim
 from versioned_state.repository.maintenance.purge.rewrite import Passes, Progress, RewritePass, SweptError
+from versioned_state.repository.refs.named_records import erase_named, find_erased
 from versioned_state.repository.refs.ref import match_refs
 from versioned_state.storage import Disk, KVStore, Memory
 from versioned_state.storage.wrappers.tiered import backends
@@ -65,12 +66,13 @@ class PurgeReport:
         refs: the branches and tags whose head or reflog was rewritten, as ``branch main``.
         branches: the branches that were erased, deleted ones too.
         effects: the keys of the effects whose keys and results were erased.
+        records: the names of the records (``Repository.records``) that were erased with the branches.
         shared: the present ids of the commits of these branches that other refs or their reflogs lead to: they stay. If the branches were
             erased at their own cost, only the latest of these commits; those before them stay too.
         paths: the paths that were found.
         mentions: places that contain a word of the paths: commits, by their present ids, whose message, author, meta or tag has one; refs,
-            deleted ones too, by their name; merge policies by their pattern; effects by their key or result. A purge leaves these alone,
-            except for the words of ``replace``. Empty if branches were erased at their own cost.
+            deleted ones too, by their name; merge policies by their pattern; effects by their key or result; records. A purge leaves these
+            alone, except for the words of ``replace``. Empty if branches were erased at their own cost.
         unreached: places that may still hold the data, in sentences.
         collected: the report of gc, or None in a dry run. If branches were erased at their own cost, it counts only their objects.
         dry_run: whether nothing was changed.
@@ -81,6 +83,7 @@ class PurgeReport:
     refs: tuple[str, ...]
     branches: tuple[str, ...]
     effects: tuple[str, ...]
+    records: tuple[str, ...]
     shared: tuple[str, ...]
     paths: tuple[str, ...]
     mentions: tuple[str, ...]
@@ -119,10 +122,11 @@ def purge(
         paths: keys (``alice``), parts of values (``users.alice``), or whole namespaces (``@alice``). An index means that element in each
             commit.
         prefixes: beginnings of keys of the state: ``user/alice/``.
-        branches: patterns with ``*`` and ``?`` of branches to erase whole: head, reflog and name. Commits that other refs lead to stay. A
-            handle on such a branch finds it gone. A damaged branch can be given up this way.
+        branches: patterns with ``*`` and ``?`` of branches to erase whole: head, reflog, name and records. Commits that other refs lead to
+            stay. A handle on such a branch finds it gone. A damaged branch can be given up this way.
         effects: patterns of the keys of effects whose keys and results to erase. Only a hash of the key stays, so that none is repeated.
-        replace: words to replace in messages, the strings of meta, and authors, of reflogs too. A commit forgets a tag named so; it stays.
+        replace: words to replace in messages, the strings of meta, notes and records, and authors, of reflogs too. A commit forgets a tag
+            named so; it stays.
         thorough: read, collect and rewrite the whole store, also if only branches are to be erased. Otherwise branches are erased at their
             own cost, forks too, if a gc has finished before and, for each commit that others led to then, a ref is found that leads to it
             now: see ``reclaim.reclaim``. ``unreached`` names the places that may still hold their data.
@@ -199,6 +203,7 @@ class _Purge:
         """Return the report of a dry run."""
         found = self.journal.findings
         found.effects.update(dict.fromkeys(erase_effects(self._database.store, self._keys, dry_run=True)))
+        found.records.update(dict.fromkeys(find_erased(self._database.store, self._patterns)))
         if self._is_cheap(thorough=thorough):
             reclaimed = reclaim(self._database, self._patterns, None)
             if reclaimed is not None:
@@ -218,6 +223,7 @@ class _Purge:
             # Each step is safe beside gc, but the last one cannot begin while a gc is at work.
             Collector(self._database).check_free()
             self._erase_effects()
+            self._erase_records()
             self._rewrite()
             self._collect()
             self.left = "all of it is erased; only the search for mentions is missing"
@@ -246,6 +252,7 @@ class _Purge:
             # An earlier attempt has erased the branches and their objects.
             reclaimed = Reclaimed((), (), GcReport(0, 0, None, 0, None, time.monotonic() - start))
         self._erase_effects()
+        self._erase_records()
         self._database.forget()
         self.left = "the branches and their objects are deleted, but search indexes and the log of the store may still hold their data"
         store.drop_derived(list(self.journal.findings.branches))
@@ -275,6 +282,15 @@ class _Purge:
             self.journal.findings.effects.update(dict.fromkeys(found))
             self.journal.save()
             self.journal.findings.effects.update(dict.fromkeys(erase_effects(store, self._keys)))
+
+    def _erase_records(self) -> None:
+        """Erase the records of the branches, and those of branches that were never begun."""
+        found = find_erased(self._database.store, self._patterns)
+        if found:
+            self.left = "some of the records of the branches, and all else that was to be erased, may still be in the store"
+            self.journal.findings.records.update(dict.fromkeys(found))
+            self.journal.save()
+            erase_named(self._database.store, found)
 
     def _rewrite(self) -> None:
         """Rewrite history without the data, or find what would be rewritten."""
@@ -347,6 +363,7 @@ class _Purge:
             refs=tuple(found.refs),
             branches=tuple(found.branches),
             effects=tuple(sorted(found.effects)),
+            records=tuple(sorted(found.records)),
             shared=tuple(dict.fromkeys(found.commits.get(id, id) for id in found.shared)),
             paths=tuple(sorted(found.paths)),
             mentions=self._mentions,

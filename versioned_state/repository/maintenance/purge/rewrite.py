@@ -17,6 +17,7 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS, ROOT_ID, Commit, with_address
 from versioned_state.repository.history.shallow import ShallowCommit
 from versioned_state.repository.maintenance.purge.journal import Findings
+from versioned_state.repository.refs.named_records import iter_named, read_named, write_named
 from versioned_state.repository.refs.notes import iter_notes, read_note, write_note
 from versioned_state.repository.refs.ref import Ref, iter_refs, keys_of, rewritten
 from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
@@ -279,6 +280,10 @@ class RewritePass:
                 if found != new and (new_key == key or found is None or self._carried.get(new_key) == found):
                     replace_record(store, new_key, stored if new_key == key else found, new)
                 self._carried[new_key] = new
+        for _, key, stored in iter_named(store) if self._words else ():
+            replaced = write_named(key, _replaced_in(read_named(key, stored), self._replaced))
+            if replaced != stored:
+                replace_record(store, key, stored, replaced)
 
     def _publish_cuts(self) -> None:
         """Make history end at a rewritten commit if it ended at the old one. Call this before any ref leads to the new commit."""
