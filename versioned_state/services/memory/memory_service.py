@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Final, Literal, Self, TypeVar
 
-from versioned_state.arguments import count, instance_of, one_of
+from versioned_state.arguments import as_ttl, count, instance_of, one_of
 from versioned_state.errors import EmbedderError, InvalidArgumentError
 from versioned_state.off_loop import to_the_end
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
@@ -79,6 +79,8 @@ class VersionedMemoryService(StoreService, MemoryService):
     Args:
         store: a ``KVStore``, a ``Repository`` or a URL; by default a store in memory.
         embedder: turns texts into vectors, for ``{"rank": "vector"}``; see ``Embedder``.
+        ttl_seconds: the memory of a user expires that long after the last addition, or never if it is None. ``repository.expire()``
+            deletes it. 0 ends that for the memory that expires by now.
         vector_bytes: bytes of memory for the vectors of the users who were searched last.
         options: as for ``StoreService``.
     """
@@ -90,12 +92,14 @@ class VersionedMemoryService(StoreService, MemoryService):
         store: KVStore | Repository | str | os.PathLike[str] | None = None,
         *,
         embedder: Embedder | None = None,
+        ttl_seconds: float | None = None,
         vector_bytes: int = _VECTOR_BYTES,
         **options: Any,
     ) -> None:
         super().__init__(store, **options)
         instance_of("embedder", embedder, Embedder | None, hint="it has a name, a dimension and embed(texts)")
         self._embedder = embedder
+        self._ttl = None if ttl_seconds is None else as_ttl(ttl_seconds)
         self._vectors = vectors.Vectors(count("vector_bytes", vector_bytes))
         self._indexed: tuple[Repository, WordIndex] | None = None
 
@@ -130,7 +134,8 @@ class VersionedMemoryService(StoreService, MemoryService):
             return
         made = await self._embedded_if_it_works(given)
         name = "" if self._embedder is None else _model(self._embedder)
-        await self._run_item(branch, Addition(branch, user_id, session_name(session_id), given, made, name), self._add_all)
+        added = Addition(branch, user_id, session_name(session_id), given, made, name, self._ttl)
+        await self._run_item(branch, added, self._add_all)
 
     async def search_memory(
         self, user_id: str, messages: Message | Mapping[str, Any] | list[Any], filters: Mapping[str, Any] | None = None

@@ -8,16 +8,18 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from versioned_state.errors import UnknownRevisionError
+from versioned_state.errors import BranchMovedError, UnknownRevisionError
+from versioned_state.repository.maintenance.expire import expire_branch
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import Handles
-from versioned_state.services.calls.heads import at_head, unless_erased
+from versioned_state.services.calls.heads import at_head, is_over, unless_erased
 from versioned_state.services.memory import vectors
 from versioned_state.services.memory.indexes.in_state import WORDS
 from versioned_state.services.memory.indexes.index import WordIndex
 from versioned_state.services.memory.memories import Memories, Place, new_ids, session_of
 from versioned_state.services.memory.text import text_of
+from versioned_state.state.branch import port
 from versioned_state.state.versioned import Versioned
 
 T = TypeVar("T")
@@ -27,7 +29,10 @@ _LISTED_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Addition:
-    """Messages to add to a session: their stored forms, and their vectors if an embedder has made them."""
+    """Messages to add to a session: their stored forms, and their vectors if an embedder has made them.
+
+    ``ttl`` is the time to live of the branch from then on, in microseconds, or None to leave it as it is.
+    """
 
     branch: str
     user_id: str
@@ -35,6 +40,22 @@ class Addition:
     messages: Sequence[dict[str, Any]]
     vectors: Sequence[bytes] | None
     embedder: str
+    ttl: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StagedMemory:
+    """Messages that were added to a handle: their places, the keys of the index's new segments, and the vectors."""
+
+    places: list[Place]
+    segments: Sequence[str]
+    vectors: Mapping[Place, bytes]
+
+    def release(self, state: Versioned) -> None:
+        """Release what was staged, once it is committed: nobody changes it any more."""
+        for place in self.places:
+            session_of(state, place.session).release(place.id)
+        _release(state, self.segments, self.vectors)
 
 
 class StoredMemory:
@@ -64,6 +85,15 @@ class StoredMemory:
         return [None] * len(additions)
 
     def _add(self, additions: Sequence[Addition], state: Versioned) -> None:
+        staged = self.stage(state, additions)
+        many = len(staged.places)
+        port.handle(state).ttl = next((each.ttl for each in reversed(additions) if each.ttl is not None), None)
+        _commit(state, f"{many} message{'s' * (many > 1)}", additions[0].user_id)
+        port.handle(state).ttl = None  # what other processes set later stays
+        staged.release(state)
+
+    def stage(self, state: Versioned, additions: Sequence[Addition]) -> StagedMemory:
+        """Stage additions on a handle, for a commit of the caller, who then releases them."""
         texts: dict[Place, str] = {}
         made: dict[Place, bytes] = {}
         for addition in additions:
@@ -76,10 +106,7 @@ class StoredMemory:
         segments = self.index.added(state, texts)
         if made:
             vectors.store(state, additions[0].embedder, made)
-        _commit(state, f"{len(texts)} message{'s' * (len(texts) > 1)}", additions[0].user_id)
-        for place in texts:
-            session_of(state, place.session).release(place.id)
-        _release(state, segments, made)
+        return StagedMemory(list(texts), segments, made)
 
     def keep_vectors(self, branch: str, embedder: str, made: Mapping[Place, bytes]) -> None:
         """Store the vectors of messages that had none."""
@@ -139,6 +166,10 @@ class StoredMemory:
 
         def attempt() -> None:
             with self._handles.handle(branch) as state:
+                handle = port.handle(state)
+                if handle.ref.head is not None and is_over(handle.repository.database, handle.ref, state.head):
+                    expire_branch(self._repository.branches, branch, handle.repository.database.now())
+                    raise BranchMovedError(branch, expected=state.head.id, actual=None)  # again, with another handle
                 function(state)
 
         unless_erased(attempt)

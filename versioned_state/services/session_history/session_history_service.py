@@ -92,7 +92,8 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         create_missing: ``get_session`` creates a session that never existed. For a deleted one it returns None until ``create_session``.
         ttl_seconds: new sessions expire that long after their last change, or never if it is None. ``repository.expire()`` deletes them.
         max_message_bytes: the largest size of a message, about as packed. Larger ones are refused.
-        max_messages: how many messages a session may have.
+        max_messages: how many messages a session may have. An append of more is refused.
+        max_messages_per_session: how many messages stay in a session: an append removes the oldest ones beyond. History keeps them.
         max_sessions: how many sessions a user may have. Each process that creates one at the same moment may exceed it by one.
     """
 
@@ -107,10 +108,11 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         max_message_bytes: int | None = None,
         max_messages: int | None = None,
         max_sessions: int | None = None,
+        max_messages_per_session: int | None = None,
         **options: Any,
     ) -> None:
         super().__init__(store, **options)
-        self._quotas = Quotas(max_message_bytes, max_messages, max_sessions)
+        self._quotas = Quotas(max_message_bytes, max_messages, max_sessions, max_messages_per_session)
         self._creations = Locks()
         self._create_missing = create_missing
         self._ttl = None if ttl_seconds is None else as_ttl(ttl_seconds)

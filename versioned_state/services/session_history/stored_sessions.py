@@ -59,16 +59,24 @@ class SessionName(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Quotas:
-    """The limits of a service. None means no limit. Raises ``InvalidArgumentError``."""
+    """The limits of a service. None means no limit. Raises ``InvalidArgumentError``.
 
-    message_bytes: int | None
-    messages: int | None
-    sessions: int | None
+    Attributes:
+        message_bytes, messages, sessions: what exceeds them is refused.
+        kept: the messages that stay in a session, the newest ones.
+    """
+
+    message_bytes: int | None = None
+    messages: int | None = None
+    sessions: int | None = None
+    kept: int | None = None
 
     def __post_init__(self) -> None:
         for name, value in (("max_message_bytes", self.message_bytes), ("max_messages", self.messages), ("max_sessions", self.sessions)):
             if value is not None:
                 count(name, value)
+        if self.kept is not None:
+            count("max_messages_per_session", self.kept, least=1)
 
     def check_sizes(self, stored: list[dict[str, Any]]) -> None:
         """Raise ``QuotaExceededError`` for a message that is too large."""
@@ -277,6 +285,9 @@ class StoredSessions:
         if limit is not None and len(messages) + len(stored) > limit:
             raise _StaleHandleError(QuotaExceededError("the number of messages of a session", limit=limit))
         messages.extend(stored)
+        kept = self._quotas.kept
+        if kept is not None and len(messages) > kept:
+            del messages[: len(messages) - kept]
         port.handle(state).ttl = ttl
 
 
