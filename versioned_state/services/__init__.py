@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from versioned_state.services.remote.remote_memory_service import RemoteMemoryService as RemoteMemoryService
     from versioned_state.services.remote.remote_session_history_service import RemoteSessionHistoryService as RemoteSessionHistoryService
     from versioned_state.services.remote.remote_state_service import RemoteStateService as RemoteStateService
+    from versioned_state.services.session.session_service import SessionService as SessionService
 
 
 __getattr__, __dir__, __all__ = lazy_names(
@@ -16,5 +17,6 @@ __getattr__, __dir__, __all__ = lazy_names(
         "remote.remote_memory_service": "RemoteMemoryService",
         "remote.remote_session_history_service": "RemoteSessionHistoryService",
         "remote.remote_state_service": "RemoteStateService",
+        "session.session_service": "SessionService",
     },
 )

@@ -177,6 +177,21 @@ class StoreService(ServiceWithLifecycleManager):
         if began:  # ``async with`` stops only a service whose start has returned
             await self.stop()
 
+    def join(self, other: StoreService) -> None:
+        """Begin to use the repository and the lanes of another service, and its handles if they are of one kind, until ``leave``."""
+        self._repository, self._lanes, self._probe = other._repository, other._lanes, other._probe
+        own = type(self)._open_handle is not type(other)._open_handle
+        self._handles = Handles(self._limit, self._handle_bytes, self._open_handle) if own else other._handles
+        self._started, self._stopped = True, False
+
+    def leave(self) -> None:
+        """Refuse calls, and release what belongs to the service that this one has joined."""
+        handles, self._handles = self._handles, None
+        self._started, self._stopped = False, True
+        self._lanes = self._probe = None
+        if handles is not None:
+            handles.close()
+
     def _open(self) -> None:
         if self._lanes is not None:
             return

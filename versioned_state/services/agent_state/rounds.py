@@ -26,7 +26,7 @@ from versioned_state.values.encode.inline import plain_cell
 from versioned_state.values.keys import OLDER_ROUNDS, ROUNDS
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes
-from versioned_state.values.trees.tree import Tree, find
+from versioned_state.values.trees.tree import Tree, find, same
 
 LARGEST: Final = (1 << 63) - 1
 """The largest number of a round."""
@@ -170,10 +170,14 @@ class RoundsHook(Hook):
 
     Attributes:
         rounds: those of the next commit, or None if it is not a save.
+        unless: a root, of the head, that makes no round if nothing else has changed; or None.
     """
 
     def __init__(self) -> None:
         self.rounds: Rounds | None = None
+        self.unless: Tree | None = None
 
     def amend(self, nodes: Nodes, tree: Tree, keys: object) -> Tree:
-        return tree if self.rounds is None else edit_map(nodes, tree, self.rounds.stored(nodes)[1])
+        if self.rounds is None or (self.unless is not None and same(self.unless, tree)):
+            return tree
+        return edit_map(nodes, tree, self.rounds.stored(nodes)[1])

@@ -149,6 +149,7 @@ def _commit(state: Versioned, session: Session, prepare: _Prepare) -> Rounds | N
             raise MovedError
         made, meta = prepared
         hook.rounds = made = session.named(made)
+        hook.unless = None
         try:
             state.commit(meta=meta, allow_empty=True, on_moved="refuse")
         finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from functools import lru_cache
@@ -354,6 +354,10 @@ class VersionedStateService(StoreService, StateService):
                     remains="nothing was saved",
                     hint="put it one level deeper",
                 )
+        self.check_size(state)
+
+    def check_size(self, state: Mapping[str, Any]) -> None:
+        """Raise ``QuotaExceededError`` for a state that is too large. Cost: 0 without a limit, otherwise reads it."""
         if self._max_state_bytes is not None and exceeds(dict(state), self._max_state_bytes):
             raise QuotaExceededError("the size of the state", limit=self._max_state_bytes)
 

@@ -12,7 +12,13 @@ from enum import Enum
 from time import monotonic
 from typing import Any, Final, TypeVar
 
-from versioned_state.errors import LimitExceededError, PickleRefusedError, StateError, UnserializableValueError
+from versioned_state.errors import (
+    IdempotencyConflictError,
+    LimitExceededError,
+    PickleRefusedError,
+    StateError,
+    UnserializableValueError,
+)
 from versioned_state.repository.database import Publication
 from versioned_state.repository.refs.ref import Ref
 
@@ -53,7 +59,7 @@ class ApartError(Exception):
     """One of several items failed, and nothing was done: each must be processed by itself."""
 
 
-APART: Final = (ApartError, UnserializableValueError, PickleRefusedError, LimitExceededError)
+APART: Final = (ApartError, UnserializableValueError, PickleRefusedError, LimitExceededError, IdempotencyConflictError)
 """The errors of single items, which do not concern other callers. A function of items that raises one has done nothing."""
 
 _callers: Final[ContextVar[tuple[Context, ...]]] = ContextVar("versioned_state_callers", default=())

@@ -112,6 +112,11 @@ class Memories:
         self._nodes = Nodes(repository.database.objects, cache=repository.database.nodes)
         self._decoder = Decoder(self._nodes, repository.database.policy)
 
+    @property
+    def parts(self) -> Sequence[Memories]:
+        """The memories of single branches that this one consists of: itself."""
+        return (self,)
+
     @cached_property
     def _range(self) -> tuple[int, int]:
         return self._rank(self._prefix), self._rank(self._prefix + b"\xff")
@@ -159,6 +164,11 @@ class Memories:
         """Return the places of all messages, session by session."""
         low, high = self._range
         return [_place_of(key) for key, _ in iter_items(self._nodes, self.tree, low, high)]
+
+    def first(self) -> Place | None:
+        """Return the place of the first message, in the order of ``page``, or None if there is none. Cost: a path."""
+        low, high = self._range
+        return next((_place_of(key) for key, _ in iter_items(self._nodes, self.tree, low, min(low + 1, high))), None)
 
     def changes(self, since: Commit | None) -> Iterator[tuple[Place, dict[str, Any] | None, dict[str, Any] | None]]:
         """Iterate over the messages that differ from those at another commit, or from none: place, old and new. Cost: the differences.

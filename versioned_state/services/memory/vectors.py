@@ -45,6 +45,12 @@ class Vectors:
 
         Cost: reading the vectors that this process does not have yet, and the length of all of them.
         """
+        scored: dict[Place, float] = {}
+        for part in memories.parts:
+            scored |= {place: score for score, place in self._nearest(part, embedder, vector, limit)}
+        return nlargest(_FOUND_AT_ONCE if limit is None else limit, scored, key=lambda place: (scored[place], place))
+
+    def _nearest(self, memories: Memories, embedder: str, vector: bytes, limit: int | None) -> list[tuple[float, Place]]:
         with self._lock:
             user = self._users.pop(memories.branch, None)
         user = _User(embedder) if user is None or user.embedder != embedder else user
@@ -134,14 +140,14 @@ class _User:
             self._matrix = None
         self._tree = memories.tree
 
-    def nearest(self, vector: bytes, limit: int) -> list[Place]:
+    def nearest(self, vector: bytes, limit: int) -> list[tuple[float, Place]]:
         query = _unit(array("f", vector))
         if query is None or not self._rows or not limit:
             return []
         np = _numpy()
         if np is None:
             scores = {place: sum(a * b for a, b in zip(row, query, strict=False)) for place, row in self._rows.items()}
-            return nlargest(limit, scores, key=lambda place: (scores[place], place))
+            return nlargest(limit, ((score, place) for place, score in scores.items()))
         if self._matrix is None:
             places = sorted(self._rows)
             self._matrix = places, np.array([self._rows[place] for place in places], dtype=np.float32)
@@ -149,7 +155,8 @@ class _User:
         products = matrix @ np.array(query, dtype=np.float32)
         # From the last place back, and stable: of equals the newest is first.
         order = np.argsort(-products[::-1], kind="stable")[:limit]
-        return [places[len(places) - 1 - int(index)] for index in order]
+        backwards = len(places) - 1
+        return [(float(products[backwards - index]), places[backwards - index]) for index in map(int, order)]
 
 
 @cache

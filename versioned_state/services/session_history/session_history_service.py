@@ -257,7 +257,7 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
 
     async def _delete_all(self, user_id: str) -> None:
         prefix = self._prefix(user_id)
-        database, branch = self.repository.database, prefix.removesuffix("/")
+        database, branch = self.repository.database, f"{VersionedSessionHistoryService.kind}/{branch_name(user_id)}"
         names = await self.run_in_turn(prefix, lambda: database.planned(branch, lambda: self._sessions.names(prefix)))
         for at in range(0, len(names), _DELETED_AT_ONCE):
             await gather(*(self.run_in_turn(name, partial(self._delete, name)) for name in names[at : at + _DELETED_AT_ONCE]))

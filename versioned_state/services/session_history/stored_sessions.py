@@ -11,6 +11,7 @@ from versioned_state.arguments import count
 from versioned_state.errors import (
     BranchMovedError,
     CommitInDoubtError,
+    IdempotencyConflictError,
     QuotaExceededError,
     SessionNotFoundError,
     StateError,
@@ -36,6 +37,7 @@ from versioned_state.state.branch.branch_handle import GIVEN_UP
 from versioned_state.state.branch.commit_options import CommitOptions
 from versioned_state.state.branch.publisher import MovedError, again_if_moved
 from versioned_state.state.branch.together import prepare_commit
+from versioned_state.state.keyspace import KeySpace
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.encode.walks import exceeds
 
@@ -134,7 +136,7 @@ class StoredSessions:
             known = id_of(info.name.removeprefix(prefix))
             if known is None:
                 known = at_listed(self._database, info, self._kept_id, None)
-                if type(known) is str and not info.name.endswith(f"/{branch_name(user_id, known)}"):
+                if type(known) is str and not f"/{info.name}".endswith(f"/{branch_name(user_id, known)}"):
                     known = None  # a fork has that of the other session
             if type(known) is str:
                 sessions.append(Session(id=known, user_id=user_id))
@@ -145,13 +147,22 @@ class StoredSessions:
     def _kept_id(self, head: Commit) -> Any:
         return self._repository.snapshot(head).namespace(_NAMESPACE).get(_ID)
 
+    def space(self, state: Versioned) -> KeySpace:
+        """Return the part of a handle that has the list of messages under ``MESSAGES``."""
+        return state
+
+    def kept(self, snapshot: Snapshot) -> Snapshot:
+        """Return the part of a snapshot that has them."""
+        return snapshot
+
     def _session(self, name: SessionName, head: Commit, last: int | None) -> Session:
         database = self._database
-        snapshot = Snapshot(database.objects, head.tree, database.policy, commit=head, cache=database.nodes, spend=current_spend())
+        whole = Snapshot(database.objects, head.tree, database.policy, commit=head, cache=database.nodes, spend=current_spend())
+        snapshot = self.kept(whole)
         messages: list[Any] = []
         if last is None:
             messages = snapshot.get(MESSAGES, [])
-        elif last:
+        elif last and MESSAGES in snapshot:
             kept = snapshot.sequence(MESSAGES)
             for start in range(max(len(kept) - last, 0), len(kept), _READ_AT_ONCE):
                 messages += kept[start : start + _READ_AT_ONCE]
@@ -170,13 +181,12 @@ class StoredSessions:
                     return self._session(name, state.head, last)
                 if ref.head is None:
                     with self._creation(branch):
-                        state[MESSAGES] = []
-                        if id_of(branch.rpartition("/")[2]) != name.session_id:
-                            state.namespace(_NAMESPACE)[_ID] = name.session_id
+                        self.space(state)[MESSAGES] = []
+                        keep_id(state, name.session_id)
                         port.handle(state).ttl = ttl
                         state.commit("session created", on_moved=OnMoved.REFUSE)  # raises if another process has created it
                         port.handle(state).ttl = None
-                    state.release(MESSAGES)  # appends must not load the list
+                    self.space(state).release(MESSAGES)  # appends must not load the list
                     return Session(id=name.session_id, user_id=name.user_id)
             expire_branch(self._repository.branches, branch, self._database.now())
             raise BranchMovedError(branch, expected=None, actual=state.head.id)
@@ -236,7 +246,7 @@ class StoredSessions:
             try:
                 self._extend(state, items)
                 prepared = prepare_commit(state, _options(items))
-            except (StateError, _StaleHandleError):  # appending alone finds out the reason
+            except (StateError, StaleHandleError):  # appending alone finds out the reason
                 prepared = None
             if prepared is None:
                 close_handle(state)
@@ -247,7 +257,7 @@ class StoredSessions:
             if made is None:
                 close_handle(state)
                 return False
-            _appended(state)
+            self._appended(state)
         except BaseException:
             close_handle(state)
             raise
@@ -261,12 +271,12 @@ class StoredSessions:
             with self._handles.handle(branch) as state:
                 try:
                     self._extend(state, items)
-                except _StaleHandleError as stale:
+                except StaleHandleError as stale:
                     raise (stale.error if is_fresh else MovedError()) from None
                 options = _options(items)
                 with _in_doubt():
                     state.commit(options.message, on_moved=options.on_moved)
-                _appended(state)
+                self._appended(state)
 
         try:
             # After a failure, the handle is a new one.
@@ -275,23 +285,35 @@ class StoredSessions:
             raise BranchMovedError(branch, expected=None, actual=None, remains="nothing was appended", hint="append again") from None
 
     def _extend(self, state: Versioned, items: list[Append]) -> None:
-        """Add the messages to a handle. Raises ``_StaleHandleError`` if the session cannot have them, as of the handle's head."""
+        """Add the messages to a handle. Raises ``StaleHandleError`` if the session cannot have them, as of the handle's head."""
         ref = port.handle(state).ref
         if ref.head is None or is_over(self._database, ref, state.head):
-            raise _StaleHandleError(SessionNotFoundError(items[0].session.id))
+            raise StaleHandleError(SessionNotFoundError(items[0].session.id))
         stored = [message for item in items for message in item.stored]
         ttl = next((item.ttl for item in reversed(items) if item.ttl is not None), None)
-        messages, limit = state.sequence(MESSAGES), self._quotas.messages
-        if limit is not None and len(messages) + len(stored) > limit:
-            raise _StaleHandleError(QuotaExceededError("the number of messages of a session", limit=limit))
-        messages.extend(stored)
-        kept = self._quotas.kept
-        if kept is not None and len(messages) > kept:
-            del messages[: len(messages) - kept]
+        try:
+            self.stage(state, stored)
+        except (QuotaExceededError, IdempotencyConflictError) as error:
+            raise StaleHandleError(error) from None
         port.handle(state).ttl = ttl
 
+    def stage(self, state: Versioned, stored: list[dict[str, Any]]) -> int:
+        """Append messages on a handle, for a commit. Returns how many the oldest are that leave. Raises ``QuotaExceededError``."""
+        messages, limit, kept = self.space(state).sequence(MESSAGES), self._quotas.messages, self._quotas.kept
+        if limit is not None and len(messages) + len(stored) > limit:
+            raise QuotaExceededError("the number of messages of a session", limit=limit)
+        messages.extend(stored)
+        leaving = 0 if kept is None else max(0, len(messages) - kept)
+        if leaving:
+            del messages[:leaving]
+        return leaving
 
-class _StaleHandleError(Exception):
+    def _appended(self, state: Versioned) -> None:
+        port.handle(state).ttl = None  # what other processes set later stays
+        self.space(state).release(MESSAGES)  # the next append must not compare the messages of this one
+
+
+class StaleHandleError(Exception):
     """The handle must be replaced by one at the head of the branch. ``error`` is the error to raise if that one fails likewise."""
 
     def __init__(self, error: StateError) -> None:
@@ -304,9 +326,10 @@ def _options(items: list[Append]) -> CommitOptions:
     return CommitOptions(f"messages +{sum(len(item.stored) for item in items)}", on_moved=OnMoved.REFUSE)
 
 
-def _appended(state: Versioned) -> None:
-    port.handle(state).ttl = None  # what other processes set later stays
-    state.release(MESSAGES)  # the next append must not compare the messages of this one
+def keep_id(state: Versioned, session_id: str) -> None:
+    """Stage the id of a session, unless the name of its branch gives it."""
+    if id_of(state.branch.rpartition("/")[2]) != session_id:
+        state.namespace(_NAMESPACE)[_ID] = session_id
 
 
 @contextmanager
