@@ -8,6 +8,7 @@ from tests.support.local_files import check_one_file
 from tests.support.stores import DictStore, OneCondition
 from versioned_state.storage import Cache, Counting, Disk, Faulty, KVStore, Memory
 from versioned_state.storage.testing.contract import KVStoreContract
+from versioned_state.storage.wrappers.overlay import Overlay
 
 
 class TestMemory(KVStoreContract):
@@ -67,6 +68,13 @@ class TestCounting(KVStoreContract):
 
     def open_store(self, place: Path) -> KVStore:
         return Counting(Memory())
+
+
+class TestOverlay(KVStoreContract):
+    tells_sizes = True
+
+    def open_store(self, place: Path) -> KVStore:
+        return Overlay(Memory())
 
 
 class TestFaultyWithoutFault(KVStoreContract):

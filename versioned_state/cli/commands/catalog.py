@@ -64,6 +64,7 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "prune": ("commands.store.prune", "Prune old history."),
         "purge": ("commands.store.purge", "Erase a path from all of history."),
         "serve": ("commands.store.serve", "Offer states, histories and memories over HTTP."),
+        "mcp": ("commands.agents.mcp", "Offer tools for a model, by MCP."),
         "demo": ("demo.demo", "Watch a small agent, and look at its memory."),
         "completion": ("commands.store.completion", "Print the completion script of a shell."),
     },

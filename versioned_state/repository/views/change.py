@@ -62,6 +62,11 @@ class Change:
         """Both sides as they are stored."""
         return self._cells
 
+    @property
+    def nodes(self) -> Nodes:
+        """The nodes by which its values are read, for the layers above."""
+        return self._nodes
+
     def lines(self) -> list[tuple[str, str]]:
         """Return the lines of a text, or the elements of an array, that differ, or nothing for any other change.
 
