@@ -141,7 +141,14 @@ def find_losses(recording: Recording, count: int, dice: random.Random, *, ordere
 
 @pytest.mark.parametrize(
     ("durability", "plan"),
-    [("process", "one_thread"), ("process", "threads"), ("power", "one_thread"), ("power", "threads"), ("power", "failing")],
+    [
+        ("process", "one_thread"),
+        ("process", "threads"),
+        ("power", "one_thread"),
+        ("power", "threads"),
+        ("power", "failing"),
+        ("power", "dying"),
+    ],
 )
 @pytest.mark.parametrize("seed", first(1, range(1, 9)))
 def test_a_store_keeps_its_promise_after_a_cut_of_the_power(tmp_path, durability, plan, seed, long_run):
@@ -157,6 +164,7 @@ def test_a_store_keeps_its_promise_after_a_cut_of_the_power(tmp_path, durability
         ("power", "threads", "commits are not synced"),
         ("power", "one_thread", "names are not synced"),
         ("power", "failing", "the log is not written again"),
+        ("power", "dying", "the mark is not looked at"),
     ],
 )
 def test_a_broken_promise_is_noticed(tmp_path, durability, plan, sabotage):

@@ -301,6 +301,32 @@ def test_the_log_is_repaired_only_once(tmp_path: Path, disk: SlowDisk, threads: 
         assert disk.begun == before + 1
 
 
+@pytest.mark.parametrize("durability", ["process", "power"])
+def test_a_store_that_is_opened_after_a_failure_writes_the_log_again(tmp_path: Path, disk: SlowDisk, durability: str) -> None:
+    """The process that saw the failure may be dead by then."""
+    mark = tmp_path / "s" / "store.sqlite3-unsynced"
+    with Disk(tmp_path / "s", durability="power") as store:
+        disk.failures = 1000
+        with pytest.raises(UnknownOutcomeError):
+            put(store, "doubted")
+        assert mark.exists()
+        with pytest.raises(StorageError, match="fails again"):
+            Disk(tmp_path / "s", durability=durability)  # type: ignore[arg-type]
+        with Disk(tmp_path / "s", read_only=True) as reader:
+            assert reader.get("doubted") == b"1"
+        assert mark.exists()
+        disk.failures = 0
+        before = disk.begun
+        with Disk(tmp_path / "s", durability=durability) as other:  # type: ignore[arg-type]
+            assert disk.begun == before + 1
+            assert not mark.exists()
+            assert put(other, "more")
+        assert put(store, "yet more")
+    with Disk(tmp_path / "s") as again:
+        assert sorted(again.keys()) == ["doubted", "more", "yet more"]
+    assert [path.name for path in (tmp_path / "s").iterdir()] == ["store.sqlite3"]
+
+
 @pytest.mark.parametrize("page", [512, 4096, 65536])
 def test_the_valid_part_of_a_log_ends_with_a_transaction(tmp_path: Path, page: int) -> None:
     """As SQLite itself finds when it reads a log that was cut."""

@@ -125,6 +125,29 @@ class Writer:
             else:
                 raise AssertionError("a commit was acknowledged that is not on the disk")
 
+    def dying(self) -> None:
+        """A process dies after a sync has failed, and the next one goes on."""
+        mark = self.folder / FAILING
+        for number in range(3):
+            pid = os.fork()
+            if not pid:
+                repository = Repository(self.open())
+                self.in_turns(repository, 4)
+                mark.write_text("until the process has died")
+                self.all += 1
+                try:
+                    self.round(Versioned(repository, branch=BRANCHES[number]), self.all)
+                except CommitInDoubtError:
+                    os._exit(0)
+                raise AssertionError("a commit was acknowledged that is not on the disk")
+            assert os.waitpid(pid, 0)[1] == 0
+            mark.unlink()
+            self.all += 5
+            repository = Repository(self.open())
+            self.in_turns(repository, 3)
+            if number == 1:
+                repository.close()
+
 
 def _no_sync(log: log_sync.OpenLog) -> None:
     """The syncs of commits are left out."""
@@ -149,6 +172,7 @@ SABOTAGE: Final[dict[str, Callable[[], None]]] = {
     "commits are not synced": lambda: setattr(log_sync.OpenLog, "sync", _no_sync),
     "synchronous is off": lambda: setattr(sqlite_file, "connect", _connect_without_syncs),
     "the log is not written again": lambda: setattr(log_sync, "rewrite_log", _no_rewrite),
+    "the mark is not looked at": lambda: setattr(log_sync.LogSync, "is_marked", lambda log: False),
     "names are not synced": lambda: setattr(sqlite_file, "_sync", lambda path: None),
 }
 

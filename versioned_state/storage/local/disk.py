@@ -124,8 +124,9 @@ class Disk(Backend):
         self._identity = _identity(self._name)
         log = self._log = LogGuard(file)
         shares_syncs = durability == "power" and not read_only and log_sync.SUPPORTED
-        self._syncs = LogSync(file) if shares_syncs else None
-        self._unsynced: OpenLog | None = None
+        self._log_sync = LogSync(file)
+        self._syncs = self._log_sync if shares_syncs else None
+        self._unsynced = not read_only and self._log_sync.is_marked()
         self._overwriting = 0
 
         def connect() -> Connection:
@@ -350,12 +351,11 @@ class Disk(Backend):
     def _close(self) -> None:
         # Closing the last connection folds the log in, so that one file is left.
         self._pool.close()
-        if self._syncs is not None:
-            self._syncs.close()
+        self._log_sync.close()
 
     def _read(self, query: Callable[[Connection], T]) -> T:
         """Run ``query`` on a connection of this thread's own, without waiting for any writer."""
-        if self._unsynced is not None:
+        if self._unsynced:
             self._repair("nothing was read")
         while True:
             connection = self._pool.take()
@@ -390,7 +390,7 @@ class Disk(Backend):
 
     def _write(self, work: Callable[[Connection], T], *, transaction: bool = True) -> T:
         """Run ``work`` in one transaction: all of it is done, or nothing if it raises."""
-        if self._closed or self._read_only or self._unsynced is not None:
+        if self._closed or self._read_only or self._unsynced:
             self._begin_to_write()
         pool = self._pool
         # Threads of this process queue here rather than in SQLite, which would poll.
@@ -442,7 +442,9 @@ class Disk(Backend):
         try:
             log.sync()
         except OSError as error:
-            self._unsynced = log
+            if not self._log_sync.fail(log):
+                return
+            self._unsynced = True
             try:
                 self._repair("")
             except StateError as failure:
@@ -453,23 +455,22 @@ class Disk(Backend):
                 ) from failure
 
     def _repair(self, remains: str) -> None:
-        """Write the log again after a sync that failed: what the store shows may not be on the disk, and must not be built on."""
+        """Write the log again after a sync that failed, here or in a process that died: what the store shows may not be on the disk."""
         pool = self._pool
         if not pool.writing.acquire(self._timeout):
             raise StoreBusyError(f"{self._file} is held by another thread, or by an outer call of this thread", remains=remains)
         connection = None
         try:
-            failed = self._unsynced
-            if failed is None or self._syncs is None:
+            if not self._unsynced:
                 return  # another call has done it
             connection = pool.take_writer()
-            self._syncs.repair(connection, failed)
-            self._unsynced = None
+            self._log_sync.repair(connection)
+            self._unsynced = False
         except (OSError, sqlite3.Error) as error:
             raise StorageError(
-                f"the disk failed to sync the log of {self._file}, and fails again ({error})",
+                f"the disk failed to sync the log of {self._file}, and fails again ({getattr(error, 'strerror', None) or error})",
                 remains=remains,
-                hint="close the store and look at the disk; a loss of power may undo the last commits",
+                hint="look at the disk; read_only=True reads the store, of which a loss of power may undo the last commits",
             ) from error
         finally:
             if connection is not None:

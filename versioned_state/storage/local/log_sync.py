@@ -5,7 +5,7 @@ sync serves all that wait when it begins. A sync covers the whole log up to that
 power no commit is there without those before it.
 
 If a sync fails, the operating system may call pages written that are not, and the next sync succeeds without them. So after a failure
-nothing is acknowledged until ``rewrite_log`` has written the whole log again.
+nothing is acknowledged until ``rewrite_log`` has written the whole log again: by this process, or by the next one that opens the store.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import errno
 import os
 import struct
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -84,6 +85,8 @@ class LogSync:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._name = f"{file}-wal"
+        # Lies beside the file from a failed sync until the log was written again, for processes that open the store meanwhile.
+        self._mark = f"{file}-unsynced"
         self._log: OpenLog | None = None
 
     def open(self) -> OpenLog:
@@ -107,15 +110,28 @@ class LogSync:
             raise StorageError(f"the log of {self._file} cannot be opened: {error.strerror}", remains="nothing was written") from error
         return log
 
-    def repair(self, connection: Connection, failed: OpenLog) -> None:
-        """Make everything in the log durable after a sync of ``failed`` has failed. The caller is the only writer of this process.
+    def fail(self, log: OpenLog) -> bool:
+        """Record that a sync of a log has failed. Returns False if the log was written again since, with all that the sync was to cover."""
+        if log is not self._log:
+            return False
+        with suppress(OSError):  # a disk that fails may take no name either
+            os.close(os.open(self._mark, os.O_CREAT | os.O_WRONLY, 0o600))
+        return True
+
+    def is_marked(self) -> bool:
+        """Return whether a sync has failed, and the log was not written again since: the process died, or is at it."""
+        return os.path.exists(self._mark)  # noqa: PTH110 - a Path takes three times as long
+
+    def repair(self, connection: Connection) -> None:
+        """Make everything in the log durable after a sync has failed. The caller is the only writer of this process.
 
         Raises ``OSError``, ``sqlite3.Error`` or ``CorruptStoreError`` if the disk still fails, or lost what it was to write.
         """
-        if self._log is failed:  # else another call has done it
-            log = OpenLog(self._name)
-            rewrite_log(connection, log, self._file)
-            self._log = log
+        log = OpenLog(self._name)
+        rewrite_log(connection, log, self._file)
+        self._log = log
+        with suppress(FileNotFoundError):
+            os.unlink(self._mark)  # noqa: PTH108 - as above
 
     def close(self) -> None:
         """Close the log, once no call waits for a sync any more."""
