@@ -160,6 +160,23 @@ def test_a_store_that_is_closed_meanwhile_acknowledges_what_it_synced(tmp_path: 
         assert dict(again.items()) == {"one": b"1"}
 
 
+def test_a_store_that_is_closed_meanwhile_acknowledges_nothing_that_failed(
+    tmp_path: Path, disk: SlowDisk, threads: ThreadPoolExecutor
+) -> None:
+    with Disk(tmp_path / "s") as other:  # keeps the log from being folded in
+        assert put(other, "zero")
+        store = Disk(tmp_path / "s", durability="power")
+        disk.hold()
+        waiting = threads.submit(put, store, "one")
+        assert eventually(lambda: disk.begun == 1)
+        store.close()
+        disk.failures = 1
+        disk.release()
+        with pytest.raises(UnknownOutcomeError):
+            waiting.result()
+        assert (tmp_path / "s" / "store.sqlite3-unsynced").exists()
+
+
 def test_the_descriptor_is_that_of_the_present_log(tmp_path: Path) -> None:
     """A fork closes all connections, which removes the log: the next write begins another file."""
     with Disk(tmp_path / "s", durability="power") as store:

@@ -31,15 +31,21 @@ class OpenLog:
 
     It is opened before the writes that it has to sync: the operating system reports a failed write to the descriptors that were open.
     A call that still waits keeps the descriptor open after the store was closed.
+
+    Attributes:
+        identity: the device and inode of the file.
+        process: the id of the process that opened it.
+        made_good: whether the log was written again after a sync had failed.
     """
 
-    __slots__ = ("_begun", "_descriptor", "_done", "_failure", "_syncing", "identity", "process")
+    __slots__ = ("_begun", "_descriptor", "_done", "_failure", "_syncing", "identity", "made_good", "process")
 
     def __init__(self, name: str) -> None:
         self._descriptor = os.open(name, os.O_RDWR)
         found = os.fstat(self._descriptor)
         self.identity = found.st_dev, found.st_ino
         self.process = os.getpid()
+        self.made_good = False
         self._syncing = CallLock()
         # Syncs are numbered. A sync that was interrupted has a number too, but is never done.
         self._begun = 0
@@ -112,7 +118,7 @@ class LogSync:
 
     def fail(self, log: OpenLog) -> bool:
         """Record that a sync of a log has failed. Returns False if the log was written again since, with all that the sync was to cover."""
-        if log is not self._log:
+        if log.made_good:
             return False
         with suppress(OSError):  # a disk that fails may take no name either
             os.close(os.open(self._mark, os.O_CREAT | os.O_WRONLY, 0o600))
@@ -129,6 +135,8 @@ class LogSync:
         """
         log = OpenLog(self._name)
         rewrite_log(connection, log, self._file)
+        if self._log is not None:
+            self._log.made_good = True
         self._log = log
         with suppress(FileNotFoundError):
             os.unlink(self._mark)  # noqa: PTH108 - as above
