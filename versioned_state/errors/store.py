@@ -29,7 +29,8 @@ class UnreachableStoreError(StorageError):
 class UnknownOutcomeError(UnreachableStoreError):
     """The connection was lost, or timed out, while a write was under way: all of it was done, or none.
 
-    The server may even carry it out later. A commit finds out by itself whether it was done.
+    The server may even carry it out later. A commit finds out by itself whether it was done. From a ``Disk`` with ``durability="power"``:
+    the disk failed to sync the write, which was done, and which a loss of power may undo.
     """
 
 

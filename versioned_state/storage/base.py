@@ -48,7 +48,7 @@ class KVStore(ABC):
     other type raises ``TypeError``, and a key with a lone surrogate ``InvalidArgumentError``, before anything is written. Every
     method may be called from any thread. A failure of the driver raises ``StorageError`` with the driver's error as its cause.
     Every call after ``close()`` raises ``StoreClosedError``. Only ``apply`` may leave its outcome unknown, and only if the store is
-    across a network. An exception of any kind, such as ``KeyboardInterrupt``, leaves a store that works.
+    across a network, or on a disk that fails to sync. An exception of any kind, such as ``KeyboardInterrupt``, leaves a store that works.
     """
 
     private: bool = False
