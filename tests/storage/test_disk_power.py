@@ -198,6 +198,24 @@ def test_the_descriptor_is_that_of_the_present_log(tmp_path: Path) -> None:
         assert sorted(store.keys()) == ["after", "before", "child"]
 
 
+def test_a_fork_while_a_call_waits_for_the_disk(tmp_path: Path, disk: SlowDisk, threads: ThreadPoolExecutor) -> None:
+    with Disk(tmp_path / "s", durability="power") as store:
+        disk.hold()
+        waiting = threads.submit(put, store, "one")
+        assert eventually(lambda: disk.begun == 1)
+
+        def child() -> None:
+            disk.release()
+            assert store.get("one") == b"1"
+            assert put(store, "two")
+
+        join(fork(child))
+        assert not waiting.done()
+        disk.release()
+        assert waiting.result()
+        assert sorted(store.keys()) == ["one", "two"]
+
+
 def test_no_descriptor_stays_open(tmp_path: Path) -> None:
     def logs() -> int:
         links = [link for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]

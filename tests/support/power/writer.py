@@ -90,6 +90,24 @@ class Writer:
             self.at_once(repository, 3)
         self.at_once(Repository(self.open()), 8)
 
+    def processes(self) -> None:
+        """Rounds of several processes at once. With ``"power"``, the last one does not wait for the disk, and acknowledges nothing."""
+        with Repository(self.open()):
+            pass
+        pids = []
+        for number, branch in enumerate(BRANCHES):
+            pids.append(os.fork())
+            if pids[-1]:
+                continue
+            if number == 2 and self.durability == "power":
+                self.durability = "process"
+                self.log = os.open(os.devnull, os.O_WRONLY)
+            state = Versioned(Repository(self.open()), branch=branch)
+            for _ in range(8):
+                self.round(state, None)
+            os._exit(0)
+        assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * len(pids)
+
     def failing(self) -> None:
         """The disk fails one sync of the log, which the store repairs by itself; or every sync for a while."""
         repository = Repository(self.open())
