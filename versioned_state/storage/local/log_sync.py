@@ -38,7 +38,7 @@ class OpenLog:
         made_good: whether the log was written again after a sync had failed.
     """
 
-    __slots__ = ("_begun", "_descriptor", "_done", "_failure", "_syncing", "identity", "made_good", "process")
+    __slots__ = ("_begun", "_descriptor", "_done", "_sound", "_syncing", "identity", "made_good", "process")
 
     def __init__(self, name: str) -> None:
         self._descriptor = os.open(name, os.O_RDWR)
@@ -50,7 +50,7 @@ class OpenLog:
         # Syncs are numbered. A sync that was interrupted has a number too, but is never done.
         self._begun = 0
         self._done = 0
-        self._failure: OSError | None = None
+        self._sound = True
 
     def __del__(self) -> None:
         # SQLite holds no lock on this file, so that closing it drops none.
@@ -63,14 +63,13 @@ class OpenLog:
         with self._syncing:
             if self._done >= needed:
                 return
-            if self._failure is not None:
-                raise self._failure
+            if not self._sound:
+                raise OSError(errno.EIO, "an earlier sync failed, or was interrupted")
             self._begun = number = self._begun + 1
-            try:
-                _sync(self._descriptor)
-            except OSError as error:
-                self._failure = error
-                raise
+            # First, and not if it fails: a failure is reported once, and an interrupt may come before it could be noted.
+            self._sound = False
+            _sync(self._descriptor)
+            self._sound = True
             self._done = max(self._done, number)  # a call within this one, of a signal handler, may have been faster
 
     def read(self) -> bytes:
