@@ -107,7 +107,7 @@ def age(name: str, value: Any) -> timedelta:
 
 def string(name: str, value: Any, *, empty: bool = True, without: str = "", remains: str | None = None) -> str:
     """Return a string, of no subclass. ``empty`` says whether it may be empty, ``without`` which characters it must not have."""
-    if type(value) is str and (value or empty) and not any(char in value for char in without):
+    if type(value) is str and (value or empty) and not (without and any(char in value for char in without)):
         return value
     if empty and not without:
         instance_of(name, value, str, remains=remains)

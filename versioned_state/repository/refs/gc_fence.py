@@ -249,7 +249,7 @@ class GcFence:
             after = record if record.owner is None else _published(record, keep, instead_of)
             told = {} if after is record else {GC: _bytes(after)}
             moved = self._unrecorded_moves(expected, puts, record.marking) if record.marking else {}
-            said = {moved_key(record.marking, key): b"" for key in moved}
+            said = {moved_key(record.marking, key): b"" for key in moved} if moved else {}
             done = self._store.apply({**expected, GC: record.stored}, {**puts, **told, **said}, deletes, objects=staging.sealed())
             staging.sent()
             if done:

@@ -46,6 +46,8 @@ _BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\u202a-\u202e\u20
 
 _WILD: Final = re.compile(r"[*?\[]")
 
+_surrogate_in: Final = re.compile(r"[\ud800-\udfff]").search
+
 _pack = msgpack.Packer().pack  # made once, since making a packer takes longer than packing a record
 
 
@@ -164,7 +166,7 @@ NOTHING: Final = BatchPart()
 
 def has_surrogate(name: str) -> bool:
     """Return whether a string has a lone surrogate, so that it does not encode."""
-    return any("\ud800" <= char <= "\udfff" for char in name)
+    return _surrogate_in(name) is not None
 
 
 def write_ref(

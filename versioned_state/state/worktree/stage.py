@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
 from typing import Final, TypeVar
 
@@ -114,8 +114,10 @@ class Stager:
             elif key in tracked.assigned or update.base is None or update.base is not tracked.entries[key].base:
                 unchanged[key] = update
         cells: dict[bytes, bytes | None] = {key: update.cell for key, update in changes.items()}
-        series = self._extend(pending) if pending else {}
-        cells.update(series)
+        series: dict[bytes, bytes] = {}
+        if pending:
+            series = self._extend(pending)
+            cells.update(series)
         tree = edit_map(self._nodes, tracked.tree, cells) if cells else tracked.tree
         staged = Staged(tree, staging, changes, unchanged, broken, failed, series)
         if adopting:
@@ -170,7 +172,7 @@ class Stager:
         failed: dict[bytes, Unstorable | None] = {}
         bases = {key: entry.cell for key, entry in tracked.entries.items()}
         ours: dict[bytes, bytes | None] = {}
-        for key in list(self._suspects(broken)):
+        for key in self._suspects(broken):
             entry = tracked.entries.get(key)
             theirs = find(self._nodes, head, key)
             edits = tracked.lists.get(key)
@@ -219,13 +221,11 @@ class Stager:
             found.add(key)
         return sorted(found)
 
-    def _suspects(self, broken: list[Pack]) -> Iterator[bytes]:
-        """Iterate over the keys whose values may differ from the head. A pack whose fingerprint differs goes to ``broken``."""
+    def _suspects(self, broken: list[Pack]) -> list[bytes]:
+        """Return the keys whose values may differ from the head. A pack whose fingerprint differs goes to ``broken``."""
         tracked = self._tracked
-        yield from tracked.assigned
-        if tracked.lists:
-            yield from [key for key in tracked.lists if key not in tracked.assigned]
-        yield from tracked.suspects.find(broken)
+        lists = [key for key in tracked.lists if key not in tracked.assigned] if tracked.lists else ()
+        return [*tracked.assigned, *lists, *tracked.suspects.find(broken)]
 
     def encode(self, key: bytes) -> tuple[Update, bytes | None]:
         """Encode a key. Returns the update and the cell that the head has."""

@@ -372,8 +372,9 @@ class Worktree:
         self._tracked.tree = tree
         self._tracked.adopt(staged)
         # A value that could not be stored is still uncommitted, so a rollback may restore the value that it replaced.
-        if self._tracked.journal:
-            self._tracked.journal = [(key, value) for key, value in self._tracked.journal if key in staged.failed]
+        journal, failed = self._tracked.journal, staged.failed
+        if journal:
+            self._tracked.journal = [(key, value) for key, value in journal if key in failed] if failed else []
         self.unfinished.edit = None
         if is_stored:
             self._nodes.share(staged.staging)
