@@ -13,6 +13,7 @@
 | ``inline``: packed as JSON at once; ``plain_cell``, ``encode_small``; ``exceeds`` and ``is_surely_large`` before packing | part by part; packed and measured | ``test_cells_of_small_values`` |
 | ``encode_list``, ``encode_dict``, ``encode_text``, ``encode_buffer`` with a baseline; its groups (``find_runs``, moved groups, ``extended``, fingerprints that are leaves, ``is_surely_longer``, runs kept for the inner list) | without one, by another encoder | ``test_values_with_baselines`` |
 | ``compose``: ``fit``, ``list_cell``, ``dict_cell``, ``splice_list`` | the value encoded for that place | ``tests/values/test_compose.py``, ``tests/values/test_splices.py`` |
+| ``diff_maps``: two inlined leaves, leaves read ahead | two dicts; ``_walk_maps`` | ``tests/values/test_diff.py`` |
 | ``worktree``: packs of suspects, assigned lists, elements of lists that are not loaded, ``_splice`` of a loaded list, pending entries | the state built from scratch, read anew | ``tests/state/test_sizes.py``, ``tests/reliability/test_sizes_of_logs.py`` |
 """  # noqa: E501 - a table
 

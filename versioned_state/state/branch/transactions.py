@@ -135,12 +135,13 @@ class OpenTransaction:
         self.commits_made = commits_made
         self.block = block
         self.has_left = False
-        self.is_plain = isinstance(owner, _Worker)
-        self.has_begun = not self.is_plain
+        worker = owner if isinstance(owner, _Worker) else None
+        self.is_plain = worker is not None
+        self.has_begun = worker is None
         self.doomed = False
         self.saved: list[tuple[Hook, object]] = []
         self.within = b""
-        self.worker = (owner.thread, owner.task) if isinstance(owner, _Worker) else current_worker()
+        self.worker = current_worker() if worker is None else (worker.thread, worker.task)
         task: Any = self.worker[1]
         self.loop: Any = None if task is None or block is None else task.get_loop()
 
@@ -302,7 +303,8 @@ class Transactions:
                 raise
             if ends:
                 self.forget(transaction)
-            self._handle.notify_hooks()
+            if self._handle.hooks.all:
+                self._handle.notify_hooks()
             return commit
 
     def _within(self) -> TransactionError:
