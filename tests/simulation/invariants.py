@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation import environment
-from tests.simulation.model import Operation
+from tests.simulation.model import Operation, records_of
 from tests.simulation.scheduler import Process
 from tests.simulation.store import Connection, Content, Faults, raw_of
 from versioned_state import Repository, Versioned
@@ -112,6 +112,7 @@ def _check(world: World) -> None:
     before = _tokens(world, repository)
     _services(world, repository)
     _secrets(world)
+    _records(world, repository)
     _handles(world)
     if model.failures:
         return
@@ -282,6 +283,31 @@ def _count(world: World, place: str, texts: list[Any]) -> None:
             model.fail(f"{token.word} was acknowledged in {place} at step {token.start}, and is not there: {texts}")
         elif count and token.word in model.refused:
             model.fail(f"{token.word} was refused, and is in {place}")
+
+
+def _records(world: World, repository: Repository) -> None:
+    """A record is there until somebody deletes it or its branch, and a note as long as its commit."""
+    model = world.model
+    found = dict(repository.records.items())
+    for name, (branch, word, operation) in model.records.items():
+        if name in found:
+            if found[name] != {"word": word}:
+                model.fail(f"the record {name} is {found[name]}")
+            if any(
+                each == branch and operation.end < erasing.start and erasing.outcome == "done" for each, erasing in model.erased_records
+            ):
+                model.fail(f"the record {name} is there, and was deleted with the other records of {branch}")
+        elif not model.may_be_undone(records_of(branch), operation.start):
+            model.fail(f"the record {name} is gone")
+    renamed = any(each.name == "rename" for each in model.operations)
+    for branch, purging, _ in model.purged if not renamed else ():
+        for name, (owner, _, operation) in model.records.items():
+            if owner == branch and operation.end < purging.start and name in found:
+                model.fail(f"the record {name} is there, though {branch} was purged at steps {purging.start} to {purging.end}")
+    there = {commit.id for name in repository.branches for commit in repository.log(name)} if model.notes else set()
+    for word, (commit, _) in model.notes.items():
+        if commit in there and word not in repository.notes.get(commit, {}):
+            model.fail(f"the note {word} of {commit[:10]} is gone")
 
 
 def _secrets(world: World) -> None:

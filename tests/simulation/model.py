@@ -54,7 +54,12 @@ class Purge:
         return repository.purge(branches=self.branch, thorough=thorough)
 
 
-_ERASED = ("commits", "holding", "refs", "branches", "effects", "paths")
+def records_of(branch: str) -> str:
+    """The place of a branch's records."""
+    return f"records of {branch}"
+
+
+_ERASED = ("commits", "holding", "refs", "branches", "effects", "records", "paths")
 """The fields of a report that have what was erased."""
 
 
@@ -72,6 +77,9 @@ class Model:
     repeated: whether one makes commits again, so that a merge may find a word on both sides and not in their base.
     contents: by the id of a commit, values that its state must have.
     kept: by the place, how many rounds each ``retain`` kept.
+    notes: by a word in it, the commit that was made with that note, and the operation.
+    records: by the name of a record whose write was acknowledged, its branch, its word, and the operation.
+    erased_records: the branches whose records were to be deleted, and the operation.
     owed: of a purge that has not finished, since when, and what it has erased: when the attempt began that found it, the field of the
         report, and the name.
     reports: of each purge that has finished, when, and what its report names.
@@ -90,6 +98,9 @@ class Model:
     acked_rounds: list[tuple[str, int, Any, int]] = field(default_factory=list)
     kept: dict[str, list[int]] = field(default_factory=dict)
     effects: dict[str, int] = field(default_factory=dict)
+    notes: dict[str, tuple[str, Operation]] = field(default_factory=dict)
+    records: dict[str, tuple[str, str, Operation]] = field(default_factory=dict)
+    erased_records: list[tuple[str, Operation]] = field(default_factory=list)
     refused: set[str] = field(default_factory=set)
     secrets: dict[str, tuple[str, str]] = field(default_factory=dict)
     purges: list[tuple[Purge, Operation]] = field(default_factory=list)

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation import environment
-from tests.simulation.model import Operation, Token
+from tests.simulation.model import Operation, Token, records_of
 from tests.simulation.operations.kinds import Dice, Kind, Refused, table
 from versioned_state import Versioned, checkpoint, current_state, effect, parallel, task
 from versioned_state.errors import CommitInDoubtError, EffectInDoubtError, MergeConflictError, StateError, UnknownRevisionError
@@ -140,6 +140,45 @@ def commit_with_tag(runner: Runner, rng: Dice, operation: Operation) -> None:
     made = handle.commit(tag=tag, policies=dict(POLICIES))
     runner.model.tags[tag] = made.id, operation.start
     _acked(runner, operation, handle)
+
+
+def commit_onto(runner: Runner, rng: Dice, operation: Operation) -> None:
+    """Commit onto a parent of the own line, or of another: the branch leaves what it had, and its reflog keeps that."""
+    model = runner.model
+    branch, onto = _branch(rng), rng.choice(("HEAD", "HEAD~1", "HEAD~2", "HEAD@{1}", _branch(rng)))
+    handle = _writing(runner, operation, branch)
+    operation.detail += f" {onto}"
+    model.copied = model.repeated = True
+    model.copy(operation, branch, onto)
+    model.undo(operation, [branch])
+    model.replaced.append(operation)
+    if rng.random() < 0.8:
+        _stage(runner, handle, rng)
+    note = runner.world.word()
+    made = handle.commit(parent=onto, note={note: 1}, on_moved=rng.choice(("merge", "refuse")))
+    model.notes[note] = made.id, operation
+    _acked(runner, operation, handle)
+
+
+def record(runner: Runner, rng: Dice, operation: Operation) -> None:
+    """Write a record of a branch, whether the branch is there or not."""
+    branch, word = _branch(rng), runner.world.word()
+    name = f"{branch}/{word}"
+    operation.detail = name
+    records = runner.repository.records
+    if rng.random() < 0.5:
+        records[name] = {"word": word}
+    else:
+        assert records.setdefault(name, {"word": word}) == {"word": word}
+    runner.model.records[name] = branch, word, operation
+
+
+def erase_records(runner: Runner, rng: Dice, operation: Operation) -> None:
+    branch = _branch(rng)
+    operation.detail = branch
+    runner.model.undo(operation, [records_of(branch)])
+    runner.model.erased_records.append((branch, operation))
+    runner.repository.records.delete_many(prefix=f"{branch}/")
 
 
 def transaction(runner: Runner, rng: Dice, operation: Operation) -> None:
@@ -336,14 +375,14 @@ def note(runner: Runner, rng: Dice, operation: Operation) -> None:
 def delete(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = _branch(rng)
     operation.detail = branch
-    runner.model.undo(operation, [branch])
+    runner.model.undo(operation, [branch, records_of(branch)])
     runner.repository.branches.delete(branch, force=rng.random() < 0.8)
 
 
 def rename(runner: Runner, rng: Dice, operation: Operation) -> None:
     old, new = _branch(rng), rng.choice((*BRANCHES, "c"))
     operation.detail = f"{old} to {new}"
-    runner.model.undo(operation, [old, new])
+    runner.model.undo(operation, [old, new, records_of(old), records_of(new)])
     runner.model.copied = True
     runner.model.copy(operation, old)
     runner.model.write(operation, new)
@@ -391,7 +430,7 @@ def expiring(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch = _branch(rng)
     operation.detail = branch
     runner.model.write(operation, branch)
-    runner.model.undo(Operation("", "expiry", "", 0), [branch])
+    runner.model.undo(Operation("", "expiry", "", 0), [branch, records_of(branch)])
     handle = Versioned(runner.repository, branch=branch, ttl_seconds=rng.choice((0.05, 5.0)))
     word = runner.world.word()
     runner.model.tokens[word] = Token(word, branch, operation.start)
@@ -500,6 +539,6 @@ AGENT: dict[str, Kind] = table(
     (commit, 8), (edit, 3), (refresh, 2), (discard, 1), (close, 1), (read, 1), (merge, 2), cherry_pick, revert, rebase, squash,
     (undo, 2), redo, rollback, (reset, 2), restore, (fork, 3), fork_handle, tag, delete_tag, note, (delete, 2), rename, together,
     lock, expiring, (run_task, 2), run_effect, run_parallel, clock, (other_handle, 2), secret, gone, (sequence, 2), transaction,
-    commit_with_tag,
+    commit_with_tag, (commit_onto, 2), (record, 2), erase_records,
     always=("commit",),
 )  # fmt: skip

@@ -6,7 +6,7 @@ import math
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.model import Operation, Purge
+from tests.simulation.model import Operation, Purge, records_of
 from tests.simulation.operations.agents import BRANCHES, KEYS
 from tests.simulation.operations.kinds import Dice, Kind, Refused, table
 from tests.simulation.scheduler import KilledError
@@ -60,7 +60,7 @@ def _purge(runner: Runner, operation: Operation, rng: Dice, request: Purge, *, t
     """Purge. One that could not finish is repeated, here or after the run."""
     model, world = runner.model, runner.world
     branch = request.branch
-    model.undo(operation, ["keys"] if branch is None else [branch])
+    model.undo(operation, ["keys"] if branch is None else [branch, records_of(branch)])
     model.purges.append((request, operation))
     existed = branch is not None and world.has_branch(branch)
     finished = False
