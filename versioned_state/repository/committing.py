@@ -44,6 +44,7 @@ class Committing(Protocol):
         meta: Mapping[str, Any] | None,
         on_moved: OnMovedOption,
         policies: Mapping[str, Policy],
+        tags: Sequence[str | None],
         /,
     ) -> list[Commit]:
         """Commit the changes of states of one class. See ``Repository.commit_together``."""

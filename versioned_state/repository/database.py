@@ -34,7 +34,7 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ADDRESS, ROOT_RAW, Commit, new_commit, read_commit
 from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.refs.gc_fence import FencedBatch, GcFence
-from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, after_move, batch_of, move_ref, read_ref
+from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, after_move, batch_of, move_ref, read_ref, read_refs
 from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
 from versioned_state.repository.refs.reupload import reupload_history, reupload_tree
 from versioned_state.repository.refs.shared import write_shared
@@ -171,6 +171,24 @@ class Database:
             self.fence.saw(ref.head, sweeps)
         return replace(ref, sweeps=sweeps) if sweeps else ref
 
+    def refs(self, kind: RefKind, names: Iterable[str]) -> list[Ref]:
+        """Return what ``ref`` does, for many refs. Cost: one call of the store."""
+        return self._refs([(kind, name) for name in names])
+
+    def refs_named(self, name: str) -> list[Ref]:
+        """Return the records of the branch and of the tag of one name. Cost: one call of the store."""
+        return self._refs([("branch", name), ("tag", name)])
+
+    def _refs(self, wanted: list[tuple[RefKind, str]]) -> list[Ref]:
+        sweeps = self.fence.sweeps
+        if sweeps != self._cached_since:
+            self._forget_swept(sweeps)
+        found = read_refs(self.store, wanted)
+        for ref in found:
+            if ref.head is not None:
+                self.fence.saw(ref.head, sweeps)
+        return [replace(ref, sweeps=sweeps) for ref in found] if sweeps else found
+
     def read_head(self, kind: RefKind, name: str) -> tuple[Ref, Commit | None]:
         """Read a ref and the commit that it points to, or None. Cost: a read or two. Raises ``MissingObjectError`` and as ``ref``.
 
@@ -264,6 +282,37 @@ class Database:
                 self._secure_history(commit, ref, sweeps)
 
         return move_ref(self.fence, ref, after, staging=staging, secure=secure, part=part)
+
+    def move_together(self, moves: Sequence[tuple[Ref, Commit | None]], *, action: str, origins: Mapping[str, Sequence[str]]) -> bool:
+        """Do ``move`` for many refs in one batch. Returns False if one of them was no longer as given, and nothing was changed.
+
+        Args:
+            origins: by the name of a ref, the names by which its commit was found.
+        """
+        staging = Staging(self.objects)
+        expected: dict[str, bytes | None] = {}
+        puts: dict[str, bytes] = {}
+        deletes: list[str] = []
+        keep: list[Address] = []
+        for ref, commit in moves:
+            raw = self.log_entry(ref, commit, action=action)
+            log = staging.add(raw)
+            time = read_entry(log, raw).time
+            part = batch_of(ref, after_move(ref, _address_of(commit), log, changed=time, is_new=False, indexed=self.fence.enabled))
+            expected.update(part.expected)
+            puts.update(part.puts)
+            if commit is not None:
+                puts.update(self._sharing(ref, [commit.address], origins.get(ref.name, ())).puts)
+            deletes += part.deletes
+            keep += part.keep
+
+        def secure(sweeps: int) -> None:
+            for ref, commit in moves:
+                if commit is not None:
+                    self._secure_history(commit, ref, sweeps)
+
+        since = min(ref.sweeps for ref, _ in moves)
+        return self.fence.apply(expected, puts, deletes, staging=staging, keep=keep, since=since, secure=secure) is not None
 
     def publish(self, publications: Sequence[Publication]) -> list[Ref] | None:
         """Move refs to staged commits, with all staged objects, in one batch.

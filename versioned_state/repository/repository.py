@@ -13,7 +13,7 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from versioned_state.arguments import check_function, check_text, count, instance_of, integer
+from versioned_state.arguments import check_function, check_text, count, instance_of, integer, list_of
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.keys import RefKind
 from versioned_state.repository.committing import C, OnMovedOption, all_of_one_class
@@ -46,6 +46,7 @@ if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view 
     from versioned_state.repository.maintenance.purge.rewrite import Progress as PurgeProgress
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, Log
+    from versioned_state.repository.views.reading import Reading
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PickleMode
@@ -192,6 +193,7 @@ class Repository:
         meta: Mapping[str, Any] | None = None,
         on_moved: OnMovedOption = "merge",
         policies: Mapping[str, Policy] | None = None,
+        tags: Iterable[str | None] = (),
     ) -> list[Commit]:
         """Commit the changes of several states of one store in one batch: all of them or none. Returns their heads, in order.
 
@@ -201,10 +203,13 @@ class Repository:
         Args:
             states: states on different branches of one store. They must not be in a transaction.
             message, author, meta, on_moved, policies: as for ``Versioned.commit``, for each of the commits.
+            tags: for each state the name of a tag for its commit, or None, in the order of the states. The tags are made in the same
+                batch; for a state without changes, the head gets the tag after it.
 
         Raises:
             UnsupportedByStoreError: the store takes too few conditions a batch (S3).
-            InvalidArgumentError: two states are on one branch, or in different stores.
+            InvalidArgumentError: two states are on one branch, or in different stores; or there are not as many tags as states.
+            RefExistsError: there is a tag of one of these names.
             MergeConflictError, BranchMovedError, CommitInDoubtError, StorageError, UnserializableValueError, and others: as ``commit``.
 
             After any of them no branch has moved, and the staged changes are still there. If the commits are in doubt, all or none of them
@@ -215,7 +220,13 @@ class Repository:
             return []
         if not all_of_one_class(wanted):
             raise InvalidArgumentError("commit_together takes states: Versioned(store, branch=…)")
-        return wanted[0].__commit_together__(wanted, message, author, meta, on_moved, policies or {})
+        names = list_of("tags", tags)
+        if names and len(names) != len(wanted):
+            raise InvalidArgumentError(f"{len(names)} tags were given for {len(wanted)} states", hint="None stands for no tag")
+        found = [name for name in names if name is not None]
+        if len(set(found)) < len(found):
+            raise InvalidArgumentError("two of the tags have one name")
+        return wanted[0].__commit_together__(wanted, message, author, meta, on_moved, policies or {}, names or [None] * len(wanted))
 
     # Log
 
@@ -346,6 +357,18 @@ class Repository:
         return Snapshot(
             self.database.objects, commit.tree, self.database.policy, commit=commit, describe=describe, cache=self.database.nodes
         )
+
+    def read(self, name: str) -> Reading:
+        """Return a branch or a tag with its commit, state, note and records. A branch wins over a tag.
+
+        Cost: three calls of the store, and one more if there are records; one fewer on PostgreSQL then.
+
+        Raises:
+            UnknownRevisionError: there is no branch or tag of that name.
+        """
+        from versioned_state.repository.views.reading import read_all_of
+
+        return read_all_of(self.database, name)
 
     def reflog(self, name: str, *, kind: RefKind = "branch") -> Iterator[Position]:
         """Yield the positions of a branch or tag, deleted ones too, newest first. Cost: one read for each that is taken."""
@@ -494,6 +517,7 @@ class RepositoryAio(Aio[Repository]):
     parents = awaitable(lambda: Repository.parents)
     prune = awaitable(lambda: Repository.prune)
     purge = awaitable(lambda: Repository.purge)
+    read = awaitable(lambda: Repository.read)
     snapshot = awaitable(lambda: Repository.snapshot)
     stats = awaitable(lambda: Repository.stats)
     verify = awaitable(lambda: Repository.verify)
@@ -511,10 +535,20 @@ class RepositoryAio(Aio[Repository]):
         meta: Mapping[str, Any] | None = None,
         on_moved: OnMovedOption = "merge",
         policies: Mapping[str, Policy] | None = None,
+        tags: Iterable[str | None] = (),
     ) -> list[Commit]:
         """Do ``Repository.commit_together``. The commits have the values as they are when it is called, or when its turn comes."""
         wanted = list(states)
-        call = partial(self.of.commit_together, wanted, message, author=author, meta=meta, on_moved=on_moved, policies=policies)
+        call = partial(
+            self.of.commit_together,
+            wanted,
+            message,
+            author=author,
+            meta=meta,
+            on_moved=on_moved,
+            policies=policies,
+            tags=list_of("tags", tags),
+        )
         if not wanted or not all_of_one_class(wanted):
             return await self.run(call)  # which raises, or does nothing
         return await wanted[0].__run_together__(wanted, call)

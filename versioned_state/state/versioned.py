@@ -280,12 +280,13 @@ class Versioned(KeySpace):
         meta: Mapping[str, Any] | None,
         on_moved: OnMovedOption,
         policies: Mapping[str, Policy],
+        tags: Sequence[str | None],
     ) -> list[Commit]:
         """Commit for ``Repository.commit_together``, which is a layer below."""
         from versioned_state.state.branch.together import commit_together
 
         options = CommitOptions(message, author, meta, on_moved=OnMoved(on_moved), policies=check_policies(policies))
-        return commit_together(states, options)
+        return commit_together(states, options, tags)
 
     async def __run_together__(self, states: Sequence[Versioned], call: Callable[[], list[Commit]]) -> list[Commit]:
         """Run ``commit_together`` of these states off the event loop, for ``repository.aio``, which is a layer below."""

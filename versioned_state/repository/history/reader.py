@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from threading import RLock
 from typing import Final
 
 from versioned_state.errors import CorruptRefError, MissingObjectError
 from versioned_state.objects.address import Address, Kind
-from versioned_state.objects.keys import SHALLOW
-from versioned_state.objects.store import ObjectStore
+from versioned_state.objects.keys import SHALLOW, object_key
+from versioned_state.objects.store import ObjectStore, verified
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit, read_commit
 from versioned_state.repository.history.shallow import Shallow, ShallowCommit, read_shallow, with_cuts
@@ -52,6 +52,20 @@ class CommitReader:
             commit = read_commit(address, self._objects.read(address))
             self.remember(commit)
         return commit
+
+    def read_beside(self, address: Address, keys: Sequence[str]) -> tuple[Commit, dict[str, bytes]]:
+        """Return what ``read`` does, and the values of those of some keys that exist. Cost: one call of the store. Raises as ``read``."""
+        commit = self._cached(address)
+        key = object_key(address)
+        found = self._objects.kv.get_many(keys if commit is not None else [key, *keys])
+        if commit is None:
+            stored = found.pop(key, None)
+            if stored is None:
+                self.refresh_shallow()
+                raise MissingObjectError(address.hex())
+            commit = read_commit(address, verified(address, stored))
+            self.remember(commit)
+        return self.shallow.graft(commit), found
 
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, Commit]:
         """Return what ``read`` does, for many commits. Cost: one call of the store for all that were not read lately."""

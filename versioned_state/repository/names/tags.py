@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
-from versioned_state.errors import InvalidArgumentError, LimitExceededError, RefExistsError
+from versioned_state.arguments import list_of, string
+from versioned_state.errors import (
+    InvalidArgumentError,
+    LimitExceededError,
+    MissingObjectError,
+    RefExistsError,
+    StorageError,
+    StoreBusyError,
+    UnknownOutcomeError,
+)
+from versioned_state.objects.keys import GC, ref_key
 from versioned_state.records import dataclass
+from versioned_state.repository.database import backoff
 from versioned_state.repository.history.commit import MAX_TEXT, Commit
 from versioned_state.repository.names.listing import Listing, Order, RefInfo
-from versioned_state.repository.names.mapping import Refs, check_conditions
-from versioned_state.repository.refs.ref import BatchPart, Ref, batch_of, check_name
-from versioned_state.repository.refs.reflog import LogEntry
+from versioned_state.repository.names.mapping import DELETE, Refs, check_conditions
+from versioned_state.repository.refs.ref import BatchPart, Ref, batch_of, check_name, iter_refs
+from versioned_state.repository.refs.reflog import CREATE, LogEntry
 from versioned_state.repository.refs.shared import write_shared
 
 if TYPE_CHECKING:
@@ -19,6 +32,13 @@ if TYPE_CHECKING:
 
 _ANNOTATED: Final = "tag: "
 """The beginning of the action in the log entry that created an annotated tag; the message follows."""
+
+_AT_ONCE: Final = 4096
+"""Tags of one batch. A gc at work is told of as many new heads and entries at most."""
+
+_ATTEMPTS: Final = 100
+
+_NO_ORIGINS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +123,105 @@ class Tags(Refs):
             UnknownRevisionError: there is no tag of that name.
         """
         return self._delete(name)
+
+    # Many at once
+
+    def get_many(self, names: Iterable[str]) -> dict[str, Commit]:
+        """Return the commits of those of some tags that exist, by name, in the given order. Cost: two calls of the store."""
+        wanted = list_of("names", names)
+        database = self._database
+
+        def read() -> dict[str, Commit]:
+            found = {ref.name: ref.head for ref in database.refs("tag", wanted) if ref.head is not None}
+            commits = database.commits.read_many(found.values())
+            return {name: commits[head] for name, head in found.items()}
+
+        return database.unless_swept(read) if wanted else {}
+
+    def delete_many(self, names: Iterable[str] = (), *, prefix: str | None = None) -> list[str]:
+        """Delete the tags with these names, and those whose name begins with the prefix. Returns the names of those that were there.
+
+        Up to 4,096 go in one batch, all or none. The reflogs of the tags keep the commits as ``delete`` says. Cost: a listing, a read, and
+        a write for each batch; on a store of one condition a batch (S3), a batch for each tag.
+
+        Raises:
+            StorageError: some of the batches may have been done. The same call again deletes the rest.
+        """
+        wanted = dict.fromkeys(list_of("names", names))
+        store = self._database.store
+        if prefix is not None:
+            string("prefix", prefix)
+            start = ref_key("tag", "")
+            wanted.update((key.removeprefix(start), None) for key in store.keys(start + prefix))
+        most = store.max_expected
+        at_once = _AT_ONCE if most is None else max(1, most - self._database.fence.enabled)
+        found: dict[str, None] = {}
+        rest = iter(wanted)
+        while some := list(islice(rest, at_once)):
+            for attempt in range(_ATTEMPTS):
+                refs = [ref for ref in self._database.refs("tag", some) if ref.head is not None]
+                found.update((ref.name, None) for ref in refs)
+                if not refs or self._move_together([(ref, None) for ref in refs], action=DELETE):
+                    break
+                backoff(attempt)  # others moved one of them; or the reply was lost, and the next look shows the outcome
+            else:
+                raise StoreBusyError("others keep changing these tags", hint="try again")
+        return list(found)
+
+    def copy(self, prefix: str, to: str) -> dict[str, Commit]:
+        """Make a tag for each one whose name begins with a prefix: at the same commit, with ``to`` in the place of the prefix.
+
+        Returns the commits by the new names. All or none are made. Cost: a listing, three reads for each thousand tags, and one write.
+
+        Raises:
+            RefExistsError: one of the new tags exists. Nothing was changed.
+            InvalidArgumentError: one of the new names is not a name for a tag. Nothing was changed.
+            LimitExceededError: there are more than 4,096 tags. Nothing was changed.
+            UnsupportedByStoreError: the store takes too few conditions a batch (S3). Nothing was changed.
+        """
+        string("prefix", prefix)
+        string("to", to)
+        database = self._database
+        made: dict[str, Commit] = {}
+        for attempt in range(_ATTEMPTS):
+            found = {to + each.name.removeprefix(prefix): each for each in iter_refs(database.store, "tag", prefix)}
+            if len(found) > _AT_ONCE:
+                raise LimitExceededError(f"a copy of {len(found):,} tags", limit=_AT_ONCE, remains="nothing was changed")
+            for name in found:
+                check_name("tag", name)
+            check_conditions(database, len(found), "tags.copy")
+            try:
+                commits = database.commits.read_many(self._head(ref) for ref in found.values())
+            except MissingObjectError:  # purge has moved them since they were listed
+                if attempt == _ATTEMPTS - 1:
+                    raise
+                database.fence.refresh()
+                continue
+            refs = database.refs("tag", found)
+            taken = [ref.name for ref in refs if ref.head is not None]
+            if made and len(taken) == len(refs) and all(ref.head == made[ref.name].address for ref in refs if ref.name in made):
+                return made  # the reply was lost
+            if taken:
+                raise RefExistsError("tag", taken[0])
+            made = {name: commits[self._head(ref)] for name, ref in found.items()}
+            origins = {name: (ref.name,) for name, ref in found.items()}
+            if not refs or self._move_together([(ref, made[ref.name]) for ref in refs], action=CREATE, origins=origins):
+                return made
+            backoff(attempt)
+        raise StoreBusyError("others keep changing these tags", hint="try again")
+
+    def _move_together(
+        self, moves: Sequence[tuple[Ref, Commit | None]], *, action: str, origins: Mapping[str, Sequence[str]] = _NO_ORIGINS
+    ) -> bool:
+        """Move tags in one batch. Returns False if others moved one of them, or if the reply was lost."""
+        try:
+            return self._database.move_together(moves, action=action, origins=origins)
+        except UnknownOutcomeError as error:
+            try:
+                self._database.store.get(GC)  # is the store there, so that the next look shows the outcome?
+            except StorageError as failure:
+                raise error from failure
+            return False
 
     def annotation(self, name: str) -> Annotation | None:
         """Return the annotation of a tag, or None if it has none. Cost: two reads. Raises ``UnknownRevisionError``.

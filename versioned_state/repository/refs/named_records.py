@@ -205,6 +205,11 @@ class _Items(ItemsView[str, dict[str, Any]]):
         return self._records.iter_items()
 
 
+def may_be_record(name: str) -> bool:
+    """Return whether a record may have this name, with a slash and more behind it."""
+    return not has_surrogate(name) and len(name.encode()) < MAX_NAME
+
+
 def _key(name: str) -> str:
     string("the name of a record", name, empty=False)
     if has_surrogate(name) or len(name.encode()) > MAX_NAME:

@@ -194,7 +194,8 @@ def send(proposals: Sequence[Proposal], remains: str) -> Commit | None:
             prepared.append(each)
             publications.append(each.publication)
         if publications[1:]:
-            check_conditions(proposals[0].handle.repository.database, len(publications), "commit_together")
+            refs = len(publications) + sum(each.tag is not None for each in proposals)
+            check_conditions(proposals[0].handle.repository.database, refs, "commit_together")
     except BaseException:
         _forget(prepared)
         raise

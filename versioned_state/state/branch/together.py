@@ -6,8 +6,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING
 
-from versioned_state.errors import STAGED, InvalidArgumentError, MissingObjectError, StateError
+from versioned_state.errors import STAGED, InvalidArgumentError, MissingObjectError, RefExistsError, StateError
+from versioned_state.records import replace
 from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.names.tags import CommitTag
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch.branch_handle import BranchHandle
 from versioned_state.state.branch.commit_options import CommitOptions
@@ -30,28 +32,38 @@ def prepare_commit(state: BranchState, options: CommitOptions) -> PreparedCommit
     return None if proposal is None else PreparedCommit(proposal)
 
 
-def commit_together(states: Sequence[BranchState], options: CommitOptions) -> list[Commit]:
-    """Commit the changes of several states. See ``Repository.commit_together``."""
+def commit_together(states: Sequence[BranchState], options: CommitOptions, names: Sequence[str | None]) -> list[Commit]:
+    """Commit the changes of several states, each with the tag of that name if it is not None. See ``Repository.commit_together``."""
     resolving = Resolving(options.policies, remains=STAGED)
     with _locked(states):
         _check_states(states)
+        tags = [None if name is None else CommitTag(states[0]._handle.repository.database, name) for name in names]
+        landed = []
         for state in states:
             state._transactions.refuse("commit_together")
-            state._handle.resolve_doubt()
+            landed.append(state._handle.resolve_doubt())
         handles = [state._handle for state in states]
         try:
-            _commit(handles, options, resolving)
+            _commit(handles, options, resolving, tags)
         except MissingObjectError:
             for handle in handles:
                 handle.recover(options.on_moved, resolving)
-            _commit(handles, options, resolving)
-        for handle in handles:
+            _commit(handles, options, resolving, tags)
+        except RefExistsError as error:
+            error.remains = resolving.remains
+            raise
+        for handle, tag, has_landed in zip(handles, tags, landed, strict=True):
             handle.notify_hooks()
+            if tag is not None and not tag.is_made and not (has_landed and handle.repository.tags.get(tag.name) == handle.head):
+                handle.repository.tags.create(tag.name, at=handle.head)
         return [handle.head for handle in handles]
 
 
-def _commit(handles: Sequence[BranchHandle], options: CommitOptions, resolving: Resolving) -> None:
-    found = [propose(handle, options, resolving)[0] for handle in handles]
+def _commit(handles: Sequence[BranchHandle], options: CommitOptions, resolving: Resolving, tags: Sequence[CommitTag | None]) -> None:
+    found = []
+    for handle, tag in zip(handles, tags, strict=True):
+        own = options if tag is None else replace(options, tag=tag.name)
+        found.append(propose(handle, own, resolving, tag=tag)[0])
     proposals = [proposal for proposal in found if proposal is not None]
     if proposals:
         publish(proposals, options.on_moved, resolving)
