@@ -75,8 +75,9 @@ if TYPE_CHECKING:
     from versioned_state.storage import Cache as Cache, Disk as Disk, KVStore as KVStore, Memory as Memory, open_store as open_store
     from versioned_state.values.codec.pickles import ObjectInfo as ObjectInfo
     from versioned_state.values.paths.path import StatePath as StatePath
-    from versioned_state.values.typed.registry import register as register
+    from versioned_state.values.typed.registry import register as register, register_module as register_module
     from versioned_state.values.typed.tagged import Tagged as Tagged
+    from versioned_state.values.typed.why import explain as explain, is_data as is_data
 
 
 __getattr__, __dir__, __all__ = lazy_names(
@@ -117,8 +118,9 @@ __getattr__, __dir__, __all__ = lazy_names(
         "storage": "Cache Disk KVStore Memory open_store storage",
         "values.codec.pickles": "ObjectInfo",
         "values.paths.path": "StatePath",
-        "values.typed.registry": "register",
+        "values.typed.registry": "register register_module",
         "values.typed.tagged": "Tagged",
+        "values.typed.why": "explain is_data",
     },
     unlisted="errors open storage",
 )

@@ -40,6 +40,7 @@ from versioned_state.repository.refs.reupload import reupload_history, reupload_
 from versioned_state.repository.refs.shared import write_shared
 from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
+from versioned_state.values.codec.trust import TrustedClasses, TrustedModules
 from versioned_state.values.encode.inline import InlineEncoder, plain_cell
 from versioned_state.values.trees.nodes import NodeCache
 from versioned_state.values.trees.tree import Tree
@@ -58,6 +59,7 @@ class Database:
     Args:
         store: the store.
         pickle, pickle_key: when values that are not data are pickled and unpickled.
+        classes: modules whose classes the values of the store may have.
         author: the author of commits and log entries, unless a call names another; ``""`` means None in both.
         signer: signs every new commit.
         clock: microseconds since 1970.
@@ -84,12 +86,14 @@ class Database:
         *,
         pickle: PickleMode = "own",
         pickle_key: bytes | None = None,
+        classes: TrustedModules = (),
         author: str | None = None,
         signer: Signer | None = None,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self.objects = ObjectStore(store)
-        self.policy = PicklePolicy(pickle, private=store.private, key=pickle_key)
+        trusted = TrustedClasses(classes) if classes != () else None
+        self.policy = PicklePolicy(pickle, private=store.private, key=pickle_key, classes=trusted)
         self.author = author or None
         self.signer = signer
         self.clock = clock or (lambda: time.time_ns() // 1000)

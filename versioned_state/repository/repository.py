@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view 
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PickleMode
+    from versioned_state.values.codec.trust import TrustedModules
 
 R = TypeVar("R")
 
@@ -61,6 +62,8 @@ class Repository:
         store: where everything is kept; memory if there is none. An empty store is made a repository, in one small write.
         pickle, pickle_key: when values that are not data are pickled and unpickled: ``"own"``: if the store is private. See
             ``docs/reference.md``.
+        classes: modules, or names or patterns of modules (``"langchain_core"``, ``"app.models.*"``), whose classes come back from the store
+            as instances, as in a private store: their module is imported. Those of other modules are ``Tagged`` unless registered.
         author: the author of commits, unless a call names another.
         signer: signs every commit that is made through this repository; see ``signing``.
         clock: microseconds since 1970; for tests and imports.
@@ -82,6 +85,7 @@ class Repository:
         *,
         pickle: PickleMode = "own",
         pickle_key: bytes | None = None,
+        classes: TrustedModules = (),
         author: str | None = None,
         signer: Signer | None = None,
         clock: Callable[[], int] | None = None,
@@ -108,6 +112,7 @@ class Repository:
             Memory() if store is None else store,
             pickle=pickle,
             pickle_key=pickle_key,
+            classes=classes,
             author=author,
             signer=signer,
             clock=clock,

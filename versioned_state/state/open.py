@@ -13,6 +13,7 @@ from versioned_state.storage import Cache, open_store
 from versioned_state.storage.url import is_remote
 from versioned_state.storage.wrappers.cache import CACHE_BYTES
 from versioned_state.values.codec.pickles import PickleMode
+from versioned_state.values.codec.trust import TrustedModules
 
 if TYPE_CHECKING:
     from versioned_state.state.shape.migrations import Migrations
@@ -27,6 +28,7 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
     author: str | None = None,
     pickle: PickleMode = "own",
     pickle_key: bytes | None = None,
+    classes: TrustedModules = (),
     signer: Signer | None = None,
     ttl_seconds: float | None = None,
     encryption_key: bytes | None = None,
@@ -40,7 +42,7 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
     """Open the state at a URL or path, of the kinds that ``open_store`` accepts. Closing the state closes its store.
 
     Args:
-        branch, author, pickle, pickle_key, signer, schema, check_reads, migrations: as for ``Versioned``.
+        branch, author, pickle, pickle_key, classes, signer, schema, check_reads, migrations: as for ``Versioned``.
         encryption_key: 32 bytes, the key of an ``Encrypted`` store; an empty store becomes one.
         read_only: write nothing; ``commit`` raises ``ReadOnlyError``.
         create: create the store if it does not exist; otherwise, and with ``read_only``, that is a ``StoreNotFoundError``.
@@ -60,6 +62,7 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
             author=author,
             pickle=pickle,
             pickle_key=pickle_key,
+            classes=classes,
             signer=signer,
             ttl_seconds=ttl_seconds,
             schema=schema,

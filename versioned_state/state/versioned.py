@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from versioned_state.state.worktree.worktree import Worktree
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PickleMode
+    from versioned_state.values.codec.trust import TrustedModules
 else:
     merging = LazyModule(globals(), "merging", "versioned_state.state.branch.merging")
     operations = LazyModule(globals(), "operations", "versioned_state.state.branch.operations")
@@ -75,7 +76,7 @@ class Versioned(KeySpace):
         store: a ``KVStore``, or a ``Repository`` to share. By default a ``Memory`` of its own. The handle does not close it.
         branch: begins at the empty state if it does not exist.
         author: the author of commits, unless a call names another. ``""`` is none.
-        pickle, pickle_key, signer, clock: as for ``Repository``, unless one is given.
+        pickle, pickle_key, classes, signer, clock: as for ``Repository``, unless one is given.
         schema: the shape of the state, which each commit and merge is checked against: a ``Schema``, or its argument. Forks have it too.
         check_reads: check committed values when they are read too, here and by ``checkout``. Raises ``SchemaError`` for an invalid one.
         migrations: read every state as the newest version. The first commit writes their changes, as a commit of its own.
@@ -95,6 +96,7 @@ class Versioned(KeySpace):
         author: str | None = None,
         pickle: PickleMode = "own",
         pickle_key: bytes | None = None,
+        classes: TrustedModules = (),
         signer: Signer | None = None,
         clock: Callable[[], int] | None = None,
         ttl_seconds: float | None = None,
@@ -111,11 +113,13 @@ class Versioned(KeySpace):
         check_name("branch", branch)
         check_text("author", author)
         if isinstance(store, Repository):
-            if pickle != "own" or pickle_key is not None or signer is not None or clock is not None:
-                raise InvalidArgumentError("pickle, pickle_key, signer and clock must be given to the Repository, not to a state over it")
+            if pickle != "own" or pickle_key is not None or classes != () or signer is not None or clock is not None:
+                raise InvalidArgumentError(
+                    "pickle, pickle_key, classes, signer and clock must be given to the Repository, not to a state over it"
+                )
             repository = store
         else:
-            repository = Repository(store, pickle=pickle, pickle_key=pickle_key, signer=signer, clock=clock)
+            repository = Repository(store, pickle=pickle, pickle_key=pickle_key, classes=classes, signer=signer, clock=clock)
         super().__init__(b"", HandleLock())
         self._handle = BranchHandle(repository, branch, author or None)
         if ttl_seconds is not None:

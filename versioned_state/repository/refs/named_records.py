@@ -27,8 +27,6 @@ from versioned_state.objects.keys import RECORDS, record_key
 from versioned_state.objects.record import read_record, replace_record, write_record
 from versioned_state.repository.refs.cell_parts import MAX_CELL, MAX_PARTS, join_parts, split_cell
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, has_surrogate, iter_refs, literal_in
-from versioned_state.storage import Disk
-from versioned_state.storage.wrappers.tiered import backends
 from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.encode.inline import InlineEncoder
 
@@ -323,6 +321,9 @@ def _matches(name: str, patterns: Collection[str]) -> bool:
 def erase_named(store: KVStore, names: Sequence[str]) -> None:
     """Delete some records, and overwrite their bytes in a ``Disk``."""
     if names:
+        from versioned_state.storage import Disk
+        from versioned_state.storage.wrappers.tiered import backends
+
         with ExitStack() as stack:
             for backend in backends(store):
                 if isinstance(backend, Disk):

@@ -20,6 +20,7 @@ from versioned_state.errors import InvalidArgumentError, PickleRefusedError
 from versioned_state.records import dataclass
 from versioned_state.values.codec import arrays
 from versioned_state.values.codec.exceptions import reduce_exception
+from versioned_state.values.codec.trust import TrustedClasses
 
 PickleMode = Literal["own", "allow", "refuse"]
 
@@ -61,11 +62,12 @@ class PicklePolicy:
         mode: ``"own"`` if the store is private, ``"allow"`` always, ``"refuse"`` never.
         private: whether only this user can write to the store.
         key: with a key, each pickle carries a MAC that is bound to this use, and a pickle without one is refused; ``mode`` is then ignored.
+        classes: the modules whose classes a typed value may have, whatever the mode.
     """
 
-    __slots__ = ("key", "mode", "private")
+    __slots__ = ("classes", "key", "mode", "private")
 
-    def __init__(self, mode: PickleMode = "own", *, private: bool, key: bytes | None = None) -> None:
+    def __init__(self, mode: PickleMode = "own", *, private: bool, key: bytes | None = None, classes: TrustedClasses | None = None) -> None:
         one_of("pickle", mode, PickleMode)
         if key is not None and type(key) is not bytes:
             raise TypeError(f"pickle_key must be bytes, not {type(key).__name__}")
@@ -73,6 +75,7 @@ class PicklePolicy:
             raise InvalidArgumentError(f"pickle_key has {len(key)} bytes: it takes 16 or more")
         self.mode = mode
         self.private = private
+        self.classes = classes
         self.key = None if key is None else blake3(key, derive_key_context="versioned-state 2026 pickle mac").digest()
 
     @property

@@ -103,7 +103,9 @@ class Decoder:
         self._most_steps = self._steps_left = most_steps
         self._costs: dict[bytes, int] = {}  # of the leaves, if bytes are counted
         self._trusts = policy is not None and policy.allowed
-        self._typed = TypedReader("imported" if policy is not None and policy.imports else classes)
+        if policy is not None and (policy.imports or policy.classes is not None):
+            classes = "imported" if policy.imports or policy.classes is None else policy.classes
+        self._typed = TypedReader(classes)
         self._raws: dict[Any, bytes] = {}
         self._inner: dict[bytes, Node] = {}
         self._leaves: dict[bytes, tuple[list[Any], bool]] = {}

@@ -11,18 +11,20 @@ import threading
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
+from types import ModuleType
 from typing import Any, Final, Literal, TypeVar
 
 from versioned_state.arguments import count
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.values.codec.files import File, FileTree, Folder, Symlink
 from versioned_state.values.codec.scalars import WRITERS
+from versioned_state.values.codec.trust import TrustedClasses
 from versioned_state.values.typed.bases import BaseLayout, base_layout
 from versioned_state.values.typed.enums import enum_layout
 from versioned_state.values.typed.instances import attrs_layout, dataclass_layout, ordinary_layout
 from versioned_state.values.typed.layout import Layout, NotPlainDataError
 from versioned_state.values.typed.models import model_layout
-from versioned_state.values.typed.reflection import find_class, inherits, is_found, is_known_by_identity, name_of, qualname_of
+from versioned_state.values.typed.reflection import find_class, inherits, is_found, is_known_by_identity, module_of, name_of, qualname_of
 from versioned_state.values.typed.tagged import Notes, Tagged, check_name
 
 T = TypeVar("T")
@@ -116,6 +118,33 @@ def register(
     return type
 
 
+def register_module(module: ModuleType) -> tuple[builtins.type, ...]:
+    """Register the classes of a module, each under its module and qualified name, and return them.
+
+    These are the classes that the module has under a public name and that were made in it, or, for a package, in a module below it. A class
+    that is registered already stays as it is, and one whose values are not data is left out: ``explain`` says why.
+
+    Raises:
+        InvalidArgumentError: it is not a module, or none of its classes can be registered. Nothing was changed.
+    """
+    if not isinstance(module, ModuleType):
+        raise InvalidArgumentError(f"register_module() takes a module, not {module!r:.80}", hint="import it, and give the module itself")
+    found = {}
+    for name, cls in vars(module).items():
+        if name.startswith("_") or not inherits(type(cls), type) or id(cls) in _DATA_IDS:
+            continue
+        home = module_of(cls)
+        if home == module.__name__ or home.startswith(module.__name__ + "."):
+            found[id(cls)] = cls
+    taken = tuple(cls for cls in found.values() if id(cls) in _registered or why_no_data(cls) is None)
+    if not taken:
+        raise InvalidArgumentError(f"module {module.__name__} has no class whose values are data", hint="register() takes functions too")
+    for cls in taken:
+        if id(cls) not in _registered:
+            register(cls)
+    return taken
+
+
 def _check_type(type: Any) -> None:
     if not isinstance(type, builtins.type):
         hint = f"call register(YourClass, {type!r}) below the class" if isinstance(type, str) else ""
@@ -183,8 +212,9 @@ def _build(cls: type, name: str) -> Layout | str:
     )
 
 
-Classes = Literal["registered", "loaded", "imported"]
-"""The classes that a stored name may mean: registered ones; those that this process has loaded too; any, and their module is imported."""
+Classes = Literal["registered", "loaded", "imported"] | TrustedClasses
+"""The classes that a stored name may mean: registered ones; those that this process has loaded too; any, and their module is imported; or
+those of trusted modules, which are imported too."""
 
 
 def find_layout(name: str, classes: Classes) -> Layout | None:
@@ -195,9 +225,9 @@ def find_layout(name: str, classes: Classes) -> Layout | None:
     if name.startswith("builtins:"):
         cls = find_class(name)
         return layout_of(cls) if cls is not None and inherits(cls, BaseException) else None
-    if classes == "registered":
+    if classes == "registered" or (isinstance(classes, TrustedClasses) and not classes.covers(name)):
         return None
-    cls = find_class(name, importing=classes == "imported")
+    cls = find_class(name, importing=classes != "loaded")
     if cls is None or name_of(cls) != name:  # an alias of a class, or another class: no instance is stored under this name
         return None
     if id(cls) in _DATA_IDS or not is_known_by_identity(cls):

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
+from versioned_state.errors import InvalidPathError, LimitExceededError, PickleRefusedError, UnserializableValueError
 from versioned_state.values.codec import arrays
 from versioned_state.values.codec.pickles import type_name_of
 from versioned_state.values.codec.scalars import WRITERS, NotDataError
@@ -85,3 +86,37 @@ def _parts(value: Any, path: StatePath) -> list[tuple[Any, StatePath]]:
     elif data is not value:
         parts.append((data, path))
     return parts if type(fields) is not dict else [*parts, *((part, path) for part in fields.values())]
+
+
+def explain(value: Any) -> list[ObjectReason]:
+    """Return each part of a value that is not data, with its path from the value and the reason, or nothing if all of it is data.
+
+    Whatever is data is stored without pickle, in shared stores too. ``str()`` of a reason is a sentence. Cost: as for storing the value.
+    """
+    from versioned_state.values.encode.inline import InlineEncoder
+
+    found = list(iter_objects(value, StatePath()))
+    if not found:
+        # The rest is rare: in a key, in the depth, or in what a type does by itself.
+        try:
+            InlineEncoder().encode_inline(value, "")
+        except PickleRefusedError as error:
+            found = [ObjectReason(_path_of(error.path), error.type_name, "it would have to be pickled where it is")]
+        except UnserializableValueError as error:
+            found = [ObjectReason(_path_of(error.path), error.type_name, error.reason)]
+        except LimitExceededError as error:
+            found = [ObjectReason(StatePath(), type_name_of(value), error.what)]
+    return found
+
+
+def is_data(value: Any) -> bool:
+    """Return whether all of a value is data, so that a shared store takes it: no part would have to be pickled. Cost: as ``explain``."""
+    return not explain(value)
+
+
+def _path_of(text: str) -> StatePath:
+    """Return the path in an error of the encoder, or the root if it is none."""
+    try:
+        return StatePath.parse(text.removeprefix("."))
+    except InvalidPathError:
+        return StatePath()
