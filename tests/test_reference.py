@@ -226,7 +226,7 @@ COMMANDS = (Path(__file__).parents[1] / "docs" / "reference.md").read_text(encod
 
 ROWS = ["".join(row) for row in re.findall(r"^\| (`.*?) \|( .*) \|$", COMMANDS, flags=re.MULTILINE)]
 
-IN_PROSE = {"help", "author", "policies", "ours", "theirs", "values"}
+IN_PROSE = {"help", "author", "policies", "ours", "theirs", "values", "literal"}
 """Options that the text below the table describes for all commands."""
 
 

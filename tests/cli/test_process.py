@@ -8,7 +8,10 @@ import shlex
 import shutil
 import subprocess
 import sys
+from datetime import datetime
+from decimal import Decimal
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -215,3 +218,14 @@ def test_the_completion_script_names_the_program(shell: str, tmp_path: Path):
     done = run("completion", shell, cwd=tmp_path)
     assert done.returncode == 0
     assert b"_VSTATE_COMPLETE" in done.stdout
+
+
+def test_what_one_process_prints_another_reads(tmp_path: Path):
+    value = {"price": Decimal("2.50"), "at": datetime(2026, 1, 2, tzinfo=ZoneInfo("Europe/Berlin")), 1: {(b"\xff", "\ud800")}}
+    with Versioned(Disk(tmp_path / "store")) as state:
+        state["a"] = value
+        state.commit()
+    done = bash("vstate get a --json | vstate set b - && vstate diff main~1 main --json | wc -l", cwd=tmp_path, VSTATE_STORE="store")
+    assert (done.stdout.splitlines()[-1].strip(), done.stderr) == ("1", "")
+    with Versioned(Disk(tmp_path / "store")) as state:
+        assert repr(state["b"]) == repr(value)

@@ -10,7 +10,8 @@ from fractions import Fraction
 import pytest
 
 from versioned_state import Tagged, Versioned, register
-from versioned_state.repository.views.render import json_value, one_line
+from versioned_state.repository.views.json_form import json_value
+from versioned_state.repository.views.render import one_line
 
 BIG = 10**5000
 

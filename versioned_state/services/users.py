@@ -29,7 +29,7 @@ from versioned_state.repository.maintenance.purge.purge import PurgeReport
 from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.refs.ref import Ref, iter_refs
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.render import json_value
+from versioned_state.repository.views.json_form import json_value
 from versioned_state.services.agent_state.reading import commit_of, content_of, files_of, rounds_at
 from versioned_state.services.calls.heads import ERASURES, is_over
 from versioned_state.values.decode.decoder import decode_inline

@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from versioned_state.cli.importing.source import Item, Source
 from versioned_state.errors import StateError
+from versioned_state.repository.views.render import one_line
+from versioned_state.values.typed.tagged import Tagged
 
 MESSAGES_KEYS: Final = (
     "messages",
@@ -82,7 +84,7 @@ def conversation_in(source: Source, item: Item, messages_key: str | None) -> Con
         key = find_messages_key(value) if messages_key is None else messages_key
         if key is not None and isinstance(value.get(key), list):
             return Conversation(value[key], len(value[key]), item.where, {name: part for name, part in value.items() if name != key})
-    elif isinstance(value, list) and messages_key is None and all(isinstance(part, dict) for part in value):
+    elif isinstance(value, list) and messages_key is None and _is_list_of_dicts(value):
         return Conversation(value, len(value), item.where)
     wanted = "a conversation" if messages_key is None else f"an object with a list under {messages_key!r}"
     raise StateError(
@@ -92,7 +94,7 @@ def conversation_in(source: Source, item: Item, messages_key: str | None) -> Con
 
 
 def _message_in(source: Source, item: Item) -> Any:
-    if not isinstance(item.value, dict):
+    if fields_in(item.value) is None:
         raise StateError(
             f"{source.name}: {item.where} is not a message as those before it, but {_describe(item.value)}",
             hint="--per-item takes any values, and makes each item one state",
@@ -112,12 +114,19 @@ def find_messages_key(value: dict[str, Any]) -> str | None:
 
 
 def _is_list_of_dicts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(part, dict) for part in value)
+    return isinstance(value, list) and all(fields_in(part) is not None for part in value)
+
+
+def fields_in(value: Any) -> dict[str, Any] | None:
+    """Return an object, or the fields of an instance, or None for any other value."""
+    found = value.fields if type(value) is Tagged else value
+    return found if isinstance(found, dict) else None
 
 
 def is_message(value: Any) -> bool:
     """Return whether a value looks like a message: an object with a speaker and a text."""
-    if not isinstance(value, dict) or any(_is_list_of_dicts(value.get(key)) for key in MESSAGES_KEYS):
+    value = fields_in(value)
+    if value is None or any(_is_list_of_dicts(value.get(key)) for key in MESSAGES_KEYS):
         return False
     return isinstance(value.get("role"), str) or (
         any(isinstance(value.get(key), str) for key in _SPEAKERS) and any(key in value for key in _TEXTS)
@@ -126,8 +135,10 @@ def is_message(value: Any) -> bool:
 
 def summarize(message: Any) -> str:
     """Return a message on one line, as in git's log: the speaker and the beginning of the text."""
-    if not isinstance(message, dict):
-        return _shorten(str(message))
+    fields = fields_in(message)
+    if fields is None:
+        return _shorten(one_line(message, width=4 * _SUMMARY, quote=False))
+    message = fields
     who = next((message[key] for key in _SPEAKERS if isinstance(message.get(key), str)), "message")
     if who == "tool" and isinstance(message.get("name"), str):
         who = f"tool {message['name']}"

@@ -19,6 +19,8 @@ from typing import Any, BinaryIO, Final
 from versioned_state.cli.shared.hints import json_reason
 from versioned_state.errors import StateError
 
+Convert = Callable[[Any], Any]
+
 
 @dataclass(frozen=True, slots=True)
 class Item:
@@ -56,8 +58,11 @@ _OPENERS: Final[dict[bytes, Callable[[BinaryIO], Any]]] = {
 
 
 @contextmanager
-def open_source(path: str) -> Iterator[Source]:
+def open_source(path: str, convert: Convert | None = None) -> Iterator[Source]:
     """Open a file, or with ``-`` standard input.
+
+    Args:
+        convert: makes the value of each item from the JSON that holds a ``$``.
 
     Raises, here or while items are taken:
         OSError: the file cannot be read.
@@ -67,14 +72,14 @@ def open_source(path: str) -> Iterator[Source]:
         stdin: Any = sys.stdin.buffer
         piped = io.BufferedReader(stdin)
         try:
-            yield _read("standard input", _lines("standard input", _plain(piped)), lambda: None)
+            yield _read(_Reader("standard input", convert), _lines("standard input", _plain(piped)), lambda: None)
         finally:
             piped.detach()  # standard input is not ours to close
         return
     with open(path, "rb") as file:  # noqa: PTH123 - the path as it was given, for errors to show
         total = os.fstat(file.fileno()).st_size
         raw = file.raw
-        yield _read(path, _lines(path, _plain(file)), lambda: min(1.0, raw.tell() / total) if total else None)
+        yield _read(_Reader(path, convert), _lines(path, _plain(file)), lambda: min(1.0, raw.tell() / total) if total else None)
 
 
 def _plain(file: io.BufferedReader[Any]) -> BinaryIO:
@@ -95,41 +100,61 @@ def _lines(name: str, file: BinaryIO) -> Iterator[bytes]:
         raise StateError(f"{name} is damaged, or was cut short: {error}", hint="decompress it by hand to see how much is intact") from error
 
 
-def _read(name: str, lines: Iterator[bytes], fraction: Callable[[], float | None]) -> Source:
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    """Reads the values of a file. Its name is for messages."""
+
+    name: str
+    convert: Convert | None
+
+    def parse(self, text: bytes, line: int) -> Any:
+        """Return the JSON in a text that begins on a line of the file."""
+        try:
+            return json.loads(text)
+        except json.JSONDecodeError as error:
+            raise StateError(
+                f"{self.name}, line {line + error.lineno - 1}, column {error.colno}: not JSON: {error.msg}",
+                hint="import takes JSON or JSON lines, plain or compressed with gzip, bzip2 or xz",
+            ) from error
+        except (ValueError, RecursionError) as error:  # not text, a number of thousands of digits, or endless brackets
+            raise StateError(f"{self.name}, line {line}: not JSON that can be read: {json_reason(error)}") from error
+
+    def item(self, value: Any, where: str, text: bytes) -> Item:
+        """Return an item of a text. Most hold no ``$``, and are not looked through."""
+        if self.convert is None or not (b"$" in text or b"\\u0024" in text):
+            return Item(value, where)
+        try:
+            return Item(self.convert(value), where)
+        except StateError as error:
+            error.what = f"{self.name}, {where}: {error.what}"
+            raise
+
+
+def _read(reader: _Reader, lines: Iterator[bytes], fraction: Callable[[], float | None]) -> Source:
     # A file is JSONL if its first line is a whole value and another line follows: no other JSON looks like that.
-    start = b""
+    name = reader.name
+    text = b""
     numbered = enumerate(lines, 1)
     number = 0
-    while not start.strip():
+    while not text.strip():
         number, line = next(numbered, (0, b""))
         if not number:
             raise StateError(f"{name} is empty")
-        start += line
+        text += line
     try:
-        first = json.loads(start)
+        first = json.loads(text)
     except (ValueError, RecursionError):
-        first = _parse(name, start + b"".join(lines), 1)
+        text += b"".join(lines)
+        first = reader.parse(text, 1)
         second = None
     else:
         second = next((pair for pair in numbered if pair[1].strip()), None)
     if second is not None:
         rest = chain([second], numbered)
-        parsed = (Item(_parse(name, line, at), f"line {at}") for at, line in rest if line.strip())
-        return Source(name, chain([Item(first, f"line {number}")], parsed), is_list=True, in_memory=False, fraction=fraction)
+        parsed = (reader.item(reader.parse(line, at), f"line {at}", line) for at, line in rest if line.strip())
+        beginning = [reader.item(first, f"line {number}", text)]
+        return Source(name, chain(beginning, parsed), is_list=True, in_memory=False, fraction=fraction)
     if isinstance(first, list):
-        items = (Item(value, f"item {index}") for index, value in enumerate(first))
+        items = (reader.item(value, f"item {index}", text) for index, value in enumerate(first))
         return Source(name, items, is_list=True, in_memory=True, fraction=fraction)
-    return Source(name, iter([Item(first, "the document")]), is_list=False, in_memory=True, fraction=fraction)
-
-
-def _parse(name: str, text: bytes, line: int) -> Any:
-    """Return the value in a text that begins on a line of the file."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError as error:
-        raise StateError(
-            f"{name}, line {line + error.lineno - 1}, column {error.colno}: not JSON: {error.msg}",
-            hint="import takes JSON or JSON lines, plain or compressed with gzip, bzip2 or xz",
-        ) from error
-    except (ValueError, RecursionError) as error:  # not text, a number of thousands of digits, or endless brackets
-        raise StateError(f"{name}, line {line}: not JSON that can be read: {json_reason(error)}") from error
+    return Source(name, iter([reader.item(first, "the document", text)]), is_list=False, in_memory=True, fraction=fraction)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, Final
 
 from versioned_state.cli.importing.conversations import Conversation, summarize
+from versioned_state.cli.shared.place import NAMESPACES, NOTE
+from versioned_state.cli.shared.values import read_forms
 from versioned_state.errors import RefExistsError, StateError
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.views.json_form import json_value
+from versioned_state.state.state import State
 from versioned_state.state.versioned import Versioned
 
 _NOTHING: Final = object()
@@ -103,15 +109,18 @@ class Writer:
     def write_states(self, branch: str, values: Iterable[Any], key: str | None) -> None:
         """Commit each value: under ``key``, or without one an object as the whole state and any other value under ``value``."""
         self.check_free(branch)
+        before = WholeState({})
         with self._begin(branch) as state:
             for number, value in enumerate(values):
-                if key is None and isinstance(value, dict):
-                    for gone in [name for name in state if name not in value]:
-                        del state[gone]
-                    state.update(value)
-                else:
+                whole = value if type(value) is WholeState else WholeState(value) if key is None and isinstance(value, dict) else None
+                if whole is None:
                     state[key or "value"] = value
+                else:
+                    _put_state(state, whole, before)
+                    before = whole
                 self._commit(state, f"item {number}")
+                if whole is not None and whole.note:
+                    self._repository.notes.update(state.head, whole.note)
             self.complete = True
 
     def _begin(self, branch: str) -> Versioned:
@@ -143,7 +152,48 @@ def _is_same(a: Any, b: Any) -> bool:
     try:
         return json.dumps(a) == json.dumps(b)
     except (TypeError, ValueError, RecursionError):
+        with suppress(TypeError, ValueError, RecursionError):
+            return json.dumps(json_value(a)) == json.dumps(json_value(b))
         return False
+
+
+@dataclass(frozen=True, slots=True)
+class WholeState:
+    """The keys of a state, its namespaces by name, and the note of its commit."""
+
+    keys: dict[str, Any]
+    namespaces: dict[str, WholeState] = field(default_factory=dict)
+    note: dict[str, Any] = field(default_factory=dict)
+
+
+def _put_state(state: State, whole: WholeState, before: WholeState) -> None:
+    """Make a state hold these keys and no others, and these namespaces instead of those of the item before."""
+    for gone in [name for name in state if name not in whole.keys]:
+        del state[gone]
+    state.update(whole.keys)
+    for name in whole.namespaces.keys() | before.namespaces.keys():
+        nothing = WholeState({})
+        _put_state(state.namespace(name), whole.namespaces.get(name, nothing), before.namespaces.get(name, nothing))
+
+
+def state_from_json(value: Any) -> Any:
+    """Return the value that JSON stands for: a whole state as ``vstate export`` writes it, or any other value.
+
+    A state may have keys that begin with ``$``.
+    """
+    if type(value) is not dict or (len(value) == 1 and next(iter(value)) not in (NAMESPACES, NOTE)):
+        return read_forms(value)
+    return _whole_state(value)
+
+
+def _whole_state(value: Any) -> WholeState:
+    if type(value) is not dict:
+        raise StateError(f"{NAMESPACES} does not hold namespaces by name", hint="--literal takes it as it stands")
+    keys = {key: read_forms(part) for key, part in value.items() if key not in (NAMESPACES, NOTE)}
+    namespaces, note = value.get(NAMESPACES, {}), read_forms(value.get(NOTE, {}))
+    if type(namespaces) is not dict or type(note) is not dict:
+        raise StateError(f"{NAMESPACES} and {NOTE} hold objects", hint="--literal takes them as they stand")
+    return WholeState(keys, {name: _whole_state(part) for name, part in namespaces.items()}, note)
 
 
 def _keys_of(fields: dict[str, Any], taken: str) -> dict[str, Any]:

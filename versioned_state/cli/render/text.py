@@ -12,7 +12,8 @@ from versioned_state.cli.render.output import Line, Span
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.render import are_fields, attributes_in, json_value, one_line, short_name
+from versioned_state.repository.views.json_form import json_value
+from versioned_state.repository.views.render import are_fields, attributes_in, one_line, short_name
 from versioned_state.values.typed.tagged import Tagged
 
 Names = Mapping[str, list[tuple[str, str]]]

@@ -17,13 +17,16 @@ import click
 
 from versioned_state.cli.render.output import Line, Output, Span, Style
 from versioned_state.cli.render.text import plural
-from versioned_state.cli.shared.hints import not_json, shortened
+from versioned_state.cli.shared.hints import shortened
+from versioned_state.cli.shared.settings import literal_option
+from versioned_state.cli.shared.values import Given, MisfitError, fitted, given
 from versioned_state.errors import InvalidArgumentError, MergeConflictError, StateError
 from versioned_state.errors.retry import Conflict
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.merging.merge import MISSING
 from versioned_state.repository.merging.policies import NAMES, Policy
-from versioned_state.repository.views.render import json_value, one_line
+from versioned_state.repository.views.json_form import json_value
+from versioned_state.repository.views.render import one_line
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.paths.pattern import Pattern
 
@@ -46,7 +49,7 @@ class Choices:
 
     policies: Mapping[str, Policy] = field(default_factory=dict)
     sides: tuple[tuple[Pattern, Side], ...] = ()
-    values: Mapping[StatePath, Any] = field(default_factory=dict)
+    values: Mapping[StatePath, Given] = field(default_factory=dict)
 
     def run(self, attempt: Attempt[_T]) -> _T:
         """Make an attempt, and resolve its conflicts.
@@ -62,16 +65,18 @@ class Choices:
                 return attempt(policies, values)
             except MergeConflictError as error:
                 # A range of commits shows the conflicts of one after the other.
-                left = [conflict.path for conflict in error.conflicts if conflict.path not in resolved]
-                new = [path for path in left if self._resolve(path, policies, values)]
+                others = [conflict for conflict in error.conflicts if conflict.path not in resolved]
+                left = [conflict.path for conflict in others]
+                new = [conflict.path for conflict in others if self._resolve(conflict, policies, values)]
                 if not new:
                     self._check([*resolved, *left], left)
                     raise
                 resolved.update(new)
 
-    def _resolve(self, path: StatePath, policies: dict[str, Policy], values: dict[StatePath, Any]) -> bool:
+    def _resolve(self, conflict: Conflict, policies: dict[str, Policy], values: dict[StatePath, Any]) -> bool:
+        path = conflict.path
         if path in self.values:
-            values[path] = self.values[path]
+            values[path] = _fitted(conflict, self.values[path])
             return True
         found = [(pattern, side) for pattern, side in self.sides if _covers(pattern, path)]
         if not found:
@@ -104,10 +109,11 @@ def resolution_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """``--policy``, ``--ours``, ``--theirs`` and ``--set``, which a command takes as one argument, ``chosen``."""
 
     @wraps(command)
-    def run(*args: Any, policies: Any, ours: Any, theirs: Any, values: Any, **rest: Any) -> Any:
-        return command(*args, chosen=_choices(policies, ours, theirs, values), **rest)
+    def run(*args: Any, policies: Any, ours: Any, theirs: Any, values: Any, literal: bool, **rest: Any) -> Any:
+        return command(*args, chosen=_choices(policies, ours, theirs, values, literal=literal), **rest)
 
     for option in (
+        literal_option,
         click.option("--set", "values", nargs=2, multiple=True, metavar="PATH JSON", help="Resolve the conflict at PATH with a value."),
         click.option("--theirs", multiple=True, metavar="PATH", help="Resolve conflicts at PATH with their side."),
         click.option("--ours", multiple=True, metavar="PATH", help="Resolve conflicts at PATH with our side; ** is every path."),
@@ -119,7 +125,9 @@ def resolution_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _choices(policies: Iterable[str], ours: Iterable[str], theirs: Iterable[str], values: Iterable[tuple[str, str]]) -> Choices:
+def _choices(
+    policies: Iterable[str], ours: Iterable[str], theirs: Iterable[str], values: Iterable[tuple[str, str]], *, literal: bool
+) -> Choices:
     """Return the resolutions that the options name. Raises ``InvalidArgumentError`` or ``UsageError`` for options that make no sense."""
     named = [_parse_policy(text) for text in policies]
     _check_once((pattern, "--policy", name) for pattern, name in named)
@@ -127,7 +135,9 @@ def _choices(policies: Iterable[str], ours: Iterable[str], theirs: Iterable[str]
     sides += [(Pattern.parse(text), "theirs") for text in theirs]
     paths = [(StatePath.parse(path), text) for path, text in values]
     _check_once([*((pattern, f"--{side}", "") for pattern, side in sides), *((path, "--set", text) for path, text in paths)])
-    return Choices({str(pattern): name for pattern, name in named}, tuple(sides), {path: _parse_value(path, text) for path, text in paths})
+    return Choices(
+        {str(pattern): name for pattern, name in named}, tuple(sides), {path: given(text, literal=literal) for path, text in paths}
+    )
 
 
 def _check_once(choices: Iterable[tuple[Pattern | StatePath, str, str]]) -> None:
@@ -148,13 +158,15 @@ def _parse_policy(text: str) -> tuple[Pattern, Any]:
     return Pattern.parse(pattern), name
 
 
-def _parse_value(path: StatePath, text: str) -> Any:
+def _fitted(conflict: Conflict, it: Given) -> Any:
+    """Return the value of ``--set`` as one of the type that the conflict's values have."""
+    held = conflict.theirs if conflict.ours is MISSING else conflict.ours
+    hint = f"a string is written {json.dumps(shortened(it.text), ensure_ascii=False)!r}"
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(
-            f"--set {path}: {not_json(text, error)}", hint=f"a string is written {json.dumps(shortened(text), ensure_ascii=False)!r}"
-        ) from error
+        return fitted(None if held is MISSING else held, it, is_field=False, hint=hint)
+    except MisfitError as error:
+        error.hint = "resolve it with --ours or --theirs; vstate set --force then sets a value of any type"
+        raise
 
 
 def attempt_of(call: Callable[[Mapping[str, Policy]], Commit]) -> Attempt[Commit]:

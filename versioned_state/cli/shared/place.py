@@ -28,6 +28,9 @@ _NEAR: Final = 1000
 NAMESPACES: Final = "$namespaces"
 """The key under which a whole state shows its namespaces."""
 
+NOTE: Final = "$note"
+"""The key under which an exported state has the note of its commit."""
+
 
 def parse_place(text: str) -> tuple[str | None, str]:
     """Return the revision before the colon, or None without a colon, and the path, which is empty for the whole state."""

@@ -239,6 +239,9 @@ def verb(name: str, summary: str, *, example: str) -> Callable[[Callable[..., An
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+literal_option = click.option("--literal", is_flag=True, help='Take objects such as {"$Decimal": "2.5"} as they stand.')
+
+
 name_option = click.option("--name", default="workspace", show_default=True, metavar="KEY", help="The key of the state that has the files.")
 
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+from versioned_state.repository.views.json_form import json_value
 from versioned_state.repository.views.line_diff import array_lines, text_lines
 from versioned_state.repository.views.preview import Preview
-from versioned_state.repository.views.render import WIDTH, json_value, one_line
+from versioned_state.repository.views.render import WIDTH, one_line
 from versioned_state.values.changes.diff import CellChange, ChangeKind
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.paths.path import Index, Key, StatePath

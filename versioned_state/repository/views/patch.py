@@ -1,14 +1,13 @@
 """A diff as a patch: to JSON, and back, with every value exactly as it was. Layer: repository.
 
 An entry is a dict with ``path``, ``kind`` and the sides ``old`` and ``new``, as ``Change.to_json`` returns them; but what JSON cannot hold
-exactly is ``{"$cell": …}``, the value's stored form in base64. An addition to a list has the length that the list had, so that the patch
-does not fit any other list.
+exactly is ``{"$cell": …}``, the value's stored form in base64; the forms of ``Change.to_json`` are read too. An addition to a list has the
+length that the list had, so that the patch does not fit any other list.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -17,13 +16,12 @@ from typing import Any, Final, cast
 from versioned_state.arguments import instance_of
 from versioned_state.errors import InvalidArgumentError, InvalidPathError, PickleRefusedError, StateError
 from versioned_state.repository.views.change import Change
+from versioned_state.repository.views.json_form import CELL, from_json
 from versioned_state.values.changes.diff import ChangeKind
 from versioned_state.values.codec.pickles import ObjectInfo
-from versioned_state.values.decode.decoder import decode_inline
 from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.paths.path import StatePath
 
-_CELL: Final = "$cell"
 _SAFE_INT: Final = 1 << 53
 
 
@@ -72,7 +70,7 @@ def _write(encoder: InlineEncoder, value: Any, path: str) -> Any:
         raise PickleRefusedError(
             f"{path} holds an object of type {value.type_name}, and a patch carries data only", policy="refuse", path=path
         )
-    return {_CELL: base64.b64encode(encoder.encode_inline(value, path)).decode()}
+    return {CELL: base64.b64encode(encoder.encode_inline(value, path)).decode()}
 
 
 def read_patch(entries: Any) -> list[PatchEntry]:
@@ -102,24 +100,7 @@ def _read_entry(entry: Any, number: int) -> PatchEntry:
         if wanted and side not in entry:
             raise bad(f"it has no {side!r}")
     try:
-        old, new = (_read(entry.get(side)) for side in ("old", "new"))
+        old, new = (from_json(entry.get(side), "loaded") for side in ("old", "new"))
     except (StateError, ValueError, TypeError) as error:
         raise bad(str(error)) from error
     return PatchEntry(path, cast("ChangeKind", kind), old, new, entry.get("reordered") is True, length, entry.get("given") is True)
-
-
-def _read(value: Any) -> Any:
-    if isinstance(value, list):
-        return [_read(part) for part in value]
-    if not isinstance(value, dict):
-        return value
-    if _CELL not in value:
-        return {key: _read(part) for key, part in value.items()}
-    try:
-        cell = base64.b64decode(value[_CELL], validate=True)
-    except (binascii.Error, TypeError) as error:
-        raise ValueError(f"{_CELL} does not hold base64") from error
-    found = decode_inline(cell, classes="loaded")
-    if isinstance(found, ObjectInfo):
-        raise ValueError("it holds an object, and a patch carries data only")  # noqa: TRY004 - it is the patch that is wrong
-    return found

@@ -1,24 +1,19 @@
-"""Values as text and as JSON for display: short, on one line, without control characters. Layer: repository."""
+"""Values as text for display: short, on one line, without control characters. Layer: repository."""
 
 from __future__ import annotations
 
-import base64
-import json
-import math
 from collections.abc import Iterable
 from contextlib import suppress
 from fractions import Fraction
 from typing import Any, Final
 
-from versioned_state.values.codec.arrays import is_array
-from versioned_state.values.codec.pickles import ObjectInfo, type_name_of
-from versioned_state.values.typed.layout import NotPlainDataError
+from versioned_state.values.codec.pickles import type_name_of
 from versioned_state.values.typed.registry import take_apart
 from versioned_state.values.typed.tagged import Notes, Tagged
 
 WIDTH: Final = 100
 
-_LONG_INT: Final = 4096
+LONG_INT: Final = 4096
 """Bits beyond which an int shows in hex: Python refuses to write or read about 14,000 bits in decimal."""
 
 
@@ -61,17 +56,17 @@ def short_repr(value: Any, budget: int) -> str:
     if cls is str and len(value) > budget:
         return repr(value[:budget]) + "…"
     if cls is Fraction:
-        return f"Fraction({_int(value.numerator)}, {_int(value.denominator)})"
+        return f"Fraction({int_text(value.numerator)}, {int_text(value.denominator)})"
     if cls is range:
-        return f"range({_int(value.start)}, {_int(value.stop)}{'' if value.step == 1 else f', {_int(value.step)}'})"
+        return f"range({int_text(value.start)}, {int_text(value.stop)}{'' if value.step == 1 else f', {int_text(value.step)}'})"
     if cls is int:
-        return _int(value)
+        return int_text(value)
     if cls is Tagged:
         return typed_repr(value.name, value.fields, value.notes, budget)
     try:
         return repr(value).replace("\n", " ")
     except Exception as error:  # noqa: BLE001 - code of the value's own type, over a value that may hold anything
-        return _described(value, budget, error)
+        return described(value, budget, error)
 
 
 def _is_empty(value: Any) -> bool:
@@ -116,11 +111,12 @@ def short_name(name: str) -> str:
     return name.rpartition(":")[2]
 
 
-def _int(value: int) -> str:
-    return hex(value) if value.bit_length() > _LONG_INT else repr(value)
+def int_text(value: int) -> str:
+    """Return an int in decimal, or a long one in hex."""
+    return hex(value) if value.bit_length() > LONG_INT else repr(value)
 
 
-def _described(value: Any, budget: int, error: Exception) -> str:
+def described(value: Any, budget: int, error: Exception) -> str:
     """Return a value whose own repr raises: its data if its type is registered, else its type."""
     with suppress(Exception):
         record = take_apart(value)
@@ -139,54 +135,3 @@ def joined(start: str, end: str, parts: Iterable[str], count: int, budget: int) 
         if size > budget and len(shown) < count:
             return start + ", ".join(shown) + f", … ({count})"
     return start + ", ".join(shown) + end
-
-
-def json_value(value: Any) -> Any:
-    """Return a value in JSON types. A type that JSON lacks becomes ``{"$<type>": …}``, so that no value passes for another."""
-    cls = type(value)
-    if cls is int and value.bit_length() > _LONG_INT:
-        return {"$int": hex(value)}
-    if cls in (str, int, bool, type(None)):
-        return value
-    if cls is float:
-        return value if math.isfinite(value) else {"$float": repr(value)}
-    if cls is list:
-        return [json_value(part) for part in value]
-    if cls is dict:
-        if all(type(key) is str and not key.startswith("$") for key in value):
-            return {key: json_value(part) for key, part in value.items()}
-        return {"$dict": [[json_value(key), json_value(part)] for key, part in value.items()]}
-    if cls is tuple:
-        return {"$tuple": [json_value(part) for part in value]}
-    if cls in (set, frozenset):
-        return {f"${cls.__name__}": sorted(map(json_value, value), key=json.dumps)}
-    if cls in (bytes, bytearray):
-        return {f"${cls.__name__}": base64.b64encode(value).decode()}
-    if cls is ObjectInfo:
-        return {"$object": {"type": value.type_name, "bytes": value.size, "imports": list(value.imports)}}
-    return _other(value)
-
-
-def _other(value: Any) -> Any:
-    name = type(value).__name__
-    with suppress(NotPlainDataError):
-        record = take_apart(value)
-        if record is not None:
-            more = attributes_in(record[2])
-            attributes = {"attributes": json_value(more)} if more else {}
-            return {"$typed": {"name": record[0], "fields": json_value(record[1]), **attributes}}
-    if hasattr(value, "isoformat"):
-        return {f"${name}": value.isoformat()}
-    if is_array(value):
-        # Numbers as numbers; other elements as bytes.
-        plain = value.dtype.kind in "biuf"
-        data = {"data": json_value(value.tolist())} if plain else {"bytes": base64.b64encode(value.tobytes()).decode()}
-        return {"$ndarray": {"dtype": str(value.dtype), "shape": list(value.shape), **data}}
-    if type(value) is Fraction:
-        return {"$Fraction": _int(value.numerator) + (f"/{_int(value.denominator)}" if value.denominator != 1 else "")}
-    if type(value) is range:
-        return {"$range": short_repr(value, WIDTH)}
-    try:
-        return {f"${name}": str(value)}
-    except Exception as error:  # noqa: BLE001 - the same as in short_repr
-        return {f"${name}": _described(value, WIDTH, error)}

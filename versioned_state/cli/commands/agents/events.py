@@ -17,7 +17,8 @@ from versioned_state.cli.shared.filters import parse_when
 from versioned_state.cli.shared.place import explained
 from versioned_state.cli.shared.settings import Settings, json_option, limit_option, parse_text, revision_argument, verb
 from versioned_state.errors import InvalidArgumentError
-from versioned_state.repository.views.render import escape, json_value, one_line, short_name
+from versioned_state.repository.views.json_form import json_value
+from versioned_state.repository.views.render import escape, one_line, short_name
 from versioned_state.values.typed.tagged import Tagged
 
 _PAUSE_S = 0.5

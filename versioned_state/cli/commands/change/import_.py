@@ -19,12 +19,13 @@ import click
 
 from versioned_state.cli.importing.conversations import Conversation, conversation_in, single_conversation
 from versioned_state.cli.importing.source import Item, Source, open_source
-from versioned_state.cli.importing.writer import BranchNames, Writer
+from versioned_state.cli.importing.writer import BranchNames, Writer, state_from_json
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.render.text import plural
 from versioned_state.cli.shared import completion, store
 from versioned_state.cli.shared.progress import progress_bar
-from versioned_state.cli.shared.settings import Settings, program, verb
+from versioned_state.cli.shared.settings import Settings, literal_option, program, verb
+from versioned_state.cli.shared.values import read_forms
 from versioned_state.errors import StateError
 from versioned_state.storage.url import redact
 
@@ -43,6 +44,7 @@ class _Options:
     author: str | None
     per_item: bool
     append: bool
+    literal: bool
 
 
 @dataclass(frozen=True)
@@ -68,13 +70,15 @@ class _Plan:
 @click.option("--author", metavar="NAME", help="The author of the commits.  [default: none]")
 @click.option("--per-item", is_flag=True, help="Commit each item or line as one whole state or, with --key, as one value.")
 @click.option("--append", is_flag=True, help="Add to branches that exist, whatever they hold.")
+@literal_option
 @click.pass_obj
 def import_(settings: Settings, /, file: str, **options: Any) -> None:
     """Import FILE, or standard input for -, into the store, which is created if necessary (default: ./.vstate).
 
     FILE is JSON or JSON lines, plain or compressed with gzip, bzip2 or xz. A list of messages becomes one branch with a
     commit for each message. A list of conversations, which are lists of messages or objects with one, becomes a branch for
-    each; their other fields become keys of the state.
+    each; their other fields become keys of the state. With --per-item, the whole state that vstate export writes is read back. A value is
+    read as vstate get --json prints it, {"$Decimal": "2.5"} as a Decimal; --literal takes it as it stands.
 
     Run it again after an interrupt, or when the file has grown: a branch that has the first messages of its conversation gets the rest.
     """
@@ -83,7 +87,8 @@ def import_(settings: Settings, /, file: str, **options: Any) -> None:
     chosen = _Options(**options)
     signer = store.read_signer(settings.sign_key)
     start = time.monotonic()
-    with open_source(file) as source:
+    convert = None if chosen.literal else state_from_json if chosen.per_item and chosen.key is None else read_forms
+    with open_source(file, convert) as source:
         plan = _plan(source, chosen)
         with store.writing(url, settings.key_file) as repository:
             repository.signer = signer

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 import sys
 from collections import deque
@@ -13,8 +12,8 @@ import click
 from versioned_state.cli.render.text import plural
 from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.handle import author_option, handle, message_option, print_commits
-from versioned_state.cli.shared.hints import not_json
-from versioned_state.cli.shared.settings import Settings, parse_text, verb
+from versioned_state.cli.shared.settings import Settings, literal_option, parse_text, verb
+from versioned_state.cli.shared.values import Given, fitted, forced, given
 from versioned_state.errors import InvalidArgumentError, PickleRefusedError, UnknownPathError
 from versioned_state.repository.views.render import are_fields, short_name
 from versioned_state.state.edits.restore import put_at
@@ -27,42 +26,44 @@ from versioned_state.values.typed.tagged import Tagged
 @click.argument("path", type=parse_text, shell_complete=completion.path)
 @click.argument("value", type=parse_text)
 @click.option("--text", is_flag=True, help="Take VALUE as a string, not as JSON.")
+@literal_option
+@click.option("--force", is_flag=True, help="Set a value of another type than the one there.")
 @message_option("set PATH")
 @author_option
 @click.pass_obj
-def set_(settings: Settings, path: str, value: str, *, text: bool, message: str, author: str | None) -> None:
+def set_(settings: Settings, path: str, value: str, *, text: bool, literal: bool, force: bool, message: str, author: str | None) -> None:
     """Set the value at PATH on the current branch, and commit the change. VALUE is JSON, or with --text a string. - reads standard input.
 
     PATH is a key of the state, which may be new, or leads into a value: prefs.theme, messages[3].content. The index after the last one
-    appends to a list. A field of an instance is set like a key. A member of an Enum is set by its name, with --text.
+    appends to a list. A field of an instance is set like a key.
+
+    VALUE may be all that vstate get --json prints, such as {"$Decimal": "2.5"}. A field of an instance, and a value of a type that JSON
+    lacks, keep their type: job.price 12.5 stays a Decimal, job.due takes 2026-12-01, a member of an Enum is set by its name.
     """
     steps = StatePath.parse(path)
-    parsed = _read(path, value, text=text)
+    it = given(_read(value), as_text=text, literal=literal)
     with handle(settings, author, begin=True) as state:
-        _assign(state, steps, parsed)
+        _assign(state, steps, it, force=force)
         head = state.commit(message or f"set {path}")
         print_commits(settings.output, state, head, nothing=f"{path} has that value already: no commit")
 
 
-def _read(path: str, value: str, *, text: bool) -> Any:
-    if value == "-":
-        try:
-            value = sys.stdin.buffer.read().decode()
-        except UnicodeDecodeError as error:
-            raise InvalidArgumentError("standard input is not text in UTF-8") from error
-    if text:
+def _read(value: str) -> str:
+    if value != "-":
         return value
     try:
-        return json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(
-            not_json(value, error),
-            hint=f"--text takes it as a string: vstate set --text {shlex.quote(path)} …",
-        ) from error
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise InvalidArgumentError("standard input is not text in UTF-8") from error
 
 
-def _assign(state: State, path: StatePath, value: Any) -> None:
-    """Set a value in the state. Raises ``UnknownPathError`` if nothing on the way to it exists."""
+def _assign(state: State, path: StatePath, it: Given, *, force: bool) -> None:
+    """Set a value in the state.
+
+    Raises:
+        UnknownPathError: nothing on the way to it exists.
+        MisfitError: it does not fit the value that is there.
+    """
     if isinstance(path.steps[0], Index):
         raise InvalidArgumentError(f"{path} begins with an index, and a state has keys")
     container: Any = state
@@ -74,9 +75,14 @@ def _assign(state: State, path: StatePath, value: Any) -> None:
             hint = _parts_hint(container, missing) or f"set it first: vstate set {shlex.quote(str(missing))} '{{}}'"
             raise UnknownPathError(str(missing), at="HEAD", hint=hint) from None
     held = _held(container, path)
-    if type(held) is Tagged and type(held.fields) is type(value) and not isinstance(value, list | dict):
-        value = Tagged(held.name, value, held.notes)  # another member of the Enum, not a string in its place
+    hint = f"--text takes it as a string: vstate set --text {shlex.quote(str(path))} …"
+    value = forced(held, it, hint=hint) if force else fitted(held, it, is_field=_has_fields(container), hint=hint)
     put_at(state, path, value)
+
+
+def _has_fields(container: Any) -> bool:
+    """Return whether a container is an instance, whose parts have types."""
+    return type(container) is Tagged and are_fields(container.fields)
 
 
 def _held(container: Any, path: StatePath) -> Any:

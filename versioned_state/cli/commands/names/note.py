@@ -10,12 +10,12 @@ import click
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.render.text import first_line
 from versioned_state.cli.shared import completion
-from versioned_state.cli.shared.hints import not_json
-from versioned_state.cli.shared.settings import Settings, json_option, verb
+from versioned_state.cli.shared.settings import Settings, json_option, literal_option, verb
+from versioned_state.cli.shared.values import given
 from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.render import json_value
+from versioned_state.repository.views.json_form import json_value
 
 
 @verb("note", "Show or change the note of a commit.", example="vstate note main score 0.9")
@@ -23,9 +23,12 @@ from versioned_state.repository.views.render import json_value
 @click.option("-l", "--list", "listed", is_flag=True, help="List the commits that have a note.")
 @click.option("-d", "--delete", metavar="KEY", multiple=True, help="Remove KEY from the note. May be given several times.")
 @click.option("--text", is_flag=True, help="Take VALUE as a string, not as JSON.")
+@literal_option
 @json_option
 @click.pass_obj
-def note(settings: Settings, words: tuple[str, ...], *, listed: bool, delete: tuple[str, ...], text: bool, as_json: bool) -> None:
+def note(
+    settings: Settings, words: tuple[str, ...], *, listed: bool, delete: tuple[str, ...], text: bool, literal: bool, as_json: bool
+) -> None:
     """Show the note of REV (default: HEAD), or set KEY in it to VALUE, which is JSON. A note does not change its commit.
 
     With --json: one object.
@@ -49,7 +52,8 @@ def note(settings: Settings, words: tuple[str, ...], *, listed: bool, delete: tu
             _check_is_key(repository, *words)
         if len(words) >= 2:
             key, value = words[-2:]
-            repository.notes.update(commit, {key: value if text else _parsed(value)})
+            it = given(value, as_text=text, literal=literal)
+            repository.notes.update(commit, {key: it.parsed(hint="--text takes it as a string: vstate note --text …")})
         if delete:
             repository.notes.remove(commit, *delete)
         _show(output, commit, repository.notes.get(commit) or {}, as_json=as_json)
@@ -65,13 +69,6 @@ def _check_is_key(repository: Repository, word: str, last: str) -> None:
         f"{word!r} is a revision, and VALUE is missing",
         hint=f"vstate note {word} {last} VALUE; to set the key {word!r}: vstate note HEAD {word} {last}",
     )
-
-
-def _parsed(value: str) -> Any:
-    try:
-        return json.loads(value)
-    except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(not_json(value, error), hint="--text takes it as a string: vstate note --text …") from error
 
 
 def _list(output: Output, repository: Repository, *, as_json: bool) -> None:

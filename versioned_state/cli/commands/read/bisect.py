@@ -20,7 +20,7 @@ from versioned_state.cli.shared.store import locate
 from versioned_state.errors import InvalidArgumentError, StateError, UnknownPathError
 from versioned_state.repository.inspect.bisect import Bisection, Skip
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.render import json_value
+from versioned_state.repository.views.json_form import json_value
 from versioned_state.repository.views.snapshot import Snapshot
 
 Condition = Callable[[Snapshot], bool]

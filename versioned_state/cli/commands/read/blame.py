@@ -14,7 +14,8 @@ from versioned_state.cli.render.text import human_time, iso_time
 from versioned_state.cli.shared.place import explained, path_in
 from versioned_state.cli.shared.settings import Settings, json_option, place_argument, revision_argument, verb
 from versioned_state.repository.inspect.blame import Blame
-from versioned_state.repository.views.render import json_value, one_line
+from versioned_state.repository.views.json_form import json_value
+from versioned_state.repository.views.render import one_line
 
 _Span = tuple[int | None, int | None]
 

@@ -13,9 +13,9 @@ import click
 from versioned_state.cli.render.output import to_json
 from versioned_state.cli.render.text import size
 from versioned_state.cli.shared import completion
-from versioned_state.cli.shared.place import entries, explained, revision_and_path, value_at
+from versioned_state.cli.shared.place import NOTE, entries, explained, revision_and_path, value_at
 from versioned_state.cli.shared.settings import Settings, place_argument, verb
-from versioned_state.repository.views.render import json_value
+from versioned_state.repository.views.json_form import json_value
 from versioned_state.repository.views.snapshot import Snapshot
 
 
@@ -35,14 +35,14 @@ def export(settings: Settings, place: str, *, target: str | None, compact: bool)
     """Write the state at REV (default: HEAD), or the value at PATH in it, as JSON.
 
     A type that JSON does not have becomes {"$type": ...}, objects too: nothing is unpickled. Namespaces are under "$namespaces", the note
-    of the commit, if it has one and no PATH is given, under "$note".
+    of the commit, if it has one and no PATH is given, under "$note". vstate import --per-item reads it back, but for objects.
     """
     output = settings.output
     rev, path = revision_and_path(place)
     with settings.reading() as repository, explained(repository, "vstate export", rev, path):
         snapshot = repository.snapshot(rev, describe=True)
         note = None if path or snapshot.commit is None else repository.notes.get(snapshot.commit)
-        beside = {} if note is None else {"$note": json_value(note)}
+        beside = {} if note is None else {NOTE: json_value(note)}
         if path:
             lines = iter(to_json(value_at(snapshot, path, json_value), indent=None if compact else 2).split("\n"))
         elif compact:

@@ -10,7 +10,7 @@ from versioned_state.cli.shared.place import explained, is_path, parse_place, pa
 from versioned_state.cli.shared.settings import Settings, json_option, place_argument, verb
 from versioned_state.errors import StateError, UnknownRevisionError
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.render import json_value
+from versioned_state.repository.views.json_form import json_value
 from versioned_state.values.paths.path import Index, Namespace, StatePath
 
 

@@ -19,7 +19,7 @@ from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.history.graph import walk
 from versioned_state.repository.names.syntax import split_range
-from versioned_state.repository.views.render import json_value
+from versioned_state.repository.views.json_form import json_value
 
 if TYPE_CHECKING:
     from versioned_state.repository.inspect.log_filters import Filters

@@ -11,6 +11,7 @@ from versioned_state.cli.render.text import commit_header, commit_json, message_
 from versioned_state.cli.shared.place import explained, parse_place
 from versioned_state.cli.shared.settings import Settings, full_option, json_option, path_option, place_argument, verb
 from versioned_state.repository.views.diff import DiffStat
+from versioned_state.repository.views.json_form import json_value
 
 
 @verb("show", "Show a commit and its changes, or a value.", example="vstate show main~2")
@@ -34,7 +35,7 @@ def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: 
     with settings.reading() as repository, output.paged(unless=as_json):
         if rev is not None:
             with explained(repository, "vstate show", rev, value_path):
-                print_value(output, repository, rev, value_path, as_json=as_json)
+                print_value(output, repository, rev, value_path, convert=json_value if as_json else None)
             return
         with explained(repository, "vstate show", place, path or ""):
             commit = repository.commit(place)

@@ -18,7 +18,8 @@ from versioned_state.cli.shared.settings import Settings, json_option, parse_tex
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.ledger import EffectRecord
 from versioned_state.repository.repository import Repository
-from versioned_state.repository.views.render import json_value, one_line
+from versioned_state.repository.views.json_form import json_value
+from versioned_state.repository.views.render import one_line
 
 
 @verb("effects", "List effects, settle or forget them.", example="vstate effects --settle pay:order-7 --result '\"receipt 31\"'")
