@@ -159,7 +159,7 @@ def test_reset_takes_hard_and_says_what_to_do_instead_of_soft(vstate: Vstate, ow
     assert_error(vstate("reset", "--soft", "main~1", store=own_trip.path), "vstate squash", code=2)
 
 
-@pytest.mark.parametrize("command", ["checkout", "commit", "add", "stash", "cat", "ls", "rm", "push", "pull", "clone"])
+@pytest.mark.parametrize("command", ["checkout", "commit", "add", "stash", "cat", "ls", "put", "push", "pull", "clone"])
 def test_a_command_that_only_git_or_a_shell_has_names_ours(command: str, vstate: Vstate):
     result = vstate(command, "x")
     assert_error(result, f"no such command '{command}'", code=2)

@@ -140,7 +140,8 @@ def _print_version(context: click.Context, _: click.Parameter, value: bool) -> N
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="\b\nRevisions:\n  main, v1, HEAD, main~3, main^2, main@{2},\n  main@{2026-11-01}, or 4 digits or more of an id.\n"
+    epilog="\b\nRevisions:\n  main, v1, HEAD, main~3, main^2, main@{2},\n  main@{2026-11-01}, main@{step=5} (meta),\n"
+    "  :/text (of a message), or 4 digits or more of an id.\n"
     'Paths:\n  messages[17].content, prefs["a.b"], @namespace.key.\n  REV:PATH is a path in a revision.\n\n'
     "\b\nExample:\n  vstate --store ./agent-state log --stat",
 )

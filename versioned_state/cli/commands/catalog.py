@@ -23,6 +23,7 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "blame": ("commands.read.blame", "Show which commit each part of a value comes from."),
         "history": ("commands.read.history", "Show the commits that changed a path."),
         "grep": ("commands.read.grep", "Search the strings of a state."),
+        "merge-base": ("commands.read.merge_base", "Show the commit at which two branches parted."),
         "bisect": ("commands.read.bisect", "Find the commit where something went wrong."),
         "events": ("commands.agents.events", "Show the events of tasks."),
         "view": ("commands.agents.view", "Show a state at a glance, newest changes first."),
@@ -30,6 +31,7 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
     },
     "Change a branch": {
         "set": ("commands.change.set_", "Set one value and commit it."),
+        "rm": ("commands.change.rm", "Remove values and commit that."),
         "import": ("commands.change.import_", "Turn a file of conversations or states into commits."),
         "apply": ("commands.change.apply", "Commit the changes of a patch."),
         "restore": ("commands.change.restore", "Bring one value back from another commit, or files into a folder."),
@@ -66,6 +68,7 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "serve": ("commands.store.serve", "Offer states, histories and memories over HTTP."),
         "mcp": ("commands.agents.mcp", "Offer tools for a model, by MCP."),
         "demo": ("demo.demo", "Watch a small agent, and look at its memory."),
+        "help": ("commands.store.help_", "Show how a command is used."),
         "completion": ("commands.store.completion", "Print the completion script of a shell."),
     },
 }
@@ -82,7 +85,6 @@ ELSEWHERE: Final[dict[str, str]] = {
     "pull": "a store is shared in place: name it with --store",
     "push": "a store is shared in place: name it with --store",
     "put": "vstate set PATH VALUE commits a value",
-    "rm": "a program deletes keys; vstate purge erases a path from all of history",
     "stash": "nothing is staged; vstate branch NAME keeps a commit for later",
 }
 """Commands of git, or of a shell, that ``vstate`` does not have, each with the way to do the same."""

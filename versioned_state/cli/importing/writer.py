@@ -10,12 +10,13 @@ from dataclasses import dataclass, field
 from itertools import chain, count
 from typing import Any, Final
 
-from versioned_state.cli.importing.conversations import Conversation, summarize
+from versioned_state.cli.importing.conversations import Conversation, fields_in, summarize
 from versioned_state.cli.shared.place import NAMESPACES, NOTE
 from versioned_state.cli.shared.values import read_forms
 from versioned_state.errors import RefExistsError, StateError
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.json_form import json_value
+from versioned_state.repository.views.render import one_line
 from versioned_state.state.state import State
 from versioned_state.state.versioned import Versioned
 
@@ -30,14 +31,25 @@ class Writer:
         append: add to a branch that exists. Without it, a branch that holds the beginning of its conversation gets the rest (an import
             was interrupted, or the file has grown), and any other is refused.
         told: called after every commit.
+        message_key: the field of an item that is the message of its commit, if it has it; by default a summary is.
     """
 
-    def __init__(self, repository: Repository, *, key: str, author: str | None, append: bool, told: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        repository: Repository,
+        *,
+        key: str,
+        author: str | None,
+        append: bool,
+        told: Callable[[], None],
+        message_key: str | None = None,
+    ) -> None:
         self._repository = repository
         self._key = key
         self._author = author
         self._append = append
         self._told = told
+        self._message_key = message_key
         self.branches: list[str] = []
         self.commits = 0
         self.skipped = 0  # messages that the branch had already
@@ -101,7 +113,7 @@ class Writer:
             for message in incoming:
                 is_empty = False
                 messages.append(message)
-                self._commit(state, summarize(message))
+                self._commit(state, self._message(message, summarize(message)))
             if is_empty:
                 self._commit(state, "a conversation without messages")
             self.complete = True
@@ -118,7 +130,7 @@ class Writer:
                 else:
                     _put_state(state, whole, before)
                     before = whole
-                self._commit(state, f"item {number}")
+                self._commit(state, self._message(value.keys if type(value) is WholeState else value, f"item {number}"))
                 if whole is not None and whole.note:
                     self._repository.notes.update(state.head, whole.note)
             self.complete = True
@@ -139,6 +151,10 @@ class Writer:
             self.commits = commits + (0 if head is None else head.height - height)
             if head is None:
                 self.branches.pop()
+
+    def _message(self, item: Any, summary: str) -> str:
+        found = (fields_in(item) or {}).get(self._message_key) if self._message_key else None
+        return summary if found in (None, "") else found if type(found) is str else one_line(found)
 
     def _commit(self, state: Versioned, message: str) -> None:
         # An item that equals the previous one is a commit too.

@@ -54,16 +54,20 @@ def commit_json(commit: Commit, names: Names) -> dict[str, Any]:
     }
 
 
-def commit_line(commit: Commit, names: Names) -> Line:
-    """Return a commit on one line: id, names, and the first line of its message."""
+def commit_line(commit: Commit, names: Names, source: str | None = None) -> Line:
+    """Return a commit on one line: id, the name by which it was found if that is given, names, and the first line of its message."""
     pruned: Line = ["  ", Span("(older history was pruned)", "dim")] if commit.shallow else []
-    return [Span(commit.short, "id"), *_names(commit, names), "  ", first_line(commit.message), *pruned]
+    return [Span(commit.short, "id"), *_source(source), *_names(commit, names), "  ", first_line(commit.message), *pruned]
 
 
-def commit_lines(commit: Commit, names: Names) -> Iterator[Line]:
-    """Yield a commit as ``log`` shows it: id, time, author and names, then its message and meta."""
+def _source(source: str | None) -> Line:
+    return ["  ", Span(source, "ref")] if source else []
+
+
+def commit_lines(commit: Commit, names: Names, source: str | None = None) -> Iterator[Line]:
+    """Yield a commit as ``log`` shows it: id, source, time, author and names, then its message and meta."""
     author: Line = ["  ", Span(commit.author, "author")] if commit.author else []
-    yield [Span(commit.short, "id"), "  ", Span(human_time(commit), "time"), *author, *_names(commit, names)]
+    yield [Span(commit.short, "id"), *_source(source), "  ", Span(human_time(commit), "time"), *author, *_names(commit, names)]
     if len(commit.parents) > 1:
         yield ["    merge of ", *_joined([Span(parent[:12], "id") for parent in commit.parents])]
     yield from message_lines(commit)

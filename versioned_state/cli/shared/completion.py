@@ -99,6 +99,13 @@ def tag(context: click.Context, _: click.Parameter, incomplete: str) -> list[str
     return _ask(context, lambda repository: _starting(repository.tags, incomplete))
 
 
+def command(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Commands."""
+    root = context.find_root()
+    names = root.command.list_commands(root) if isinstance(root.command, click.Group) else []
+    return [name for name in names if name.startswith(incomplete)]
+
+
 def revision(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Complete branches and tags, in a range the end that is being typed."""
     before, dots, name = incomplete.rpartition("..")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -105,20 +104,16 @@ _Test = Callable[[Any], bool]
 
 def _meta(pairs: Iterable[str]) -> dict[str, list[_Test]]:
     """By key, what its value may be: one of these, as with git's ``--author`` and ``--grep``."""
+    if not pairs:
+        return {}
+    from versioned_state.repository.inspect.log_filters import typed_value
+
     wanted: dict[str, list[_Test]] = {}
     for pair in pairs:
         key, given, value = pair.partition("=")
-        wanted.setdefault(key, []).append(_is(value) if given else lambda _: True)
+        wanted.setdefault(key, []).append(typed_value(value) if given else lambda _: True)
     return wanted
 
 
 def _any_of(tests: list[_Test]) -> _Test:
     return lambda value: any(test(value) for test in tests)
-
-
-def _is(typed: str) -> _Test:
-    """Return whether a value is the typed one, as a text or as JSON."""
-    parsed: Any = typed
-    with suppress(ValueError, RecursionError):
-        parsed = json.loads(typed)
-    return lambda value: any(type(value) is type(each) and value == each for each in (typed, parsed))

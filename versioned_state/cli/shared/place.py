@@ -71,18 +71,18 @@ def explained(repository: Repository, form: str, rev: str, path: str) -> Iterato
             raise InvalidArgumentError(f"{error.revision} is a path, not a revision", hint=hint) from error
         raise
     except (InvalidPathError, UnknownPathError) as error:
-        if _is_revision(repository, path):
+        if is_revision(repository, path):
             raise InvalidArgumentError(f"{path} is a revision, not a path", hint=f"{form} {quote(path)}:PATH") from error
-        if _namespaces(path) is None:
+        if namespace_path(path) is None:
             error.hint = _hint(repository.snapshot(rev, describe=True), path, error) or error.hint
         raise
 
 
-def is_path(repository: Repository, text: str) -> bool:
-    """Return whether something is at a path in the current branch's state, or there is a namespace of that name."""
+def is_path(repository: Repository, text: str, rev: str = "HEAD") -> bool:
+    """Return whether something is at a path in a commit, by default the current branch's, or there is a namespace of that name."""
     try:
-        snapshot = repository.snapshot("HEAD", describe=True)
-        if _namespaces(text) is not None:
+        snapshot = repository.snapshot(rev, describe=True)
+        if namespace_path(text) is not None:
             return next(paths_below(snapshot, text), None) is not None
         snapshot.cell_at(text)
     except StateError:
@@ -90,7 +90,8 @@ def is_path(repository: Repository, text: str) -> bool:
     return True
 
 
-def _is_revision(repository: Repository, text: str) -> bool:
+def is_revision(repository: Repository, text: str) -> bool:
+    """Return whether a text names a commit."""
     try:
         repository.commit(text)
     except StateError:
@@ -152,7 +153,7 @@ def paths_below(snapshot: Snapshot, path: str, prefix: str = "") -> Iterator[Sta
     if not path:
         yield from _keys_of(snapshot, StatePath(), prefix)
         return
-    if (namespaces := _namespaces(path)) is not None:
+    if (namespaces := namespace_path(path)) is not None:
         for step in namespaces.steps:
             assert isinstance(step, Namespace)
             snapshot = snapshot.namespace(step.name)
@@ -170,7 +171,7 @@ def paths_below(snapshot: Snapshot, path: str, prefix: str = "") -> Iterator[Sta
         yield from (above.key(key) for key in found if not prefix or (type(key) is str and key.startswith(prefix)))
 
 
-def _namespaces(path: str) -> StatePath | None:
+def namespace_path(path: str) -> StatePath | None:
     """Return the path of a namespace, which ends without a key, or None for any other."""
     try:
         *steps, _ = StatePath.parse(f"{path}.key").steps if path.startswith("@") else ()

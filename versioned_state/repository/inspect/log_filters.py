@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
@@ -89,7 +91,7 @@ def _tests(database: Database, filters: Filters, *, first_parent: bool) -> Itera
         yield lambda commit: says.search(commit.message) is not None
     if "meta" in filters:
         wanted = dict(filters["meta"])
-        yield lambda commit: all(_has(commit.meta, key, value) for key, value in wanted.items())
+        yield lambda commit: all(has_meta(commit.meta, key, value) for key, value in wanted.items())
     if "path" not in filters and "changed" not in filters:
         return
     staging = Staging(database.objects)  # for what is searched for; it is never stored
@@ -178,11 +180,26 @@ def _microseconds(at: datetime) -> int:
 _NOTHING: Final = object()
 
 
-def _has(meta: Mapping[str, Any], key: str, wanted: Any) -> bool:
+def typed_value(text: str) -> Callable[[Any], bool]:
+    """Return a function that says whether a value is what was typed, as a text or as JSON: ``5`` is the text and the number."""
+    parsed: Any = text
+    with suppress(ValueError, RecursionError):
+        parsed = json.loads(text)
+    return lambda value: any(type(value) is type(each) and value == each for each in (text, parsed))
+
+
+def has_meta(meta: Mapping[str, Any], key: str, wanted: Any) -> bool:
+    """Return whether meta has a value, or one for which a function returns true, at a dotted key."""
     found = _find(meta, key)
     if found is _NOTHING:
         return False
     return bool(wanted(found)) if callable(wanted) else type(found) is type(wanted) and bool(found == wanted)
+
+
+def find_meta(meta: Any, key: str) -> Any:
+    """Return the value at a dotted key, or None."""
+    found = _find(meta, key)
+    return None if found is _NOTHING else found
 
 
 def _find(meta: Any, key: str) -> Any:

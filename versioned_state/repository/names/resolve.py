@@ -14,7 +14,7 @@ from versioned_state.objects.address import HEX_SIZE, Address
 from versioned_state.objects.keys import RECENT, RefKind, read_index_key
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.names.syntax import At, Back, Moves, Parent, parse_revision
+from versioned_state.repository.names.syntax import At, Back, Having, Moves, Parent, Saying, parse_revision
 from versioned_state.repository.refs.ref import has_surrogate, iter_refs
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ def _resolve(database: Database, rev: str, head: Commit | None, branch: str | No
             commit = _back(database, rev, commit, step.count)
         elif isinstance(step, Parent) and step.number:
             commit = _parent(database, rev, commit, step.number)
+        elif isinstance(step, Having | Saying):
+            commit = _newest(database, rev, commit, step)
     return commit
 
 
@@ -101,6 +103,20 @@ def _back(database: Database, rev: str, commit: Commit, count: int) -> Commit:
     if found.height > height:
         raise UnknownRevisionError(rev, reason=graph.pruned_reason(found))
     return found
+
+
+def _newest(database: Database, rev: str, start: Commit, step: Having | Saying) -> Commit:
+    """Return the newest commit with a meta or a message, up to a start. Cost: one read for each commit that is looked at."""
+    from versioned_state.repository.inspect.log_filters import has_meta, typed_value
+
+    last = start
+    is_typed = typed_value(step.value) if isinstance(step, Having) else None
+    for last in graph.walk([start], database.commits.read):
+        if step.text in last.message if isinstance(step, Saying) else has_meta(last.meta, step.key, is_typed):
+            return last
+    what = f"{step.text!r} in its message" if isinstance(step, Saying) else f"{step.key}={step.value} in its meta"
+    pruned = f"; {graph.pruned_reason(last)}" if last.shallow else ""
+    raise UnknownRevisionError(rev, reason=f"no commit up to {start.short} has {what}{pruned}")
 
 
 def _count(commits: int) -> str:

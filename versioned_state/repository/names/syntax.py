@@ -8,6 +8,8 @@
 ``REV^2``                 the second parent; ``^`` is the first
 ``BRANCH@{2}``            where the branch stood two moves ago
 ``BRANCH@{2026-11-01}``   where it stood at that date, or date and time; UTC unless it has an offset
+``REV@{step=5}``          the newest of its commits whose meta has that value
+``:/text``                the newest commit of ``HEAD`` whose message has the text, which is the rest of the revision
 ========================  ====================================================================
 
 A range ``A..B`` is the commits that lead to B and not to A; a side that is left out is ``HEAD``.
@@ -23,6 +25,7 @@ from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
 from versioned_state.records import dataclass
 
 _DOTS: Final = ".."
+_SAYING: Final = ":/"
 _STEP: Final = re.compile(r"~(?P<back>[0-9]{0,9})|\^(?P<parent>[0-9]{0,9})|@\{(?P<position>[^}]*)\}")
 _BASE: Final = re.compile(r"@(?!\{)|(?:(?!@\{)[^~^])*")
 
@@ -55,7 +58,22 @@ class At:
     time: int
 
 
-Step = Back | Parent | Moves | At
+@dataclass(frozen=True, slots=True)
+class Having:
+    """``@{key=value}``: the newest commit whose meta has the value, as a text or as JSON, under the key."""
+
+    key: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Saying:
+    """``:/text``: the newest commit whose message has the text."""
+
+    text: str
+
+
+Step = Back | Parent | Moves | At | Having | Saying
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +91,9 @@ def split_range(text: str) -> tuple[str, str] | None:
         InvalidArgumentError: it is ``A...B``, or has several ranges.
     """
     since, dots, until = text.partition(_DOTS)
-    if not dots:
+    if not dots or text.startswith(_SAYING):
         return None
-    if until.startswith(".") or _DOTS in until:
+    if until.startswith(".") or (_DOTS in until and not until.startswith(_SAYING)):
         raise InvalidArgumentError(
             f"{text!r} is not a range", hint="A..B is the commits that lead to B and not to A; A...B is not supported"
         )
@@ -84,6 +102,10 @@ def split_range(text: str) -> tuple[str, str] | None:
 
 def parse_revision(text: str) -> Revision:
     """Return the parts of a revision. Raises ``UnknownRevisionError`` for text that is not one."""
+    if text.startswith(_SAYING):
+        if len(text) == len(_SAYING):
+            raise UnknownRevisionError(text, reason="a text of the message belongs behind :/")
+        return Revision("HEAD", (Saying(text.removeprefix(_SAYING)),))
     if _DOTS in text:
         raise UnknownRevisionError(text, reason="it is a range, not a commit")
     match = _BASE.match(text)
@@ -96,7 +118,7 @@ def parse_revision(text: str) -> Revision:
             raise UnknownRevisionError(text, reason=f"{text[position:]!r} is not a step; steps are ~n, ^n and @{{n}}")
         steps.append(_step(text, found, first=not steps))
         position = found.end()
-    if not base and not (steps and isinstance(steps[0], Moves | At)):
+    if not base and not (steps and isinstance(steps[0], Moves | At | Having)):
         raise UnknownRevisionError(text, reason="it names nothing to start from")
     return Revision("HEAD" if base in ("", "@") else base, tuple(steps))
 
@@ -107,14 +129,17 @@ def _step(text: str, found: re.Match[str], *, first: bool) -> Step:
         return Back(int(back or 1))
     if parent is not None:
         return Parent(int(parent or 1))
+    key, equals, value = position.partition("=")
+    if equals and key:
+        return Having(key, value)
     if not first:
-        raise UnknownRevisionError(text, reason="@{…} goes right behind the name of a branch or tag")
+        raise UnknownRevisionError(text, reason="@{…} with a number or a date goes right behind the name of a branch or tag")
     if re.fullmatch("[0-9]{1,9}", position):
         return Moves(int(position))
     try:
         at = datetime.fromisoformat(position)
     except ValueError:
-        raise UnknownRevisionError(text, reason=f"{position!r} is neither a number nor a date") from None
+        raise UnknownRevisionError(text, reason=f"{position!r} is neither a number, nor a date, nor KEY=VALUE") from None
     if at.tzinfo is None:
         at = at.replace(tzinfo=UTC)
     return At(int(at.timestamp() * 1_000_000))

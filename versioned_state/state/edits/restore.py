@@ -43,6 +43,16 @@ def put_at(state: State, path: StatePath, value: Any) -> None:
     _change_at(state, path, partial(_put, step=path.steps[-1], value=value, path=path))
 
 
+def remove_at(state: State, path: StatePath) -> None:
+    """Remove the value at a path: a key, an entry of a dict, an element of a list.
+
+    Raises:
+        UnknownPathError: there is none.
+        InvalidArgumentError: the container cannot be changed in place.
+    """
+    _change_at(state, path, partial(_remove, step=path.steps[-1], error=UnknownPathError(str(path), at="the state")))
+
+
 def _change_at(state: State, path: StatePath, change: Callable[[Any], None]) -> None:
     value_at(state, StatePath(path.steps[:-1]))  # raises an error that names the missing part of the path
     try:

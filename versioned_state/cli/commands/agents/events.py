@@ -14,15 +14,12 @@ from versioned_state.agents.events.log import events as read_events
 from versioned_state.agents.events.stamps import unstamped
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.shared.filters import parse_when
+from versioned_state.cli.shared.follow import PAUSE_S, check_followed
 from versioned_state.cli.shared.place import explained
 from versioned_state.cli.shared.settings import Settings, json_option, limit_option, parse_text, revision_argument, verb
-from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.views.json_form import json_value
 from versioned_state.repository.views.render import escape, one_line, short_name
 from versioned_state.values.typed.tagged import Tagged
-
-_PAUSE_S = 0.5
-"""Between two looks at a branch that is followed."""
 
 
 @verb("events", "Show the events of tasks.", example="vstate events --type ErrorEvent --since 2h")
@@ -54,8 +51,8 @@ def events(
     output = settings.output
     when = None if since is None else parse_when(since)
     with settings.reading() as repository, output.paged(unless=as_json or follow), explained(repository, "vstate events", rev, ""):
-        if follow and rev != "HEAD" and rev not in repository.branches:
-            raise InvalidArgumentError(f"--follow takes a branch, not {rev!r}", hint="vstate branch lists them")
+        if follow:
+            check_followed(repository, output, rev)
         source = _select(read_events(repository.snapshot(rev, describe=True), since=when), types, task)
         if limit is not None:
             source = iter(list(source)[-limit:] if limit else ())
@@ -65,7 +62,7 @@ def events(
             _show(output, event, as_json=as_json)
         while follow:
             output.flush()  # a pipe is not flushed at the end of a line
-            time.sleep(_PAUSE_S)
+            time.sleep(PAUSE_S)
             for event in _select(read_events(repository.snapshot(rev, describe=True), since=when), types, task):
                 if _identity(event) not in seen:
                     seen.add(_identity(event))

@@ -9,9 +9,10 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import click
 
 from versioned_state.cli.importing.conversations import Conversation, conversation_in, single_conversation
 from versioned_state.cli.importing.source import Item, Source, open_source
-from versioned_state.cli.importing.writer import BranchNames, Writer, state_from_json
+from versioned_state.cli.importing.writer import BranchNames, Writer, clean, state_from_json
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.render.text import plural
 from versioned_state.cli.shared import completion, store
@@ -27,6 +28,7 @@ from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, literal_option, program, verb
 from versioned_state.cli.shared.values import read_forms
 from versioned_state.errors import StateError
+from versioned_state.repository.repository import Repository
 from versioned_state.storage.url import redact
 
 _STEP = 16  # commits between two updates of the progress bar: an update costs about as much as a commit
@@ -40,6 +42,7 @@ class _Options:
     branch_prefix: str | None
     name_key: str | None
     messages_key: str | None
+    message_key: str | None
     key: str | None
     author: str | None
     per_item: bool
@@ -59,52 +62,116 @@ class _Plan:
 @verb(
     "import", "Turn a file of conversations or states into commits.", example="vstate --store ./agent-state import conversations.jsonl.gz"
 )
-@click.argument("file", shell_complete=completion.file)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=completion.file)
 @click.option(
     "-b", "--branch", metavar="NAME", help="The branch of a single conversation, or of --per-item.  [default: the current one, or main]"
 )
 @click.option("--branch-prefix", metavar="TEXT", help="The prefix of the branches of several conversations.  [default: the file's name]")
 @click.option("--name-key", metavar="FIELD", help="Name these branches by this field instead of numbers.")
 @click.option("--messages-key", metavar="FIELD", help="The field of a conversation that holds its messages.  [default: found by its shape]")
+@click.option("--message-key", metavar="FIELD", help="The field of an item that is the message of its commit.  [default: a summary]")
 @click.option("--key", metavar="KEY", help="The key of the state for the messages.  [default: messages]")
 @click.option("--author", metavar="NAME", help="The author of the commits.  [default: none]")
 @click.option("--per-item", is_flag=True, help="Commit each item or line as one whole state or, with --key, as one value.")
 @click.option("--append", is_flag=True, help="Add to branches that exist, whatever they hold.")
 @literal_option
 @click.pass_obj
-def import_(settings: Settings, /, file: str, **options: Any) -> None:
-    """Import FILE, or standard input for -, into the store, which is created if necessary (default: ./.vstate).
+def import_(settings: Settings, /, files: tuple[str, ...], **options: Any) -> None:
+    """Import each FILE, or standard input for -, into the store, which is created if necessary (default: ./.vstate).
 
     FILE is JSON or JSON lines, plain or compressed with gzip, bzip2 or xz. A list of messages becomes one branch with a
     commit for each message. A list of conversations, which are lists of messages or objects with one, becomes a branch for
     each; their other fields become keys of the state. With --per-item, the whole state that vstate export writes is read back. A value is
     read as vstate get --json prints it, {"$Decimal": "2.5"} as a Decimal; --literal takes it as it stands.
 
+    With several FILEs, each single conversation becomes a branch that has the name of its file.
+
     Run it again after an interrupt, or when the file has grown: a branch that has the first messages of its conversation gets the rest.
     """
     url = store.locate(settings.store, to_write=True)
+    several = len(files) > 1
+    if several and options["branch"] and not (options["per_item"] or options["append"]):
+        raise click.UsageError("--branch names one branch: with several files, give --branch-prefix, --per-item or --append")
+    own_names = several and not options["branch"] and not options["per_item"]
     options["branch"] = options["branch"] or settings.current_branch(url) or "main"
     chosen = _Options(**options)
     signer = store.read_signer(settings.sign_key)
     start = time.monotonic()
+    _check_readable(files)
+    written = _Written()
+    taken: set[str] = set()
     convert = None if chosen.literal else state_from_json if chosen.per_item and chosen.key is None else read_forms
-    with open_source(file, convert) as source:
-        plan = _plan(source, chosen)
-        with store.writing(url, settings.key_file) as repository:
-            repository.signer = signer
-            counter = _CommitCounter(plan)
-            writer = Writer(repository, key=chosen.key or "messages", author=chosen.author, append=chosen.append, told=counter)
-            try:
-                with progress_bar(settings.output) as counter.show:
-                    for branch, conversation in plan.branches:
-                        writer.check_free(branch, conversation)
-                    plan.run(writer)
-            except BaseException:
-                with suppress(StateError):  # the store may be what failed
-                    writer.recount()
-                _say_how_far(settings.output, writer)
-                raise
-    _say_done(settings, writer, time.monotonic() - start)
+    with ExitStack() as stack:
+        repository = None
+        for file in files:
+            with open_source(file, convert) as source:
+                named = replace(chosen, branch=_branch_of(source.name, chosen, taken)) if own_names else chosen
+                plan = _plan(source, named)
+                if repository is None:  # the shape of the first file is known before a store is created
+                    repository = stack.enter_context(store.writing(url, settings.key_file))
+                    repository.signer = signer
+                _write(settings, repository, plan, named, written)
+    _say_done(settings, written, time.monotonic() - start)
+
+
+def _write(settings: Settings, repository: Repository, plan: _Plan, options: _Options, written: _Written) -> None:
+    """Carry out the plan of one file. If that fails, say how far it came."""
+    counter = _CommitCounter(plan)
+    writer = Writer(
+        repository,
+        key=options.key or "messages",
+        author=options.author,
+        append=options.append or options.branch in written.branches,  # with --per-item, that of the file before
+        message_key=options.message_key,
+        told=counter,
+    )
+    try:
+        with progress_bar(settings.output) as counter.show:
+            for branch, conversation in plan.branches:
+                writer.check_free(branch, conversation)
+            plan.run(writer)
+    except BaseException:
+        with suppress(StateError):  # the store may be what failed
+            writer.recount()
+        written.add(writer)
+        _say_how_far(settings.output, written)
+        raise
+    written.add(writer)
+
+
+@dataclass
+class _Written:
+    """All that the files so far became."""
+
+    branches: list[str] = field(default_factory=list)
+    commits: int = 0
+    skipped: int = 0
+    complete: bool = True
+
+    def add(self, writer: Writer) -> None:
+        """Add what one file became."""
+        self.branches += [branch for branch in writer.branches if branch not in self.branches[-1:]]
+        self.commits += writer.commits
+        self.skipped += writer.skipped
+        self.complete = writer.complete
+
+
+def _check_readable(files: tuple[str, ...]) -> None:
+    """Raise ``OSError`` if one of the files cannot be opened: before the first of them becomes commits."""
+    if files.count("-") > 1:
+        raise click.UsageError("standard input can be read once")
+    for file in files if len(files) > 1 else ():
+        if file != "-":
+            open(file, "rb").close()  # noqa: PTH123 - the path as it was given, for errors to show
+
+
+def _branch_of(name: str, options: _Options, taken: set[str]) -> str:
+    """Return the branch for the single conversation of one of several files: the prefix and the file's name, and no name twice."""
+    prefix = options.branch_prefix or ""
+    stem = clean(_stem(name)) or "import"
+    named = next(each for each in chain([stem], (f"{stem}-{again}" for again in count(2))) if each not in taken)
+    taken.add(named)
+    return clean(f"{prefix}{'' if not prefix or prefix[-1] in '-_/' else '/'}{named}")
 
 
 def _plan(source: Source, options: _Options) -> _Plan:
@@ -179,7 +246,7 @@ class _CommitCounter:
         self.show("importing", done or 0.0, 1.0, f"{part}{self._commits:,} commits{left}")
 
 
-def _say_done(settings: Settings, writer: Writer, seconds: float) -> None:
+def _say_done(settings: Settings, writer: _Written, seconds: float) -> None:
     branches = writer.branches
     which = branches[0] if len(branches) == 1 else f"{len(branches):,} branches, {branches[0]} to {branches[-1]}"
     there = f" ({writer.skipped:,} were there already)" if writer.skipped else ""
@@ -188,7 +255,7 @@ def _say_done(settings: Settings, writer: Writer, seconds: float) -> None:
     settings.output.note(Span(f"see: {program()}{named} log {shlex.quote(branches[0])}", "hint"))
 
 
-def _say_how_far(output: Output, writer: Writer) -> None:
+def _say_how_far(output: Output, writer: _Written) -> None:
     if not writer.commits:
         output.note("nothing was imported")
         return

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from pathlib import Path
+from shlex import quote
 
 import click
 
 from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.handle import author_option, handle, message_option, print_commits
 from versioned_state.cli.shared.hints import message_of
-from versioned_state.cli.shared.place import explained, parse_place, value_at
+from versioned_state.cli.shared.place import explained, is_path, is_revision, parse_place, value_at
 from versioned_state.cli.shared.settings import Settings, name_option, place_argument, verb
-from versioned_state.errors import PickleRefusedError, StateError, UnknownPathError
+from versioned_state.errors import InvalidArgumentError, PickleRefusedError, StateError, UnknownPathError
+from versioned_state.repository.repository import Repository
 
 
 @verb("restore", "Bring one value back from another commit, or files into a folder.", example="vstate restore HEAD~5:plan")
 @place_argument(metavar="[REV:]PATH", default="", required=False)
-@click.argument("paths", nargs=-1, metavar="[FILE...]")
+@click.argument("paths", nargs=-1, metavar="[REV | FILE...]", shell_complete=completion.revision)
 @click.option("--from", "rev", metavar="REV", shell_complete=completion.revision, help="The commit that has the value, if not REV:.")
 @click.option("--files", "folder", metavar="DIR", shell_complete=completion.file, help="Write the files of a commit into DIR instead.")
 @click.option("--overwrite", is_flag=True, help="With --files: replace files in DIR whose content no commit has.")
@@ -38,6 +40,8 @@ def restore(
 ) -> None:
     """Commit the value at PATH as it was in REV, and leave everything else as it is. If REV has nothing there, the value is removed.
 
+    REV:PATH may also be written as two arguments, in either order: vstate restore plan HEAD~5.
+
     With --files DIR: vstate restore --files DIR [REV] [FILE...] writes the files that REV (default: HEAD) has of a workspace into DIR: all
     of them, or those named. Nothing is committed, and no file with content of its own is replaced unless --overwrite says so.
     """
@@ -46,13 +50,15 @@ def restore(
             paths, place = (place, *paths), rev
         _restore_files(settings, Path(folder), place or rev or "HEAD", paths, name, overwrite=overwrite)
         return
-    if paths or overwrite:
+    if len(paths) > 1 or overwrite:
         raise click.UsageError("several paths, and --overwrite, are for --files DIR")
     named, path = parse_place(place)
-    if (named is None) == (rev is None) or not path:
-        raise click.UsageError("restore takes REV:PATH, such as HEAD~1:plan, or PATH --from REV")
+    if sum((named is not None, rev is not None, bool(paths))) != 1 or not path:
+        raise click.UsageError("restore takes REV:PATH, such as HEAD~1:plan, or PATH REV; several paths are for --files DIR")
     source = named or rev or ""
     with handle(settings, author) as state:
+        if paths:
+            path, source = _path_and_revision(state.repository, place, paths[0])
         with explained(state.repository, "vstate restore", "HEAD", path):
             try:
                 state.restore(path, source)
@@ -64,6 +70,21 @@ def restore(
                 raise
         head = state.commit(message or f"restore {path} from {source}")
         print_commits(settings.output, state, head, nothing=f"{path} is the same in {source}: no commit")
+
+
+def _path_and_revision(repository: Repository, one: str, other: str) -> tuple[str, str]:
+    """Return which of two arguments is the path, and which is the revision.
+
+    Raises:
+        InvalidArgumentError: either may be both.
+        UnknownRevisionError: neither is a revision.
+    """
+    # A path may have been deleted since, so it is looked for where the other argument points.
+    found = [(path, rev) for path, rev in ((one, other), (other, one)) if is_revision(repository, rev) and is_path(repository, path, rev)]
+    if len(found) > 1:
+        hint = f"vstate restore {quote(f'{other}:{one}')}, or vstate restore {quote(f'{one}:{other}')}"
+        raise InvalidArgumentError(f"{one} and {other} are a path and a revision each", hint=hint)
+    return found[0] if found else (other, one) if is_revision(repository, one) else (one, other)
 
 
 def _restore_files(settings: Settings, folder: Path, rev: str, paths: tuple[str, ...], name: str, *, overwrite: bool) -> None:

@@ -18,6 +18,8 @@ from versioned_state.cli.shared.filters import parse_when
 from versioned_state.cli.shared.handle import head_line
 from versioned_state.cli.shared.settings import Settings, json_option, limit_option, verb
 from versioned_state.errors import InvalidArgumentError
+from versioned_state.objects.address import Address
+from versioned_state.repository.history.graph import is_ancestor
 from versioned_state.repository.names.branches import BranchComparison, BranchInfo
 from versioned_state.repository.names.listing import Order
 from versioned_state.repository.repository import Repository
@@ -37,6 +39,7 @@ _Action = Literal["delete", "force", "rename"]
 @click.option("--prefix", default="", metavar="TEXT", help="List only branches whose name begins with TEXT, such as 'user-7/'.")
 @click.option("--since", metavar="WHEN", help="List only branches that changed then or later: 2026-11-21, or 2h for two hours ago.")
 @click.option("--sort", type=click.Choice(["name", "changed"]), default="name", help="Sort by name, or by the last change, newest first.")
+@click.option("--contains", metavar="REV", help="List only branches whose history has this commit.", shell_complete=completion.revision)
 @limit_option("List at most COUNT branches.")
 @click.option("--dry-run", is_flag=True, help="With -d or -D: only print what would be deleted.")
 @click.option(
@@ -55,6 +58,7 @@ def branch(  # noqa: PLR0913 - an option each
     prefix: str,
     since: str | None,
     sort: Order,
+    contains: str | None,
     limit: int | None,
     dry_run: bool,
     action: _Action | None,
@@ -64,9 +68,9 @@ def branch(  # noqa: PLR0913 - an option each
 
     The reflog keeps a deleted branch: vstate branch NAME 'NAME@{1}' brings it back. With --json: one object a line.
     """
-    chosen = bool(prefix or since is not None or sort != "name" or limit is not None)
+    chosen = bool(prefix or since is not None or sort != "name" or limit is not None or contains is not None)
     if action is not None and (listed or chosen):
-        raise click.UsageError("-l, --prefix, --since, --sort and -n only list branches")
+        raise click.UsageError("-l, --prefix, --since, --sort, --contains and -n only list branches")
     if dry_run and action not in ("delete", "force"):
         raise click.UsageError("--dry-run goes with -d and -D")
     if action is not None:
@@ -80,7 +84,7 @@ def branch(  # noqa: PLR0913 - an option each
             _delete(settings, names, force=action == "force", dry_run=dry_run)
     elif listed or chosen or not names:
         with settings.reading() as repository, settings.output.paged(unless=as_json):
-            infos = _chosen(repository, names, prefix, since, sort, limit)
+            infos = _chosen(repository, names, prefix, since, sort, limit, contains)
             _list(settings.output, repository, infos, verbose=verbose, as_json=as_json)
     elif len(names) > 2:
         raise click.UsageError(f"vstate branch takes one NAME and one REV, not also {' '.join(names[2:])}")
@@ -121,7 +125,13 @@ def _instant(since: str) -> int:
 
 
 def _chosen(
-    repository: Repository, patterns: Sequence[str], prefix: str, since: str | None, sort: Order, limit: int | None
+    repository: Repository,
+    patterns: Sequence[str],
+    prefix: str,
+    since: str | None,
+    sort: Order,
+    limit: int | None,
+    contains: str | None = None,
 ) -> Iterator[BranchInfo]:
     """Return the branches to list, in order. Only the names of the others are read."""
     earliest = None if since is None else _instant(since)
@@ -129,6 +139,10 @@ def _chosen(
     found: Iterator[BranchInfo] = repository.branches.iter_info(prefix=prefix, by=by, like=patterns)
     if earliest is not None:
         found = takewhile(lambda info: info.changed >= earliest, found)
+    if contains is not None:
+        commit, without = repository.commit(contains), set[Address]()
+        read = repository.database.commits.read
+        found = (info for info in found if is_ancestor(commit, info.head, read, seen=without))
     if sort != by:
         found = iter(sorted(found, key=lambda info: info.name))
     return islice(found, limit)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
 from shlex import quote
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from versioned_state.cli.render.commit_format import CommitFormat
 from versioned_state.cli.render.output import Line, Output, Span
 from versioned_state.cli.render.text import commit_json, commit_line, commit_lines, names_of
 from versioned_state.cli.shared.filters import filter_options
+from versioned_state.cli.shared.follow import PAUSE_S, check_followed
 from versioned_state.cli.shared.place import explained, parse_place
 from versioned_state.cli.shared.settings import Settings, full_option, json_option, limit_option, place_argument, verb
 from versioned_state.errors import InvalidArgumentError
+from versioned_state.records import dataclass, replace
 from versioned_state.repository.history.commit import ROOT_ID, Commit
-from versioned_state.repository.history.graph import walk
+from versioned_state.repository.history.graph import only_in, walk
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.views.json_form import json_value
 
@@ -27,6 +31,10 @@ if TYPE_CHECKING:
     from versioned_state.repository.views.change import Change
 
 
+_FOLLOWED: Final = 10
+"""Commits that ``log -f`` shows before it waits for new ones, as ``tail -f`` shows ten lines."""
+
+
 @verb("log", "Show commits, newest first.", example="vstate log main -n 10 --stat")
 @place_argument(default="HEAD", metavar="[REV[:PATH]]")
 @limit_option("Show at most COUNT commits.")
@@ -34,6 +42,15 @@ if TYPE_CHECKING:
 @click.option("--first-parent", is_flag=True, help="Follow only the first parent of each commit.")
 @filter_options
 @click.option("--oneline", is_flag=True, help="Show each commit on one line.")
+@click.option(
+    "--format",
+    "template",
+    metavar="TEXT",
+    help="Show each commit as TEXT, such as '{short} {age} {author} {meta[step]} {message}'.",
+)
+@click.option("--reverse", is_flag=True, help="Show the chosen commits oldest first.")
+@click.option("--source", is_flag=True, help="Show the branch or tag by which each commit was found, for --all.")
+@click.option("-f", "--follow", is_flag=True, help="Keep running, and show new commits of the branch REV as they are made.")
 @click.option("--graph", is_flag=True, help="Draw branches and merges.")
 @click.option("--stat", is_flag=True, help="Show the number of changes of each commit, by key.")
 @click.option("-p", "--patch", is_flag=True, help="Show the changes of each commit.")
@@ -41,22 +58,7 @@ if TYPE_CHECKING:
 @full_option
 @json_option
 @click.pass_obj
-def log(  # noqa: PLR0913 - an option each
-    settings: Settings,
-    place: str,
-    limit: int | None,
-    *,
-    all_refs: bool,
-    first_parent: bool,
-    filters: Filters,
-    oneline: bool,
-    graph: bool,
-    stat: bool,
-    patch: bool,
-    notes: bool,
-    full: bool,
-    as_json: bool,
-) -> None:
+def log(settings: Settings, /, place: str, **options: Any) -> None:
     """Show the commits of REV (default: HEAD, the current branch), newest first. A commit is shown if it passes all filters.
 
     A..B shows the commits of B that A does not have, such as main..what-if; HEAD stands for a side that is left out.
@@ -64,50 +66,176 @@ def log(  # noqa: PLR0913 - an option each
     --path and -S compare a commit with its parents: a merge is shown if it differs from each of them. REV:PATH is short for --path.
     -S looks for a number, true, null, a list or an object in JSON both as a value and as text.
 
+    The fields of --format are {id} {short} {time} {age} {author} {message} (its first line) {body} (all of it) {meta[KEY]} {meta}
+    {branches} {tags} {source} {note[KEY]} {parents} {root}; {author:<10} is ten columns wide.
+
     With --json: one object a line.
     """
-    if graph and (as_json or patch):
-        raise click.UsageError(f"--graph and {'--json' if as_json else '--patch'} exclude each other")
-    rev, is_range = _revision(place, filters, all_refs=all_refs)
-    output = settings.output
-    with settings.reading() as repository, output.paged(unless=as_json), explained(repository, "vstate log", rev, ""):
-        names = names_of(repository)
-        commits = (
-            _commits_of_all(repository, by_time=not graph, first_parent=first_parent)
-            if all_refs
-            else repository.log(rev, first_parent=first_parent)
-        )
-        if as_json:
-            for commit in islice(_selected(repository, commits, filters, first_parent=first_parent), limit):
-                note = {"note": json_value(repository.notes.get(commit))} if notes else {}
-                output.json(commit_json(commit, names) | note | _changes_json(repository, commit, filters, stat=stat, patch=patch))
+    chosen = _Options(**options)
+    _check_together(chosen)
+    rev, is_range = _revision(place, chosen.filters, all_refs=chosen.all_refs)
+    if chosen.follow and is_range:
+        raise click.UsageError("--follow takes a branch, not a range")
+    output, template = settings.output, None if chosen.template is None else CommitFormat(chosen.template)
+    if template is not None and "source" in template.fields:
+        chosen = replace(chosen, source=True)
+    with settings.reading() as repository, output.paged(unless=chosen.is_stream), explained(repository, "vstate log", rev, ""):
+        if chosen.follow:
+            check_followed(repository, output, rev)
+        listing = _Listing(repository, output, chosen, rev)
+        if chosen.as_json:
+            listing.print_json()
+        elif template is not None:
+            listing.print_formatted(template)
+        elif chosen.graph:
+            listing.print_graph(whole=not is_range)
+        else:
+            listing.print()
+
+
+@dataclass(frozen=True, slots=True)
+class _Options:
+    """The options of the command line."""
+
+    limit: int | None
+    all_refs: bool
+    first_parent: bool
+    filters: Filters
+    oneline: bool
+    template: str | None
+    reverse: bool
+    source: bool
+    follow: bool
+    graph: bool
+    stat: bool
+    patch: bool
+    notes: bool
+    full: bool
+    as_json: bool
+
+    @property
+    def is_stream(self) -> bool:
+        """Whether the output is for a program, or has no end, and is not paged."""
+        return self.as_json or self.follow
+
+
+class _Listing:
+    """The commits that were asked for, and how each is printed."""
+
+    def __init__(self, repository: Repository, output: Output, options: _Options, rev: str) -> None:
+        self._repository = repository
+        self._output = output
+        self._options = options
+        self._rev = rev
+        self._names = names_of(repository)
+        self._sources: dict[str, str] | None = {} if options.all_refs and options.source else None
+        self._source = repository.default_branch() if options.source and rev == "HEAD" else rev
+
+    def print_json(self) -> None:
+        """Print each commit as an object on a line."""
+        options = self._options
+        for commit in self._chosen():
+            found = {"source": self._source_of(commit)} if options.source else {}
+            note = {"note": json_value(self._repository.notes.get(commit))} if options.notes else {}
+            changes = _changes_json(self._repository, commit, options.filters, stat=options.stat, patch=options.patch)
+            self._output.json(commit_json(commit, self._names) | found | note | changes)
+
+    def print_formatted(self, template: CommitFormat) -> None:
+        """Print each commit by a template."""
+        for commit in self._chosen():
+            self._output.text(template.of(self._repository, commit, self._names, self._source_of(commit) or ""))
+            self._print_patch(commit)
+
+    def print_graph(self, *, whole: bool) -> None:
+        """Print the commits with the lanes that lead from one to the other.
+
+        Args:
+            whole: all ancestors of each commit are among them.
+        """
+        options = self._options
+        drawn = _drawn(self._repository, self._commits(), options.filters, first_parent=options.first_parent, whole=whole)
+        shown = ((self._lines_of(commit), commit.id, parents) for commit, parents in islice(drawn, options.limit))
+        _print_graph(self._output, shown, oneline=options.oneline)
+
+    def print(self) -> None:
+        """Print each commit on several lines, or on one."""
+        for count, commit in enumerate(self._chosen()):
+            if count and not self._options.oneline:
+                self._output.print()
+            _print(self._output, self._lines_of(commit), oneline=self._options.oneline)
+            self._print_patch(commit)
+
+    def _commits(self) -> Iterable[Commit]:
+        options = self._options
+        if not options.all_refs:
+            return self._repository.log(self._rev, first_parent=options.first_parent)
+        by_time = not options.graph
+        return _commits_of_all(self._repository, by_time=by_time, first_parent=options.first_parent, sources=self._sources)
+
+    def _chosen(self) -> Iterator[Commit]:
+        """Yield the commits that pass the filters, in the order in which they are shown."""
+        options = self._options
+        found = _selected(self._repository, self._commits(), options.filters, first_parent=options.first_parent)
+        if not options.follow:
+            found = islice(found, options.limit)
+            yield from reversed(list(found)) if options.reverse else found
             return
+        last = self._repository.commit(self._rev)
+        yield from reversed(list(islice(found, _FOLLOWED if options.limit is None else options.limit)))
+        yield from self._new(last)
 
-        def lines_of(commit: Commit) -> Iterator[Line]:
-            yield from [commit_line(commit, names)] if oneline else commit_lines(commit, names)
-            if notes:
-                from versioned_state.cli.commands.names.note import note_lines
+    def _new(self, last: Commit) -> Iterator[Commit]:
+        """Yield the commits that the branch gets from now on, oldest first. It never ends."""
+        options, read = self._options, self._repository.database.commits.read
+        while True:
+            self._output.flush()  # a pipe is not flushed at the end of a line
+            time.sleep(PAUSE_S)
+            head = self._repository.commit(self._rev)
+            if head != last:
+                new = only_in(head, [last], read, first_parent=options.first_parent)
+                yield from reversed(list(_selected(self._repository, new, options.filters, first_parent=options.first_parent)))
+                last = head
 
-                for line in note_lines(repository.notes.get(commit) or {}):
-                    yield ["    ", Span(f"note {line}", "meta")]
-            if stat:
-                from versioned_state.cli.commands.read.diff import diff_of
-                from versioned_state.cli.render.changes import stat_line
+    def _source_of(self, commit: Commit) -> str | None:
+        if not self._options.source:
+            return None
+        return self._source if self._sources is None else self._sources.get(commit.id, "")
 
-                yield ["    ", *stat_line(diff_of(repository, commit).stat())]
+    def _lines_of(self, commit: Commit) -> Iterator[Line]:
+        options, source = self._options, self._source_of(commit)
+        yield from [commit_line(commit, self._names, source)] if options.oneline else commit_lines(commit, self._names, source)
+        if options.notes:
+            from versioned_state.cli.commands.names.note import note_lines
 
-        if graph:
-            drawn = _drawn(repository, commits, filters, first_parent=first_parent, whole=not is_range)
-            _print_graph(output, ((lines_of(commit), commit.id, parents) for commit, parents in islice(drawn, limit)), oneline=oneline)
-            return
-        for count, commit in enumerate(islice(_selected(repository, commits, filters, first_parent=first_parent), limit)):
-            if count and not oneline:
-                output.print()
-            _print(output, lines_of(commit), oneline=oneline)
-            if patch:
-                from versioned_state.cli.render.changes import print_changes
+            for line in note_lines(self._repository.notes.get(commit) or {}):
+                yield ["    ", Span(f"note {line}", "meta")]
+        if options.stat:
+            from versioned_state.cli.commands.read.diff import diff_of
+            from versioned_state.cli.render.changes import stat_line
 
-                print_changes(output, _changes_of(repository, commit, filters), full=full, indent="    ")
+            yield ["    ", *stat_line(diff_of(self._repository, commit).stat())]
+
+    def _print_patch(self, commit: Commit) -> None:
+        if self._options.patch:
+            from versioned_state.cli.render.changes import print_changes
+
+            changes = _changes_of(self._repository, commit, self._options.filters)
+            print_changes(self._output, changes, full=self._options.full, indent="    ")
+
+
+def _check_together(options: _Options) -> None:
+    """Raise ``UsageError`` if an option is given with one that it excludes."""
+    formatted = options.template is not None
+    plain = {"--json": options.as_json, "--oneline": options.oneline, "--stat": options.stat, "--notes": options.notes}
+    other = {"--json": options.as_json, "--patch": options.patch, "--follow": options.follow, "--format": formatted}
+    for option, given, others in (
+        ("--graph", options.graph, {"--reverse": options.reverse, **other}),
+        ("--format", formatted, plain),
+        ("--follow", options.follow, {"--all": options.all_refs, "--reverse": options.reverse}),
+    ):
+        for excluded, also in others.items():
+            if given and also:
+                raise click.UsageError(f"{option} and {excluded} exclude each other")
 
 
 def _selected(repository: Repository, commits: Iterable[Commit], filters: Filters, *, first_parent: bool) -> Iterable[Commit]:
@@ -162,12 +290,32 @@ def _print(output: Output, lines: Iterable[Line], *, oneline: bool) -> None:
             output.wrapped([line])
 
 
-def _commits_of_all(repository: Repository, *, by_time: bool, first_parent: bool) -> Iterator[Commit]:
-    heads = {commit for refs in (repository.branches, repository.tags) for commit in refs.values()}
+def _commits_of_all(
+    repository: Repository, *, by_time: bool, first_parent: bool, sources: dict[str, str] | None = None
+) -> Iterator[Commit]:
+    """Return the commits of all branches and tags.
+
+    Args:
+        sources: is filled with the name by which each commit that was yielded was found, by its id.
+    """
+    heads: dict[Commit, str] = {}
+    for refs in (repository.branches, repository.tags):
+        for name, commit in refs.items():
+            heads.setdefault(commit, name)
     # By time a parent may come before its child, if clocks differ.
     order = partial(walk, order=lambda commit: (-commit.time,)) if by_time else walk
     commits = order(heads, repository.database.commits.read, first_parent=first_parent)
+    if sources is not None:
+        sources.update({commit.id: name for commit, name in heads.items()})
+        commits = _with_sources(commits, sources, first_parent=first_parent)
     return (commit for commit in commits if commit.id != ROOT_ID)
+
+
+def _with_sources(commits: Iterable[Commit], sources: dict[str, str], *, first_parent: bool) -> Iterator[Commit]:
+    for commit in commits:
+        for parent in commit.parents[: 1 if first_parent else None]:
+            sources.setdefault(parent, sources[commit.id])
+        yield commit
 
 
 # The graph
