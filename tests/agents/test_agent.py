@@ -59,7 +59,7 @@ def test_a_task_with_a_body_runs_itself():
     state = Versioned()
     assert with_body("Rome", state=state) == "ROME"
     assert state.head.meta["task"] == "renamed"
-    assert state.head.message == "renamed: city added"
+    assert state.head.message == "renamed('Rome'): city added"
 
 
 @pytest.mark.parametrize("agent", [None, Agent("lonely")])

@@ -67,7 +67,7 @@ def test_a_call_is_a_commit_that_names_the_task():
     first = state.head
     assert book("Rome", state=state) == "ROME"
     assert state.head.parents == (first.id,)
-    assert state.head.message == "book: nights added, trips added"
+    assert state.head.message == "book('Rome', 1): nights added, trips added"
     meta = state.head.meta
     assert set(meta) == {"task", "agent", "call", "seconds", "outcome"}
     assert (meta["task"], meta["agent"], meta["outcome"]) == ("book", "", "success")

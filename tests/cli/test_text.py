@@ -43,10 +43,10 @@ def test_a_typed_value_that_does_not_fit_has_a_line_for_each_field():
     agent = Tagged("chat:Agent", {"memory": [message], "name": "planner", "rows": Tagged("chat:Rows", [1, 2], {"fields": {"at": 3}})})
     assert list(text.value_lines(agent, 44)) == [
         "Agent(",
-        "  memory=[",
-        "    Message(content='hi', role=Role.USER),",
-        "  ],",
         "  name='planner',",
+        "  memory=[",
+        "    Message(role=Role.USER, content='hi'),",
+        "  ],",
         "  rows=Rows([1, 2], at=3),",
         ")",
     ]

@@ -19,6 +19,7 @@ from typing import Any, Final, Literal, cast
 from versioned_state.agents.call import Call
 from versioned_state.agents.events.classes import SuccessEvent, TaskStartEvent
 from versioned_state.agents.events.entries import EVENTS, entry_cell, event_cell, name_of, space_of
+from versioned_state.agents.tasks.call_text import call_text
 from versioned_state.agents.tasks.keyed import RESULTS, KeyedCall, Recorded
 from versioned_state.agents.tasks.round import Kept, OnEvent, Outcome, Round, Way, event_of, outcome_of, shown
 from versioned_state.errors import CommitInDoubtError, MergeConflictError, StateError, UnserializableValueError
@@ -229,7 +230,7 @@ class Commits(Round):
     def _record_failure(self, error: BaseException) -> None:
         """Commit the events of a call that failed, and nothing else."""
         outcome = outcome_of(error)
-        message = f"{self.call.name}: {outcome}: {shown(error):.200}"
+        message = f"{call_text(self.call)}: {outcome}: {shown(error):.200}"
         meta = self._options(outcome).meta
         try:
             self._state.commit(message, meta=meta, allow_empty=True, keys=())
@@ -268,7 +269,7 @@ class Commits(Round):
             meta["outcome"] = outcome
         if call.key is not None:
             meta["key"] = call.key
-        return CommitOptions(message, meta=meta, allow_empty=True, subject=call.name)
+        return CommitOptions(message, meta=meta, allow_empty=True, subject="" if message else call_text(call))
 
     def _open(self) -> OpenTransaction:
         assert self._entered is not None, "the block was entered"

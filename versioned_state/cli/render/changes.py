@@ -36,16 +36,25 @@ def most_changes(output: Output, limit: int | None, *, unless: bool = False) -> 
 
 
 def print_changes(
-    output: Output, changes: Iterable[Change], *, stat: bool = False, full: bool = False, indent: str = "", more: bool = False
+    output: Output,
+    changes: Iterable[Change],
+    *,
+    stat: bool = False,
+    full: bool = False,
+    indent: str = "",
+    more: bool = False,
+    hint: bool = False,
 ) -> None:
     """Print changes.
 
     Args:
         more: whether there are others beyond these.
+        hint: on a terminal, say which option of the command shows the values that were cut.
         stat: only how many there are, by key.
         full: whole values, and every change; else many changes begin with their statistics, and runs in a list are folded.
     """
     known = list(changes)
+    cut = False
     width = output.columns and output.columns - len(indent)
     lines: Iterator[Line]
     if stat:
@@ -54,9 +63,15 @@ def print_changes(
         lines = (line for change in known for line in change_in_full(change, output.width - len(indent)))
     else:
         lines = _brief(known, width, of_the_first=more)
+        if hint and output.is_terminal:
+            shown = list(lines)
+            cut = any("…" in (part if isinstance(part, str) else part.text) for line in shown for part in line)
+            lines = iter(shown)
     if more:
         rest: Line = [Span("… and more changes" if is_utf8() else "... and more changes", "dim")]
         lines = chain(lines, [rest])
+    if cut:
+        lines = chain(lines, [[Span("--full shows whole values", "hint")]])
     output.lines([indent, *line] if indent else line for line in lines)
 
 
@@ -87,9 +102,10 @@ def change_lines(change: Change, width: int | None = None) -> Iterator[Line]:
     first, *rest = str(change).split("\n")
     head = f"{sign} {change.path}"
     value = first.removeprefix(head)
+    is_plain = change.kind == "changed" and change.cells.keys is None and not rest
     if width is None or columns(first) <= width:
-        yield [Span(head, style), value]
-    elif change.kind == "changed" and change.cells.keys is None and not rest:
+        yield [Span(head, style), *(_sides(*change.previews()) if is_plain else [value])]
+    elif is_plain:
         yield [Span(head, style)]
         old, new = change.previews(width=width)
         yield crop([Span("    - ", "removed"), old], width)
@@ -101,6 +117,10 @@ def change_lines(change: Change, width: int | None = None) -> Iterator[Line]:
         yield crop(["   ", value], width)
     for line in rest:
         yield [Span(_cut(line, width), _STYLES.get(line.lstrip()[:1], "dim"))]
+
+
+def _sides(old: str, new: str) -> Line:
+    return [" = ", Span(old, "removed"), " -> ", Span(new, "added")]
 
 
 def _cut(text: str, width: int | None) -> str:

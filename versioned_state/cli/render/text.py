@@ -13,7 +13,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.json_form import json_value
-from versioned_state.repository.views.render import are_fields, attributes_in, one_line, short_name
+from versioned_state.repository.views.render import are_fields, attributes_in, field_rank, one_line, short_name
 from versioned_state.values.typed.tagged import Tagged
 
 Names = Mapping[str, list[tuple[str, str]]]
@@ -217,6 +217,9 @@ def _opened(value: Any) -> tuple[str, str, int, Iterator[tuple[str, Any]]]:
         return "", "", 0, iter(())
     name, fields, more = short_name(value.name), value.fields, attributes_in(value.notes)
     if are_fields(fields):
+        if value.notes is None or "tuple" not in value.notes:
+            rank = field_rank(value.name)
+            fields = dict(sorted(fields.items(), key=lambda item: rank(item[0])))
         return f"{name}(", ")", len(fields) + len(more), ((f"{key}=", part) for key, part in {**fields, **more}.items())
     if more:
         return f"{name}(", ")", 1 + len(more), chain([("", fields)], ((f"{key}=", part) for key, part in more.items()))

@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from versioned_state.repository.views.json_form import json_value
-from versioned_state.repository.views.line_diff import array_lines, text_lines
+from versioned_state.repository.views.line_diff import array_lines, changed_part, text_lines
 from versioned_state.repository.views.preview import Preview
 from versioned_state.repository.views.render import WIDTH, one_line
 from versioned_state.values.changes.diff import CellChange, ChangeKind
@@ -106,8 +106,14 @@ class Change:
         return f"{start} = {' -> '.join(self.previews())}"
 
     def previews(self, *, width: int = WIDTH) -> list[str]:
-        """Return the old value and the new one, whichever there are, each on one line. Cost: the ``width`` characters that are shown."""
+        """Return the old value and the new one, whichever there are, each on one line. Of long texts, the part that differs.
+
+        Cost: the ``width`` characters that are shown, and of two texts up to a megabyte both.
+        """
         preview = Preview(self._nodes, self._decoder)
+        old, new = self._cells.old, self._cells.new
+        if old is not None and new is not None and (parts := changed_part(self._decoder, old, new, width)):
+            return parts
         return [preview.one_line(cell, width=width) for cell in (self._cells.old, self._cells.new) if cell is not None]
 
     def __repr__(self) -> str:

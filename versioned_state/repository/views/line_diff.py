@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import accumulate
 from math import prod
+from os.path import commonprefix  # of any strings, character by character
 from typing import Any, Final, NamedTuple
 
 import msgpack
@@ -56,6 +57,26 @@ def text_lines(nodes: Nodes, decoder: Decoder, old: bytes, new: bytes) -> list[L
     if "\n" not in a and "\n" not in b:
         return []
     return list(_differing(a.split("\n"), b.split("\n"), lambda line: f"line {line + 1}"))
+
+
+def changed_part(decoder: Decoder, old: bytes, new: bytes, width: int) -> list[str]:
+    """Return about ``width`` characters of each of two texts around the place where they begin to differ.
+
+    Returns nothing unless both are texts of up to ``WHOLE`` bytes, and the place lies beyond what the beginning of the longer one shows.
+    """
+    if not (is_text(old) and is_text(new)) or not width < max(_size(old), _size(new)) <= WHOLE:
+        return []
+    texts = [decoder.decode(cell) for cell in (old, new)]
+    same = len(commonprefix(texts))  # noqa: RUF071 - they are not paths
+    if max(map(len, texts)) <= width or same <= width // 2:
+        return []
+    start = same - width // 4
+    shown = []
+    for text in texts:
+        part = text[start : start + width - 10]
+        rest = "…" if start + len(part) < len(text) else ""
+        shown.append(f"…{one_line(part, width=2 * width)}{rest} ({len(text)} characters)")
+    return shown
 
 
 def _size(cell: bytes) -> int:

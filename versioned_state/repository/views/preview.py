@@ -8,7 +8,17 @@ from typing import Any, Final
 
 from versioned_state.objects.address import Address, Kind, expect
 from versioned_state.repository.history.reach import references_of_cell
-from versioned_state.repository.views.render import WIDTH, attributes_in, attributes_repr, escape, joined, one_line, short_name, short_repr
+from versioned_state.repository.views.render import (
+    WIDTH,
+    attributes_in,
+    attributes_repr,
+    escape,
+    field_rank,
+    joined,
+    one_line,
+    short_name,
+    short_repr,
+)
 from versioned_state.values.cells import Code, code_of, decoded_text, key_of_cell, payload_of, split_cells
 from versioned_state.values.containers import Head, container_of, is_record, order_keys, typed_parts
 from versioned_state.values.decode.decoder import Decoder
@@ -70,7 +80,8 @@ class Preview:
         return joined("{", "}", self._entries(opened.tree, opened.order, budget), opened.tree.count, budget)
 
     def _typed(self, head: Head, data: bytes, budget: int) -> str:
-        name = short_name(str(self._decoder.decode(head.name)))
+        full_name = str(self._decoder.decode(head.name))
+        name = short_name(full_name)
         opened = container_of(self._nodes, data)
         if opened is None or opened.tree.shape is not Shape.MAP or not all(map(_is_field, order_keys(self._nodes, opened))):
             more = {} if head.notes is None or _is_large(head.notes) else attributes_in(self._decoder.decode(head.notes))
@@ -79,7 +90,8 @@ class Preview:
         keys = order_keys(self._nodes, opened)
         fields: Iterable[tuple[Any, bytes | None]] = ((self._decoder.decode_key(key), find(self._nodes, tree, key)) for key in keys)
         if tree.count <= _SORTED and is_record(replace(opened, head=head)):  # the fields of a NamedTuple keep their order
-            fields = sorted(fields, key=lambda field: field[1] in _EMPTY)
+            rank = field_rank(full_name)
+            fields = sorted(fields, key=lambda field: (field[1] in _EMPTY, rank(field[0])))
         parts = (f"{key}={'?' if cell is None else self._show(cell, budget)}" for key, cell in fields)
         return joined(f"{name}(", ")", parts, opened.tree.count, budget)
 

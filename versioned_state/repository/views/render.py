@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Callable, Iterable
 from contextlib import suppress
+from datetime import date, datetime, time
 from fractions import Fraction
 from typing import Any, Final
 
 from versioned_state.values.codec.pickles import type_name_of
-from versioned_state.values.typed.registry import take_apart
+from versioned_state.values.typed.reflection import mro_of, namespace_of
+from versioned_state.values.typed.registry import find_layout, take_apart
 from versioned_state.values.typed.tagged import Notes, Tagged
 
 WIDTH: Final = 100
+
+_TIMES: Final = (datetime, date, time)
 
 LONG_INT: Final = 4096
 """Bits beyond which an int shows in hex: Python refuses to write or read about 14,000 bits in decimal."""
@@ -61,6 +66,8 @@ def short_repr(value: Any, budget: int) -> str:
         return f"range({int_text(value.start)}, {int_text(value.stop)}{'' if value.step == 1 else f', {int_text(value.step)}'})"
     if cls is int:
         return int_text(value)
+    if cls in _TIMES:
+        return str(value.isoformat())
     if cls is Tagged:
         return typed_repr(value.name, value.fields, value.notes, budget)
     try:
@@ -75,17 +82,56 @@ def _is_empty(value: Any) -> bool:
 
 def typed_repr(name: str, fields: Any, notes: Notes, budget: int) -> str:
     """Return a typed value as its class would show it: ``Message(content='hi')``, ``Status.OPEN``, ``Rows([1, 2], source='db')``."""
-    name = short_name(name)
+    full_name, name = name, short_name(name)
     more = attributes_in(notes)
     if are_fields(fields):
         parts = fields if not more else {**fields, **more}
         if notes is None or "tuple" not in notes:
             # Empty fields come last: most fields of a framework's message are empty, and a line is short.
-            parts = dict(sorted(parts.items(), key=lambda item: _is_empty(item[1])))
+            rank = field_rank(full_name)
+            parts = dict(sorted(parts.items(), key=lambda item: (_is_empty(item[1]), rank(item[0]))))
         return joined(f"{name}(", ")", (f"{key}={short_repr(part, budget)}" for key, part in parts.items()), len(parts), budget)
     if type(fields) is str and fields.isidentifier() and not more:
         return f"{name}.{fields}"
     return f"{name}({short_repr(fields, budget // 2 if more else budget)}{attributes_repr(more, budget // 2)})"
+
+
+def field_rank(name: str) -> Callable[[str], int]:
+    """Return the order in which the fields of a typed value are shown, as a number for each: a line shows the first few only.
+
+    That is the order in which the class declares them, if this process has loaded it; nothing is imported. Of other classes, only the names
+    are known: who and what come first, times and ids last.
+    """
+    declared = _declared(name)
+    if declared:
+        return lambda field: declared.get(field, len(declared))
+    return lambda field: _TELLING.get(field, len(_TELLING) + (_BY_THE_WAY.search(field) is not None))
+
+
+def _declared(name: str) -> dict[str, int]:
+    layout = find_layout(name, "loaded")
+    if layout is None:
+        return {}
+    for cls in mro_of(layout.cls):
+        held = namespace_of(cls)
+        for attribute in ("__dataclass_fields__", "__pydantic_fields__"):
+            if type(held.get(attribute)) is dict:
+                return {field: index for index, field in enumerate(held[attribute])}
+        if "__attrs_attrs__" in held:
+            return {field.name: index for index, field in enumerate(held["__attrs_attrs__"])}
+    return {}
+
+
+_TELLING: Final = {
+    name: index
+    for index, name in enumerate(
+        "role sender speaker author name title type kind status action tool content text message value result".split()
+    )
+}
+"""Fields that say who and what, in the order in which they are read."""
+
+_BY_THE_WAY: Final = re.compile(r"(?:^|_)(?:id|uuid|at|on|time|timestamp|date|datetime|created|updated|version|hash)$|^(?:id|model)_")
+"""Fields that tell less than the others."""
 
 
 def are_fields(data: Any) -> bool:

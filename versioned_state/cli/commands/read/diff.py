@@ -95,7 +95,7 @@ def diff(  # noqa: PLR0913 - an option each
         elif how == "word":
             output.lines(line for change in changes for line in word_lines(change, full=full))
         else:
-            print_changes(output, changes, stat=how == "stat", full=full, more=changes.more)
+            print_changes(output, changes, stat=how == "stat", full=full, more=changes.more, hint=True)
         if changes.more and not as_json:
             output.note("-n COUNT shows more of them, --stat counts all, --path chooses")
     if exit_code and changes:

@@ -25,8 +25,8 @@ from versioned_state.repository.views.json_form import json_value, plain_value
 def get(settings: Settings, place: str, *, raw: bool, plain: bool, as_json: bool) -> None:
     """Show the value at PATH in REV (default: HEAD). REV: alone shows the whole state.
 
-    A string is printed as text, any other value as a Python literal. Control characters are escaped, in a pipe too, unless
-    --raw is given.
+    A string is printed as text, a date or time in ISO 8601, any other value as Python writes it. Control characters are escaped, in a
+    pipe too, unless --raw is given.
 
     With --json: one JSON value; a type that JSON does not have becomes {"$type": ...}, which vstate set, merge --set, import and apply
     read back. With --plain: an instance is its fields, a date its ISO text, a tuple or set a list, NaN null, and nothing says so.

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from versioned_state.cli.render.commit_format import CommitFormat
 from versioned_state.cli.render.output import Line, Output, Span
 from versioned_state.cli.render.text import commit_json, commit_line, commit_lines, names_of
 from versioned_state.cli.shared.filters import filter_options
@@ -26,6 +25,7 @@ from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.views.json_form import json_value
 
 if TYPE_CHECKING:
+    from versioned_state.cli.render.commit_format import CommitFormat
     from versioned_state.repository.inspect.log_filters import Filters
     from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.change import Change
@@ -76,7 +76,7 @@ def log(settings: Settings, /, place: str, **options: Any) -> None:
     rev, is_range = _revision(place, chosen.filters, all_refs=chosen.all_refs)
     if chosen.follow and is_range:
         raise click.UsageError("--follow takes a branch, not a range")
-    output, template = settings.output, None if chosen.template is None else CommitFormat(chosen.template)
+    output, template = settings.output, _template(chosen.template)
     if template is not None and "source" in template.fields:
         chosen = replace(chosen, source=True)
     with settings.reading() as repository, output.paged(unless=chosen.is_stream), explained(repository, "vstate log", rev, ""):
@@ -221,6 +221,14 @@ class _Listing:
 
             changes = _changes_of(self._repository, commit, self._options.filters)
             print_changes(self._output, changes, full=self._options.full, indent="    ")
+
+
+def _template(text: str | None) -> CommitFormat | None:
+    if text is None:
+        return None
+    from versioned_state.cli.render.commit_format import CommitFormat
+
+    return CommitFormat(text)
 
 
 def _check_together(options: _Options) -> None:

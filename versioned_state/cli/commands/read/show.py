@@ -52,6 +52,6 @@ def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: 
         if changes:
             output.print()
         if changes or stat:
-            print_changes(output, changes, stat=stat, full=full, more=changes.more)
+            print_changes(output, changes, stat=stat, full=full, more=changes.more, hint=True)
         if changes.more:
             output.note(f"vstate diff {commit.short}~ {commit.short} -n COUNT shows more of them, --stat counts all")
