@@ -567,22 +567,38 @@ class Versioned(KeySpace):
 
     @locked
     def cherry_pick(
-        self, rev: str | Commit, *, message: str = "", author: str | None = None, policies: Mapping[str, Policy] | None = None
+        self,
+        rev: str | Commit | Sequence[str | Commit],
+        *,
+        message: str = "",
+        author: str | None = None,
+        policies: Mapping[str, Policy] | None = None,
     ) -> Commit:
-        """Repeat the changes of a commit, or of each of a range ``A..B``, with its message. Returns the new head. Raises as ``merge``."""
+        """Repeat the changes of a commit, or of each of a range ``A..B`` or of a list, with its message: of all or none.
+
+        Returns the new head. Raises as ``merge``.
+        """
         return self._pick("cherry_pick", rev, operations.Description(message, author), policies, backwards=False)
 
     @locked
     def revert(
-        self, rev: str | Commit, *, message: str = "", author: str | None = None, policies: Mapping[str, Policy] | None = None
+        self,
+        rev: str | Commit | Sequence[str | Commit],
+        *,
+        message: str = "",
+        author: str | None = None,
+        policies: Mapping[str, Policy] | None = None,
     ) -> Commit:
-        """Commit the opposite of a commit, or of each of a range ``A..B``, newest first. Returns the new head. Raises as ``merge``."""
+        """Commit the opposite of a commit, or of each of a range ``A..B`` or of a list, newest first: of all or none.
+
+        Returns the new head. Raises as ``merge``.
+        """
         return self._pick("revert", rev, operations.Description(message, author), policies, backwards=True)
 
     def _pick(
         self,
         call: str,
-        rev: str | Commit,
+        rev: str | Commit | Sequence[str | Commit],
         description: operations.Description,
         policies: Mapping[str, Policy] | None,
         *,

@@ -450,8 +450,11 @@ def _undone(handle: BranchHandle) -> tuple[int, Iterator[Position]]:
     return undone, rest()
 
 
-def commits_of(handle: BranchHandle, rev: str | Commit, resolve: Any) -> list[Commit]:
-    """Return the commits of a revision, oldest first: one, or for ``A..B`` those after A up to B by first parents."""
+def commits_of(handle: BranchHandle, rev: str | Commit | Sequence[str | Commit], resolve: Any) -> list[Commit]:
+    """Return the commits of a revision, oldest first: one, or for ``A..B`` those after A up to B by first parents, or those of a list."""
+    if isinstance(rev, list | tuple):
+        commits = {commit.id: commit for commit in map(resolve, rev)}
+        return sorted(commits.values(), key=lambda commit: (commit.generation, commit.time))
     ends = split_range(rev) if type(rev) is str else None
     if ends is None:
         return [resolve(rev)]
