@@ -78,7 +78,8 @@ class ExportedRecord:
     """A record of an exported user.
 
     Attributes:
-        kind: ``"state"`` for a round of a session's state, ``"files"`` for its files; the kind of another service's branch.
+        kind: ``"state"`` for a round of a session's state, ``"files"`` for its files, ``"messages"`` and ``"memory"`` for those beside the
+            state; the kind of another service's branch.
         session_id: the session, or None.
         round_id: the round, or None.
         commit, time: the commit that the value is from.
@@ -207,9 +208,23 @@ def _lines(repository: Repository, user_id: str) -> Iterator[dict[str, Any]]:
             commit = commit_of(database, head, number)
             if commit is not None:
                 yield _line("state", session, number, commit, content_of(repository, commit))
+        for part, found in beside_state(repository, head):
+            yield _line(part, session, None, head, found)
         files = files_of(repository, head)
         if files is not None:
             yield _line("files", session, rounds.latest, head, files)
+
+
+def beside_state(repository: Repository, head: Commit) -> Iterator[tuple[str, list[Any]]]:
+    """Iterate over the lists of messages that a session of a ``SessionService`` has beside its state, each with its kind."""
+    snapshot = repository.snapshot(head)
+    messages = snapshot.namespace("history").get("messages")
+    if messages is not None:
+        yield "messages", messages
+    memories = snapshot.namespace("messages")
+    remembered = [message for name in memories.namespaces() for message in memories.namespace(name).copy().values()]
+    if remembered:
+        yield "memory", remembered
 
 
 def _line(kind: str, session: str | None, number: int | None, commit: Commit, content: Any) -> dict[str, Any]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from versioned_state.errors import RefExistsError
+from versioned_state.services import SessionService
 from versioned_state.services.agent_state import StateService
 from versioned_state.services.memory import MemoryService
 from versioned_state.services.schemas.session import Session
@@ -41,7 +44,11 @@ class Change:
 async def prepare(service: Any) -> None:
     """Make what is there before each change."""
     for user in USERS:
-        if isinstance(service, StateService):
+        if isinstance(service, SessionService):
+            for id in ("s", "t"):
+                for number in range(3):
+                    await take_turn(service, f"{id} {number}", user, id)
+        elif isinstance(service, StateService):
             for number in range(3):
                 await service.save_state(user, {"n": number, "list": [{"item": n} for n in range(20 + number)]}, "s")
             await service.save_state(user, {"other": True}, "t")
@@ -54,11 +61,28 @@ async def prepare(service: Any) -> None:
                 await service.add_memory(user, [said(f"{id} {n}") for n in range(3)], id)
 
 
+async def take_turn(service: SessionService, text: str, user: str = "u", session: str = "s") -> None:
+    """Take a turn that changes the state, the messages and the memory of a session."""
+    async with service.turn(user, session) as turn:
+        turn.state["n"] = text
+        turn.state.setdefault("list", []).append({"item": text})
+        turn.append(said(text))
+        turn.remember(said(f"fact {text}"))
+
+
+async def _fork(service: SessionService) -> None:
+    with suppress(RefExistsError):
+        await service.fork("u", "s", to="copy")
+
+
 async def look(service: Any) -> Any:
     """Return all that a service has."""
     seen: dict[str, Any] = {}
     for user in USERS:
-        if isinstance(service, StateService):
+        if isinstance(service, SessionService):
+            for part in (service.state, service.history, service.memory):
+                seen |= {f"{type(part).__name__} {name}": value for name, value in (await look(part)).items()}
+        elif isinstance(service, StateService):
             for id in await service.list_sessions(user):
                 rounds = await service.list_rounds(user, id)
                 seen[f"{user} {id}"] = [(number, await service.export_state(user, id, number)) for number in rounds]
@@ -93,6 +117,11 @@ CHANGES = [
     Change("add", MemoryService, lambda service: service.add_memory("u", [said("new"), said("newer")], "s")),
     Change("delete a memory", MemoryService, lambda service: service.delete_memory("u", "s")),
     Change("delete all memory", MemoryService, lambda service: service.delete_memory("u")),
+    Change("turn", SessionService, lambda service: take_turn(service, "new")),
+    Change("first turn", SessionService, lambda service: take_turn(service, "new", session="new")),
+    Change("undo", SessionService, lambda service: service.undo("u", "s")),
+    Change("fork", SessionService, _fork),
+    Change("delete a whole session", SessionService, lambda service: service.delete_session("u", "s")),
     Change("clear", MemoryService, lambda service: service.clear_all_memory(), is_remote=False),
     Change("delete a user's memory", MemoryService, lambda service: service.delete_user("u"), is_remote=False),
 ]
