@@ -11,9 +11,10 @@ import pytest
 from tests.support.services.history_contract import SessionHistoryContract
 from tests.support.services.memory_contract import MemoryServiceContract
 from tests.support.services.served import ALL
+from tests.support.services.session_contract import SessionServiceContract
 from tests.support.services.state_contract import StateServiceContract
 from tests.support.services.zygote import Forked, Zygote
-from versioned_state.services import RemoteMemoryService, RemoteSessionHistoryService, RemoteStateService
+from versioned_state.services import RemoteMemoryService, RemoteSessionHistoryService, RemoteSessionService, RemoteStateService
 
 
 @pytest.fixture
@@ -38,3 +39,9 @@ class TestMemories(MemoryServiceContract):
     @pytest.fixture
     def opened(self, server: Forked) -> Any:
         return lambda **options: RemoteMemoryService(server.url, ALL, **options)
+
+
+class TestSessions(SessionServiceContract):
+    @pytest.fixture
+    def opened(self, server: Forked) -> Any:
+        return lambda **options: RemoteSessionService(server.url, ALL, **options)

@@ -264,3 +264,47 @@ async def test_a_repeated_save_whose_commit_was_pruned_is_answered_by_the_instan
         assert (await save(other, 2, "second", **AGAIN)).status_code == 200
         rounds = (await one.get("/v1/state/rounds", params=SESSION)).json()
         assert len(rounds) == 1  # the second one, saved once; prune took the first
+
+
+@in_event_loop
+async def test_a_turn_an_undo_and_a_copy_that_are_repeated_are_done_once() -> None:
+    store = Memory()
+    async with instance(store) as (http, repository, _), instance(store) as (other, _, _):
+
+        async def asked(method: str, path: str, key: str = "", body: Any = None, **query: Any) -> list[Any]:
+            """Send a request, with a key twice, the second time to another instance. Returns the answers."""
+            sent = []
+            keyed = {"Idempotency-Key": key}
+            for each, headers in ((http, keyed), (other, keyed | AGAIN)) if key else ((http, {}),):
+                answer = await each.request(method, f"/v1/session/{path}", params={**SESSION, **query}, json=body, headers=headers)
+                assert answer.status_code == 200, answer.text
+                sent.append(answer.json())
+            return sent
+
+        made = []
+        for number in range(4):
+            (begun,) = await asked("GET", "turn")
+            assert begun["state"] == ({"n": number - 1} if number else {})
+            body = {"base": begun["base"], "values": {"n": number}, "messages": [{"id": f"m{number}", **message(str(number))}]}
+            first, again = await asked("POST", "turn", f"turn {number}", body | {"memory": [message("fact")] if number % 2 else []})
+            assert first == again
+            made.append(first["commit"]["id"])
+        assert [each["id"] for each in (await asked("GET", "log"))[0]] == made[::-1]
+        first, again = await asked("POST", "undo", "undo one")
+        assert first["commit"]["id"] == again["commit"]["id"] == made[2]
+        first, again = await asked("POST", "fork", "fork", to="copy")
+        assert first == again == {"session_id": "copy"}
+        first, again = await asked("POST", "fork", "fork anew")
+        assert first == again
+        first, again = await asked("POST", "undo", "undo two", turns=2)
+        assert first["commit"]["id"] == again["commit"]["id"] == made[0]
+        assert [each["id"] for each in (await asked("GET", "log"))[0]] == made[:1]
+        refused = await http.post("/v1/session/turn", params=SESSION, json={"base": made[2], "values": {"n": 9}})
+        assert refused.status_code == 409  # that turn was taken back
+        refused = await http.post("/v1/session/turn", params={"session_id": "stranger"}, json={"base": made[0], "values": {"n": 9}})
+        assert refused.status_code == 409  # it is not in this session
+        refused = await http.post("/v1/session/turn", params=SESSION, json={"base": "main"})
+        assert refused.status_code == 422
+        first, again = await asked("POST", "undo", "undo three")
+        assert first == {"commit": None}
+        assert repository.branches.get("stranger") is None

@@ -6,6 +6,7 @@ import asyncio
 
 import pytest
 
+from tests.support.services.history_contract import texts
 from tests.support.services.memory_contract import said, texts_of
 from versioned_state import Memory
 from versioned_state.errors import InvalidArgumentError
@@ -21,7 +22,7 @@ def test_the_oldest_messages_leave_a_session_beyond_its_limit_and_history_keeps_
             async def kept() -> list[str]:
                 found = await service.get_session("u", "s")
                 assert found is not None
-                return texts_of(found.messages)
+                return texts(found)
 
             for number in range(3):
                 await service.append_message(session, said(str(number)))

@@ -173,7 +173,8 @@ class Server:
         if not all(map(grant.covers, users)):
             raise absent()
         user_id = users[0] if users else "" if grant.user == EVERY_USER else grant.user
-        call = Call(self.services, user_id, next(iter(query.get("session_id", ())), None), self.off_loop)
+        services = self.services.of_sessions if operation.of_sessions else self.services
+        call = Call(services, user_id, next(iter(query.get("session_id", ())), None), self.off_loop)
         scope, shares = request.scope, request.scope["versioned_state.shares"]
 
         @asynccontextmanager

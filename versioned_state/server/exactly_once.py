@@ -60,6 +60,9 @@ _PLAN_S: Final = 24 * 3600
 _BY_REQUEST: Final = f"{DELETE} by request "
 """The beginning of the reflog's action for a deletion by a request."""
 
+RESET: Final = "reset"
+"""The reflog's action for a move back to an earlier commit."""
+
 META: Final = "request"
 """The name under which a commit's meta has the id of its request."""
 
@@ -203,12 +206,22 @@ class OnceDatabase(Database):
         return commit
 
     def log_entry(self, ref: Ref, commit: Commit | None, *, action: str, author: str | None = None) -> bytes:
-        """Return a log entry. Raises ``UnknownRevisionError`` if the request of this context has deleted the branch already."""
+        """Return a log entry.
+
+        Raises:
+            UnknownRevisionError: the request of this context has deleted the branch already.
+            RepeatedError: it has moved the branch back already.
+        """
         request = REQUEST.get()
         if request is not None and commit is None and action == DELETE:
             if self._has_deleted(request, ref):
                 raise UnknownRevisionError(ref.name, reason="the request has deleted it already, and it was created again")
             action = _deletion(request)
+        elif request is not None and action == RESET:
+            done = self.move_of(request, ref)
+            if done is not None:
+                raise RepeatedError(request, done)
+            action = _move(request)
         return super().log_entry(ref, commit, action=action, author=author)
 
     def planned(self, branch: str, find: Callable[[], list[str]]) -> list[str]:
@@ -293,15 +306,31 @@ class OnceDatabase(Database):
 
         Raises ``IdempotencyConflictError`` if that was another request with the same key.
         """
+        return self._has_deleted(request, self.ref("branch", branch)) or self.commit_of(request, branch) is not None
+
+    def commit_of(self, request: Request, branch: str) -> Done | None:
+        """Return the record of the commit of an earlier attempt on a branch, or None. Cost and errors as ``is_done``."""
         ref = self.ref("branch", branch)
-        if self._has_deleted(request, ref):
-            return True
         with suppress(MissingObjectError):  # erased meanwhile
             found = None if ref.head is None else self._find(request, self.commits.read(ref.head))
             if found is not None:
-                request.check_same(_done_by(found)[request.id].fingerprint)
-                return True
-        return False
+                done = _done_by(found)[request.id]
+                request.check_same(done.fingerprint)
+                return done
+        return None
+
+    def move_of(self, request: Request, ref: Ref) -> Done | None:
+        """Return the record of the move of a branch by an earlier attempt, or None. Cost: the moves since the first attempt."""
+        log, move = ref.log, _move(request)
+        with suppress(MissingObjectError):  # collected, so it is older than any attempt
+            while log is not None:
+                entry = self.read_log(log)
+                if entry.time < request.since:
+                    break
+                if entry.new is not None and entry.action == move:
+                    return Done(entry.new, entry.time, "", None)
+                log = entry.previous
+        return None
 
     def _has_deleted(self, request: Request, ref: Ref) -> bool:
         log, deletion = ref.log, _deletion(request)
@@ -395,6 +424,11 @@ class OnceDatabase(Database):
 def _deletion(request: Request) -> str:
     """Return the reflog's action for a deletion by a request."""
     return f"{_BY_REQUEST}{request.id}"
+
+
+def _move(request: Request) -> str:
+    """Return the reflog's action for a move back by a request."""
+    return f"{RESET} by request {request.id}"
 
 
 def _done_by(commit: Commit) -> dict[str, Done]:

@@ -6,30 +6,37 @@ The OpenAPI document is made from the table.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, SkipValidation, ValidationError
+from pydantic import BaseModel, Field, SkipValidation, ValidationError
 
+from versioned_state.errors import LimitExceededError, RefExistsError, SessionNotFoundError
 from versioned_state.off_loop import Threads
+from versioned_state.repository.history.commit import Commit
 from versioned_state.server.answers import NOTHING, absent, is_large, malformed, refusal_of
 from versioned_state.server.exactly_once import REQUEST, Done, OnceDatabase
 from versioned_state.server.limits import MAX_BODY_OF_A_READ, Limits
-from versioned_state.server.requests import SESSION, USER, Count, Number, Parameter, adapter
+from versioned_state.server.requests import SESSION, USER, Count, Number, Parameter, Positive, adapter
 from versioned_state.server.tokens import Scope
 from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
 from versioned_state.services.memory.memories import MESSAGES, session_name
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
+from versioned_state.services.session import VersionedSessionService
 from versioned_state.services.session_history.messages import CheckedMessages, as_messages, document_of, session_document
 from versioned_state.services.session_history.session_history_service import VersionedSessionHistoryService
 from versioned_state.services.store_service import StoreService
 
 Method = Literal["GET", "POST", "DELETE"]
+
+_MOST_COMMITS: Final = 1000
+_LONGEST_MESSAGE: Final = 256
+"""Characters of the message of a turn's commit, which is in the answer: that of a write has to fit into ``app._LEAST_ANSWER``."""
 
 _PART_OF_A_MESSAGE: Final = 256
 """Bytes that each part of a message counts as until it is checked, because checking takes ten times as long as writing."""
@@ -42,12 +49,21 @@ class Services:
     Attributes:
         state, history, memory: over one repository. ``history`` does not create sessions that do not exist.
         opening: the same history, which creates them.
+        sessions, opening_sessions: the session service, and its history that creates sessions.
     """
 
     state: VersionedStateService
     history: VersionedSessionHistoryService
     opening: VersionedSessionHistoryService
     memory: VersionedMemoryService
+    sessions: VersionedSessionService
+    opening_sessions: VersionedSessionHistoryService
+
+    @property
+    def of_sessions(self) -> Services:
+        """The services that work on the branches of sessions."""
+        whole = self.sessions
+        return Services(whole.state, whole.history, self.opening_sessions, whole.memory, whole, self.opening_sessions)
 
     async def __aenter__(self) -> Self:
         for service in self._all:
@@ -64,7 +80,7 @@ class Services:
 
     @property
     def _all(self) -> tuple[StoreService, ...]:
-        return self.state, self.history, self.opening, self.memory
+        return self.state, self.history, self.opening, self.memory, self.sessions, self.opening_sessions
 
 
 @dataclass(slots=True)
@@ -131,6 +147,8 @@ class Operation:
     document: Callable[[Any], Any] = _as_it_is
     reads: bool = False
     """Whether a POST only reads."""
+    of_sessions: bool = False
+    """Whether its services are those of the session service."""
 
     @property
     def scope(self) -> Scope:
@@ -313,7 +331,153 @@ def _documents(messages: list[Message]) -> list[dict[str, Any]]:
     return [document_of(message) for message in messages]
 
 
+# Turns
+
+
+def commit_document(commit: Commit) -> dict[str, Any]:
+    """Return a commit as a dict."""
+    names = ("id", "parents", "time", "author", "message", "meta")
+    return {name: list(value) if name == "parents" else value for name in names for value in (getattr(commit, name),)}
+
+
+def _commit_or_none(commit: Commit | None) -> dict[str, Any]:
+    return {"commit": None if commit is None else commit_document(commit)}
+
+
+async def _begin_turn(call: Call) -> Any:
+    assert call.session_id is not None
+    base, state = await call.services.sessions.read(call.user_id, call.session_id)
+    return {"base": base, "state": state}
+
+
+async def _end_turn(call: Call) -> Any:
+    assert call.session_id is not None
+    given: TurnBody = call.body
+    if len(given.message) > _LONGEST_MESSAGE:
+        raise LimitExceededError("the length of a commit's message", limit=_LONGEST_MESSAGE)
+    messages: Any = await call.messages(given.messages)
+    memory: Any = await call.messages(given.memory)
+    ttl = call.arguments.get("ttl_seconds")
+    sessions, request = call.services.sessions, REQUEST.get()
+    branch, database = sessions.branch(call.user_id, call.session_id), sessions.repository.database
+    if request is not None and request.age is not None and isinstance(database, OnceDatabase):  # repeated, it might change nothing
+        done = await sessions.run_in_turn(branch, partial(database.commit_of, request, branch))
+        if done is not None:
+            return await _made_commit(call, done)
+    turn = sessions.turn(call.user_id, call.session_id, ttl_seconds=ttl, message=given.message, base=given.base)
+    async with turn:
+        for key in given.removed:
+            turn.state.pop(key, None)
+        turn.state.update(given.values)
+        turn.append(messages)
+        turn.remember(memory)
+    return turn.commit
+
+
+async def _made_commit(call: Call, done: Done) -> Any:
+    sessions = call.services.sessions
+    return await sessions.run_in_turn(f"{done.address.hex()}", partial(sessions.repository.database.commits.read, done.address))
+
+
+async def _undo(call: Call) -> Any:
+    assert call.session_id is not None
+    sessions, request = call.services.sessions, REQUEST.get()
+    branch, database = sessions.branch(call.user_id, call.session_id), sessions.repository.database
+    if request is not None and request.age is not None and isinstance(database, OnceDatabase):
+        moved = await sessions.run_in_turn(branch, lambda: database.move_of(request, database.ref("branch", branch)))
+        if moved is not None:
+            return await _made_commit(call, moved)
+    try:
+        return await sessions.undo(call.user_id, call.session_id, call.arguments.get("turns", 1))
+    except SessionNotFoundError:
+        await _repeated(sessions, branch)
+        return None
+
+
+async def _fork(call: Call) -> Any:
+    assert call.session_id is not None
+    sessions, request, to = call.services.sessions, REQUEST.get(), call.arguments.get("to")
+    if to is None and request is not None:
+        to = str(UUID(request.id))  # so that a repeated request finds the copy of the first one
+    try:
+        made = await sessions.fork(call.user_id, call.session_id, to)
+    except RefExistsError:
+        if to is None or request is None or request.age is None:
+            raise
+        branch = sessions.branch(call.user_id, to)
+        oldest = await sessions.run_in_turn(branch, lambda: list(sessions.repository.reflog(branch))[-1])
+        if oldest.time < request.since:
+            raise
+        made = to
+    return {"session_id": made}
+
+
+async def _log(call: Call) -> Any:
+    assert call.session_id is not None
+    limit = min(call.arguments.get("limit", _MOST_COMMITS), _MOST_COMMITS)
+    return await call.services.sessions.log(call.user_id, call.session_id, limit=limit)
+
+
+async def _has_whole_session(call: Call) -> bool:
+    assert call.session_id is not None
+    return bool(await call.services.sessions.log(call.user_id, call.session_id, limit=1))
+
+
+async def _delete_whole_session(call: Call) -> Any:
+    assert call.session_id is not None
+    sessions = call.services.sessions
+    if not await _has_whole_session(call):
+        return await _repeated(sessions, sessions.branch(call.user_id, call.session_id))
+    await sessions.delete_session(call.user_id, call.session_id)
+    return NOTHING
+
+
+def _commits(commits: list[Commit]) -> list[dict[str, Any]]:
+    return [commit_document(commit) for commit in commits]
+
+
 # The table
+
+
+class TurnBody(BaseModel, extra="forbid"):
+    """The body of a turn: the head that it began with, the changed keys of the state and the removed ones, and messages."""
+
+    base: str = Field(pattern="^[0-9a-f]{48}$")
+    values: dict[str, Any] = {}
+    removed: list[str] = []
+    messages: list[dict[str, Any]] = []
+    memory: list[dict[str, Any]] = []
+    message: str = ""
+
+
+class TurnBegin(BaseModel):
+    """The answer to the beginning of a turn."""
+
+    base: str
+    state: dict[Any, Any]
+
+
+class CommitBody(BaseModel):
+    """A commit."""
+
+    id: str
+    parents: list[str]
+    time: int
+    author: str | None
+    message: str
+    meta: dict[str, Any] | None
+
+
+class CommitOrNone(BaseModel):
+    """The answer to a turn, and to an undo: the head of the session, if there is one."""
+
+    commit: CommitBody | None
+
+
+class Copy(BaseModel):
+    """The answer to a fork."""
+
+    session_id: str
 
 
 class Listing(BaseModel, extra="forbid"):
@@ -342,7 +506,11 @@ _AFTER: Final = (
     Parameter("limit", Count, "The largest number of sessions to return."),
 )
 
-OPERATIONS: Final[tuple[Operation, ...]] = (
+_TURNS: Final = Parameter("turns", Positive, "How many turns to take back; by default 1.")
+_TO: Final = Parameter("to", str, "The id of the copy; by default a new one.")
+_LIMIT: Final = Parameter("limit", Count, "The largest number of commits to return; by default, and at most, 1,000.")
+
+_SEPARATE: Final[tuple[Operation, ...]] = (
     Operation(
         name="save_state",
         method="POST",
@@ -513,5 +681,87 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
         session="optional",
         must_exist=True,
         exists=_has_memory,
+    ),
+)
+
+_OF_TURNS: Final[tuple[Operation, ...]] = (
+    Operation(
+        name="begin_turn",
+        method="GET",
+        path="/v1/session/turn",
+        summary="Return the state of a session, and the head that a turn begins with.",
+        run=_begin_turn,
+        session="required",
+        result=TurnBegin,
+    ),
+    Operation(
+        name="end_turn",
+        method="POST",
+        path="/v1/session/turn",
+        summary="Commit a turn: changes of the state, messages and memory, all or nothing.",
+        run=_end_turn,
+        document=_commit_or_none,
+        repeated=_made_commit,
+        own=(_TTL,),
+        session="required",
+        body=TurnBody,
+        result=CommitOrNone,
+    ),
+    Operation(
+        name="undo_turns",
+        method="POST",
+        path="/v1/session/undo",
+        summary="Take back the last turns of a session.",
+        run=_undo,
+        document=_commit_or_none,
+        repeated=_made_commit,
+        own=(_TURNS,),
+        session="required",
+        must_exist=True,
+        exists=_has_whole_session,
+        result=CommitOrNone,
+    ),
+    Operation(
+        name="fork_session",
+        method="POST",
+        path="/v1/session/fork",
+        summary="Copy a session, with its history.",
+        run=_fork,
+        own=(_TO,),
+        session="required",
+        must_exist=True,
+        exists=_has_whole_session,
+        result=Copy,
+    ),
+    Operation(
+        name="session_log",
+        method="GET",
+        path="/v1/session/log",
+        summary="List the newest commits of a session.",
+        run=_log,
+        document=_commits,
+        own=(_LIMIT,),
+        session="required",
+        result=list[CommitBody],
+    ),
+    Operation(
+        name="delete_whole_session",
+        method="DELETE",
+        path="/v1/session",
+        summary="Delete a session: state, messages, memory and files.",
+        run=_delete_whole_session,
+        session="required",
+        must_exist=True,
+        exists=_has_whole_session,
+    ),
+)
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    *_SEPARATE,
+    *_OF_TURNS,
+    *(
+        replace(each, name=f"{each.name}_of_sessions", path=each.path.replace("/v1/", "/v1/session/"), of_sessions=True)
+        for each in _SEPARATE
+        if not each.path.startswith("/v1/state")  # these are on the same branches already
     ),
 )

@@ -19,6 +19,7 @@ from versioned_state.server.answers import malformed
 _MOST_PARAMETERS: Final = 64
 
 Count = Annotated[int, Field(ge=0)]
+Positive = Annotated[int, Field(ge=1)]
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 

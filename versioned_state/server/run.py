@@ -27,6 +27,8 @@ from versioned_state.server.protocol import guarded
 from versioned_state.server.tokens import Tokens
 from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
+from versioned_state.services.session import VersionedSessionService
+from versioned_state.services.session.chat import ChatService
 from versioned_state.services.session_history.session_history_service import VersionedSessionHistoryService
 from versioned_state.services.store_service import HANDLE_BYTES
 from versioned_state.storage import KVStore
@@ -66,6 +68,8 @@ def services_over(store: KVStore, handle_bytes: int = HANDLE_BYTES) -> Services:
         history=VersionedSessionHistoryService(repository, create_missing=False, handle_bytes=handle_bytes),
         opening=VersionedSessionHistoryService(repository, create_missing=True, handles=0),  # its sessions stay open in ``history``
         memory=VersionedMemoryService(repository, handle_bytes=handle_bytes),
+        sessions=VersionedSessionService(repository, create_missing=False, handle_bytes=handle_bytes),
+        opening_sessions=ChatService(repository, create_missing=True, handles=0),
     )
 
 

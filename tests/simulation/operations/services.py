@@ -31,6 +31,8 @@ from versioned_state.server.tokens import Tokens
 from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
 from versioned_state.services.schemas.session import Session
+from versioned_state.services.session import VersionedSessionService
+from versioned_state.services.session.chat import ChatService
 from versioned_state.services.session_history.session_history_service import VersionedSessionHistoryService
 
 if TYPE_CHECKING:
@@ -118,6 +120,8 @@ def serve(world: World, number: int, site: Site, actors: list[ActorPlan]) -> Non
                 history=VersionedSessionHistoryService(repository, create_missing=False),
                 opening=VersionedSessionHistoryService(repository, create_missing=True, handles=0),
                 memory=VersionedMemoryService(repository),
+                sessions=VersionedSessionService(repository, create_missing=False),
+                opening_sessions=ChatService(repository, create_missing=True, handles=0),
             )
         assert isinstance(repository, Repository)
         site.repository = repository

@@ -77,6 +77,8 @@ class RemoteService(ServiceWithLifecycleManager):
     """
 
     lane_of: ClassVar[str] = ""
+    root: ClassVar[str] = "/v1"
+    """The beginning of the paths of its operations, in place of ``/v1``."""
 
     def __init__(
         self,
@@ -189,6 +191,7 @@ class RemoteService(ServiceWithLifecycleManager):
         if len(query) > _LONGEST_QUERY:
             raise LimitExceededError("the length of the ids of a call, percent-encoded", limit=_LONGEST_QUERY)
         content = bodies.encode(body) if has_body else None
+        path = path.replace("/v1", self.root, 1)
         write = method != "GET" and not reads
         return await self._run(lane, lambda: self._send(method, path + query, content, write=write, absent=absent))
 

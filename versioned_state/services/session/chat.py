@@ -66,7 +66,7 @@ class Chat(StoredSessions):
     """
 
     def __init__(
-        self, repository: Repository, handles: Handles[Versioned], quotas: Quotas, creations: Locks, forget: Callable[[str], None]
+        self, repository: Repository, handles: Handles[Versioned], quotas: Quotas, creations: Locks, forget: Callable[[str], object]
     ) -> None:
         super().__init__(repository, handles, quotas, creations)
         self._quotas = quotas
@@ -219,7 +219,10 @@ class ChatService(VersionedSessionHistoryService):
     """
 
     kind = ""
-    forget: Callable[[str], None]
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.forget: Callable[[str], object] = bool  # nothing lies there
 
     def _prefix(self, user_id: str) -> str:
         return super()._prefix(user_id).removeprefix("/")

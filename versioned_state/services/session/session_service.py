@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import os
+import re
 from abc import abstractmethod
 from collections.abc import Mapping
 from contextlib import suppress
@@ -41,6 +42,8 @@ from versioned_state.storage import KVStore
 
 if TYPE_CHECKING:
     from versioned_state.repository.merging.policies import Policy
+
+_ID: Final = re.compile("[0-9a-f]{48}")
 
 _PARTS: Final = {"max_state_bytes": "state", "max_rounds": "state", "embedder": "memory", "vector_bytes": "memory"} | dict.fromkeys(
     ("create_missing", "max_message_bytes", "max_messages", "max_messages_per_session"), "history"
@@ -171,6 +174,7 @@ class VersionedSessionService(StoreService, SessionService):
         message: str = "",
         policies: Mapping[str, Policy] | None = None,
         workspace: str | os.PathLike[str] | None = None,
+        base: str | None = None,
     ) -> StoredTurn:
         """Return a turn of a session: ``async with service.turn(…) as turn``. The session is created if it does not exist.
 
@@ -180,6 +184,7 @@ class VersionedSessionService(StoreService, SessionService):
             policies: resolve conflicts with turns that ended meanwhile, as for ``Versioned.commit``.
             workspace: a folder whose files belong to the session. They are in the commit, and if the block fails, they are as before it.
                 The files of sandboxes over ``state`` are in each turn without it.
+            base: the id of the head with which the turn has begun elsewhere, as ``read`` returned it.
 
         Raises:
             InvalidArgumentError: an argument is invalid.
@@ -197,6 +202,8 @@ class VersionedSessionService(StoreService, SessionService):
         branch = self.branch(user_id, session_id)
         ttl = self._ttl if ttl_seconds is None else as_ttl(ttl_seconds)
         instance_of("message", message, str)
+        if base is not None and not _ID.fullmatch(instance_of("base", base, str)):
+            raise InvalidArgumentError("base must be the id of a commit, 48 hex digits")
         folder = None if workspace is None else Path(workspace)
         user, session = as_id("user_id", user_id), as_id("session_id", session_id).strip()
         asked = OpenTurn(
@@ -207,8 +214,17 @@ class VersionedSessionService(StoreService, SessionService):
             message,
             dict(policies or {}),
             folder,
+            base,
         )
         return StoredTurn(self, asked)
+
+    async def read(self, user_id: str, session_id: str) -> tuple[str, dict[str, Any]]:
+        """Return the id of a session's head, and its state: the beginning of a turn that ends with ``turn(…, base=id)``.
+
+        Without a session, it is the id of the empty root commit, and an empty state.
+        """
+        branch = self.branch(user_id, session_id)
+        return await self.run_in_turn(branch, lambda: self._turns.read(branch))
 
     async def undo(self, user_id: str, session_id: str, turns: int = 1) -> Commit | None:
         """Take back the last turns of a session, with all that came after them: state, messages, memory and files.

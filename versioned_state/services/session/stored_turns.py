@@ -12,22 +12,25 @@ from typing import TYPE_CHECKING, Any, Final
 from versioned_state.errors import (
     BranchMovedError,
     CommitInDoubtError,
+    CorruptObjectError,
     InvalidArgumentError,
+    MissingObjectError,
     SessionNotFoundError,
     StateError,
 )
+from versioned_state.objects.address import Address
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.maintenance.expire import expire_branch
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
-from versioned_state.services.agent_state.reading import has_files
+from versioned_state.services.agent_state.reading import content_of, has_files
 from versioned_state.services.agent_state.rounds import rounds_of
 from versioned_state.services.agent_state.saving import rounds_hook
 from versioned_state.services.agent_state.session_handle import Session
 from versioned_state.services.calls.handles import Handles, close_handle
-from versioned_state.services.calls.heads import head_of, is_over, unless_erased
+from versioned_state.services.calls.heads import at_head, head_of, is_over, unless_erased
 from versioned_state.services.calls.turn import ALONE, Steps, sent
 from versioned_state.services.memory.stored_memory import Addition, StagedMemory
 from versioned_state.services.session.chat import Chat
@@ -48,12 +51,17 @@ if TYPE_CHECKING:
 _REMAINS: Final = "nothing of the turn was committed"
 
 
+class _GoneError(Exception):
+    """The session does not have the commit with which a turn began."""
+
+
 @dataclass(slots=True)
 class OpenTurn:
     """A turn: its session, its handle while the block runs, and at the end the changes to commit besides those of the handle.
 
     Attributes:
         ttl: the time to live of the session from then on, in microseconds, or None to leave it as it is.
+        base: the id of the head that the turn began with, in another process, or None for the present head.
         hidden: keys of the handle that are not a part of the state.
         used: keys of the state that the block has read or set.
         remembered: the memory as staged for the commit that is sent next, or was sent.
@@ -66,6 +74,7 @@ class OpenTurn:
     message: str
     policies: Mapping[str, Policy]
     workspace: Path | None
+    base: str | None = None
     open: Versioned | None = None
     hidden: frozenset[str] = frozenset()
     used: set[str] = field(default_factory=set)
@@ -107,7 +116,7 @@ class StoredTurns:
         """Open the handle of a turn at the head of the session."""
 
         def attempt(_: None) -> Versioned:
-            state = self._handles.take(turn.branch) if turn.workspace is None else None
+            state = self._handles.take(turn.branch) if turn.workspace is None and turn.base is None else None
             fresh = state is None
             if state is None:
                 state = Versioned(self._repository, branch=turn.branch)
@@ -121,6 +130,8 @@ class StoredTurns:
                 if self._chat.is_older(state):
                     self._chat.take_in(turn.branch, turn.name)
                     state.refresh()
+                if turn.base is not None and turn.base != state.head.id:
+                    self._go_back(state, turn.base)
                 if turn.workspace is not None:
                     from versioned_state.agents.workspace import Workspace
 
@@ -130,14 +141,35 @@ class StoredTurns:
                 raise
             return state
 
-        state = turn.open = unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
+        try:
+            state = turn.open = unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
+        except _GoneError:
+            raise BranchMovedError(turn.branch, expected=turn.base, actual=None, remains=_REMAINS, hint="run the turn again") from None
         has = turn.workspace is not None or has_files(_nodes(state), state.head.tree)
         turn.hidden = frozenset((FILES_KEY,) if has else ())
+
+    def _go_back(self, state: Versioned, base: str) -> None:
+        """Put a new handle where the turn began. Before it commits, ``_behind`` merges its changes onto what others have committed since.
+
+        Raises ``_GoneError`` if the session has no such commit any more, or never had it.
+        """
+        handle, head, read = port.handle(state), state.head, self._database.commits.read
+        try:
+            at = read(Address(bytes.fromhex(base)))
+            if at.height > head.height or graph.descend(head, at.height, read) != at:
+                raise _GoneError
+        except (MissingObjectError, CorruptObjectError):
+            raise _GoneError from None
+        handle.set_position(handle.ref, at)
+        handle.worktree.tree = handle.root_of(at)
 
     def commit_in_steps(self, turn: OpenTurn) -> Steps[Commit | None]:
         """Commit a turn, sent with those of other sessions. Returns the head if it has changed nothing, or None without one."""
         state = turn.handle
         try:
+            if turn.base is not None:
+                yield ALONE
+                self._behind(turn)
             if turn.workspace is not None or self._hooks.has(turn.branch):
                 yield ALONE
                 with ExitStack() as stack:
@@ -264,6 +296,15 @@ class StoredTurns:
         if head is None:
             raise SessionNotFoundError(name.session_id)
         self._repository.branches.begin(target, head, ttl=ttl, origin=branch)
+
+    def read(self, branch: str) -> tuple[str, dict[str, Any]]:
+        """Read the state of a session. Returns the id of its head too, that of the empty root commit if there is no session."""
+
+        def content(head: Commit) -> tuple[str, dict[str, Any]]:
+            return head.id, content_of(self._repository, head)
+
+        nothing: tuple[str, dict[str, Any]] = ROOT_ID, {}
+        return at_head(self._database, branch, content, nothing)
 
     def log(self, branch: str, limit: int | None) -> list[Commit]:
         """Return the commits of a session, newest first."""
