@@ -201,7 +201,7 @@ def test_a_failed_write_is_whole_or_not_there(fault):
         faulty.calls, faulty.at = 0, at
         with suppress(StateError):
             records.update({"a": {"n": 2}, "b": {"n": 2}})
-            records.edit("a", lambda found: {"n": found["n"] + 1})
+            records.edit("a", lambda found: {"n": (found or {"n": 0})["n"] + 1})
         found = dict(Repository(store).records.items())
         assert found in ({"a": {"n": 1}}, {"a": {"n": 2}, "b": {"n": 2}}, {"a": {"n": 3}, "b": {"n": 2}})
 

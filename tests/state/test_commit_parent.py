@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.interrupts import Interrupt, Trace
 from tests.support.outage import Outage
-from versioned_state import Memory, Repository, Versioned
+from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import (
     STAGED,
     BranchMovedError,
@@ -27,7 +27,7 @@ from versioned_state.storage import Counting, ReadOnly
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
 
-def rounds(state: Versioned, count: int) -> list:
+def rounds(state: Versioned, count: int) -> list[Commit]:
     made = []
     for number in range(1, count + 1):
         state["n"] = number

@@ -7,8 +7,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.views.json_form import json_value
 from versioned_state.repository.views.preview import Preview
-from versioned_state.repository.views.render import escape, json_value, one_line
+from versioned_state.repository.views.render import escape, one_line
 from versioned_state.values.cells import Code, code_of
 from versioned_state.values.containers import container_of, typed_parts
 from versioned_state.values.decode.decoder import Decoder
