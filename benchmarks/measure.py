@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from versioned_state.values import accelerator
+
 Step = Callable[[int], float]
 """One round of one side: takes the number of the round, returns the seconds of the part that counts."""
 
@@ -67,6 +69,7 @@ def environment(folder: Path) -> dict[str, str]:
         "python": platform.python_version(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpus": str(os.cpu_count()),
+        "accelerator": accelerator.status,
         "sqlite": sqlite3.sqlite_version,
         "fsync of 4 KB": f"{sync * 1e3:.2f} ms",
     }

@@ -1,5 +1,6 @@
 # Sourced by the scripts beside it. Answers --help with the script's own second line; sets `root`, the project's
-# folder, and `bin`, the programs of its .venv; and defines `install EXTRA`, to be called before anything in `bin`.
+# folder, and `bin`, the programs of its .venv; and defines `install EXTRA`, to be called before anything in `bin`,
+# and `accelerate`.
 
 if [[ ${1-} == --help || ${1-} == -h ]]; then
     sed -n '2s/^# //p' "$0"
@@ -42,4 +43,28 @@ install() {
         echo "$wanted" >"$stamp" # last: an installation that was cut short is done again
     fi
     exec 9<&-
+}
+
+# accelerate: builds the folder accelerator/ into .venv, if it has changed since. Without a C compiler everything runs without it, and says
+# so; with CI set, that is an error.
+accelerate() {
+    local stamp=$root/.venv/accelerator wanted folder
+    wanted=$({ echo "$root"; "$bin/python" -VV; cat "$root/accelerator/pyproject.toml" "$root"/accelerator/src/*; } | cksum)
+    exec 9<"${BASH_SOURCE[0]}"
+    if command -v flock >/dev/null; then flock 9; fi
+    if [[ ! -f $stamp || $(<"$stamp") != "$wanted" ]]; then
+        echo "building the accelerator ..." >&2
+        folder=$(mktemp -d)
+        cp -R "$root/accelerator/." "$folder" # the build leaves files where it runs
+        if "$bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$folder" >"$stamp.log" 2>&1; then
+            echo "$wanted" >"$stamp"
+        else
+            "$bin/python" -m pip uninstall --quiet --disable-pip-version-check --yes versioned-state-fast >/dev/null 2>&1 || true
+            rm -f "$stamp"
+            echo "warning: the accelerator could not be built, and everything runs without it; .venv/accelerator.log says why" >&2
+        fi
+        rm -rf "$folder"
+    fi
+    exec 9<&-
+    [[ -f $stamp || -z ${CI-} ]]
 }

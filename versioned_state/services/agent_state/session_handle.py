@@ -125,6 +125,7 @@ class SessionHandle(port.OpenHandle):
     def __init__(self, repository: Repository, branch: str) -> None:
         self._handle = BranchHandle(repository, branch, None)
         self._encoder = self._handle.worktree.encoder
+        self._encoder.fingerprinter.keeps_marks = False  # marks would keep the texts of a state that nobody else keeps
         self._nodes = self._encoder.nodes
         self._cells: dict[bytes, tuple[bytes, Baseline | None]] = {}  # of the state that was saved last through this handle
         self._content_of: Commit | None = None  # the commit whose keys these are

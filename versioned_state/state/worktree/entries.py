@@ -13,6 +13,7 @@ from versioned_state.errors import LimitExceededError, PickleRefusedError, Unser
 from versioned_state.objects.store import Staging
 from versioned_state.records import dataclass, field
 from versioned_state.state.worktree.lists.pieces import StagedList
+from versioned_state.values.accelerator import Marks
 from versioned_state.values.detection.baselines import Baseline
 from versioned_state.values.detection.groups import Fingerprint
 from versioned_state.values.trees.tree import Tree
@@ -45,17 +46,18 @@ class Entry:
 
 
 class Pack:
-    """Small values that share a fingerprint. A key whose value was replaced or released no longer belongs to the pack.
+    """Small values that share a fingerprint, and the accelerator's marks of them or None. A replaced or released value has left the pack.
 
     ``members`` is the number of keys that still belong to it, or more if a call was interrupted.
     """
 
-    __slots__ = ("fingerprint", "keys", "members", "values")
+    __slots__ = ("fingerprint", "keys", "marks", "members", "values")
 
-    def __init__(self, keys: list[bytes], values: list[Any], fingerprint: Fingerprint) -> None:
+    def __init__(self, keys: list[bytes], values: list[Any], fingerprint: Fingerprint, marks: Marks | None = None) -> None:
         self.keys = keys
         self.values = values
         self.fingerprint = fingerprint
+        self.marks = marks
         self.members = 0
 
 

@@ -6,6 +6,7 @@ packing calls.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
@@ -35,6 +36,11 @@ class Suspects:
         self._large: set[bytes] = set()  # keys of mutable values with their own baseline
         self._single: dict[bytes, Fingerprint] = {}  # small mutable values loaded since the packs were formed
         self._packs: list[Pack] = []
+
+    @property
+    def held_bytes(self) -> int:
+        """Approximate bytes of memory of the accelerator's marks. Cost: the packs."""
+        return sum(sys.getsizeof(pack.marks) for pack in self._packs if pack.marks is not None)
 
     def fingerprint(self, value: Any) -> Fingerprint:
         """Return the fingerprint of a value without a baseline, or None if its type cannot change in place."""
@@ -83,7 +89,15 @@ class Suspects:
             if not pack.values:
                 broken.append(pack)
                 continue
-            if fingerprinter.same(pack.fingerprint, pack.values):
+            marks = pack.marks
+            if marks is not None:
+                if marks.same(pack.values, 0):
+                    continue
+                marked = fingerprinter.of_marked(pack.values)
+                if marked is not None and marked[0] == pack.fingerprint:  # equal leaves have taken the places of some
+                    pack.marks = marked[2]
+                    continue
+            elif fingerprinter.same(pack.fingerprint, pack.values):
                 continue
             broken.append(pack)
             for key in pack.keys:
@@ -116,7 +130,11 @@ class Suspects:
         for start in range(0, len(members), GROUP_SIZE):
             part = members[start : start + GROUP_SIZE]
             values = [self._entries[key].value for key in part]
-            packs.append(Pack(part, values, self._fingerprint_of(values, plain=all(map(keys.__getitem__, part)))))
+            marked = self._fingerprinter.of_marked(values) if self._fingerprinter.fast is not None else None
+            if marked is not None:
+                packs.append(Pack(part, values, marked[0], marked[2]))
+            else:
+                packs.append(Pack(part, values, self._fingerprint_of(values, plain=all(map(keys.__getitem__, part)))))
         return Repacking(gone, packs)
 
     def install(self, repacking: Repacking) -> None:

@@ -74,7 +74,7 @@ class TrackedKeys:
     def held_bytes(self) -> int:
         """Approximate bytes of memory of baselines and tables, which never shrink. Cost: the tracked keys."""
         tables = sum(map(sys.getsizeof, (self.entries, self.lists, self.assigned, self.removed, self.added)))
-        return tables + sum(entry.base.held_bytes for entry in self.entries.values() if entry.base is not None)
+        return tables + self.suspects.held_bytes + sum(entry.base.held_bytes for entry in self.entries.values() if entry.base is not None)
 
     def begin(self, key: bytes) -> None:
         """Record the state of a key before a call changes it. ``unfinished.edit`` is cleared after the last step."""

@@ -8,13 +8,24 @@ from typing import Any, Final, NamedTuple
 
 import msgpack
 
-from versioned_state.values.cells import PACKER_BYTES, array_header
+from versioned_state.values import accelerator
+from versioned_state.values.accelerator import MOST_MARKED, Accelerator, Marks
+from versioned_state.values.cells import MAX_DEPTH, PACKER_BYTES, array_header
 from versioned_state.values.codec import arrays
 from versioned_state.values.codec.scalars import NotDataError, TooDeepError, is_plain
 from versioned_state.values.detection.alignment import rising
 from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Typed, Whole
 from versioned_state.values.detection.exact import ExactPacker, holds_binary
-from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Fingerprint, Group, Groups, Run, hash_bytes
+from versioned_state.values.detection.groups import (
+    GROUP_BYTES,
+    GROUP_SIZE,
+    Fingerprint,
+    Group,
+    Groups,
+    Run,
+    hash_bytes,
+    is_plain_fingerprint,
+)
 from versioned_state.values.trees.blob import binary_spans
 from versioned_state.values.typed.registry import take_apart
 from versioned_state.values.typed.tagged import Notes
@@ -24,6 +35,9 @@ _CANNOT_PACK: Final = (TypeError, OverflowError, ValueError)
 
 _MANY_GROUPS: Final = 4
 """The number of seemingly changed groups from which they are searched for elsewhere: encoding fewer takes no longer than a search."""
+
+_HEADER: Final = 5
+"""The most bytes of the header of a packed run."""
 
 _BY_PICKLE: Final = -(1 << 64) - 1
 """Fingerprints from here down are of runs that pickle packed."""
@@ -45,9 +59,13 @@ class Fingerprinter:
         keeps_found: whether the results of comparisons are kept, and used again, so that none is made anew at each level. Only while one
             value is encoded, and none can change.
         found: these results. ``forget_found`` empties it.
+        fast: the accelerator, or None.
+        keeps_marks: whether comparisons may keep the leaves of values alive, because the values stay alive anyway.
     """
 
     def __init__(self) -> None:
+        self.fast: Accelerator | None = accelerator.fast
+        self.keeps_marks = True
         self.renew_buffers()
         self._exact = ExactPacker()
         self._content: ExactPacker | None = None
@@ -65,6 +83,8 @@ class Fingerprinter:
 
     def of(self, run: list[Any], *, plain: bool = False) -> tuple[Fingerprint, int]:
         """Return the fingerprint of a run, and its packed size. ``plain``: the values are known to be of JSON types."""
+        if self.fast is not None and (at_once := self.fast.pack(run, MAX_DEPTH + 1, MOST_MARKED)) is not None:
+            return hash_bytes(at_once), len(at_once)
         if plain or _is_plain(run):
             try:
                 packed = self._pack(run)
@@ -82,6 +102,13 @@ class Fingerprinter:
         if pickled is None:
             return None, 0
         return _BY_PICKLE - hash_bytes(pickled), len(pickled)
+
+    def of_marked(self, run: list[Any]) -> tuple[int, int, Marks] | None:
+        """Return the fingerprint and the packed size of a run of JSON types, and its marks, or None if it can have none."""
+        if self.fast is None or not self.keeps_marks:
+            return None
+        marked = self.fast.pack_marked(run, 0, len(run), MAX_DEPTH, MOST_MARKED)
+        return None if marked is None else (hash_bytes(marked[0]), len(marked[0]), marked[1])
 
     def same(self, fingerprint: Fingerprint, run: list[Any]) -> bool:
         """Return whether a run is certainly unchanged since this fingerprint was made."""
@@ -179,7 +206,12 @@ class Fingerprinter:
         return groups
 
     def _add(self, groups: Groups, run: list[Any], sizes: list[int], *, plain: bool) -> None:
-        if run:
+        if not run:
+            return
+        if self.fast is not None and (marked := self.of_marked(run)) is not None:
+            fingerprint, weight, marks = marked
+            groups.add(Group(len(run), fingerprint, weight, least=sum(sizes), marks=marks))
+        else:
             groups.add(Group(len(run), *self.of(run, plain=plain), least=sum(sizes)))
 
     def find_runs(
@@ -288,6 +320,10 @@ class Fingerprinter:
         fingerprint = group.fingerprint
         if fingerprint is None:
             return False
+        if group.marks is not None and group.marks.same(elements, start):
+            return True
+        if self.fast is not None and self.keeps_marks and is_plain_fingerprint(fingerprint):
+            return self._same_marked(self.fast, group, elements, start)
         run = elements[start : start + group.size]
         if type(fingerprint) is tuple:
             packed = self._pack_as_leaves(fingerprint, run)
@@ -306,17 +342,50 @@ class Fingerprinter:
         self._compared = group, packed
         return True
 
-    def extended(self, group: Group, cells: list[bytes]) -> Group | None:
-        """Return a group with the elements of these cells appended, if it was the last to be compared, else None.
+    def _same_marked(self, fast: Accelerator, group: Group, elements: list[Any], start: int) -> bool:
+        """Do ``_same_group`` for a group of JSON types, and keep its marks. A longer run than the group's is given up on the way."""
+        marked = fast.pack_marked(elements, start, start + group.size, MAX_DEPTH, group.weight + _HEADER)
+        if marked is None:
+            return False
+        packed, fingerprint = marked[0], group.fingerprint
+        if type(fingerprint) is tuple:
+            if packed != array_header(group.size) + b"".join(map(_elements_of, fingerprint)):
+                return False
+            group.fingerprint, group.weight = hash_bytes(packed), len(packed)
+        elif hash_bytes(packed) != fingerprint:
+            return False
+        group.marks = marked[1]  # made with these bytes: a change by another thread since then differs from both
+        return True
 
-        All are of JSON types. Cost: hashing them; nothing is packed again.
+    def extended(self, group: Group, cells: list[bytes], values: list[Any], start: int) -> Group | None:
+        """Return a group with the elements of these cells appended, or None if it has to be made anew.
+
+        All are of JSON types. Cost: hashing them; nothing is packed again, or only by the accelerator.
+
+        Args:
+            values: the list; the elements of the group begin at ``start``.
         """
+        if self.fast is not None and self.keeps_marks:
+            return self._extended_marked(self.fast, group, cells, values, start)
         compared, self._compared = self._compared, None
         if compared is None or compared[0] is not group:
             return None
         size = group.size + len(cells)
         packed = array_header(size) + compared[1][len(array_header(group.size)) :] + b"".join(cells)
         return Group(size, hash_bytes(packed), len(packed))
+
+    def _extended_marked(self, fast: Accelerator, group: Group, cells: list[bytes], values: list[Any], start: int) -> Group | None:
+        size = group.size + len(cells)
+        marked = fast.pack_marked(values, start, start + size, MAX_DEPTH, MOST_MARKED)
+        if marked is None:
+            return None
+        packed = marked[0]
+        header, old_header = len(array_header(size)), array_header(group.size)
+        end = header + group.weight - len(old_header)
+        # The elements must still be those that were compared and encoded before: another thread may have changed them since.
+        if packed[end:] != b"".join(cells) or hash_bytes(old_header + packed[header:end]) != group.fingerprint:
+            return None
+        return Group(size, hash_bytes(packed), len(packed), marks=marked[1])
 
     def is_surely_longer(self, groups: Groups, runs: list[Run], limit: int) -> bool:
         """Return whether a value with these groups, of which only the runs may have changed, is surely longer than the limit once packed.

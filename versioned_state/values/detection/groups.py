@@ -7,6 +7,7 @@ An unchanged run may have another one too, or none: then the run is encoded agai
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
@@ -14,6 +15,8 @@ from typing import Any, Final
 from xxhash import xxh3_64_intdigest
 
 from versioned_state.records import dataclass
+from versioned_state.values import accelerator
+from versioned_state.values.accelerator import Marks
 
 GROUP_SIZE: Final = 64
 """Elements under one fingerprint: comparing costs 16 ns an element, and a change encodes at most 64 elements again."""
@@ -66,21 +69,29 @@ class Group:
         child: the baseline of the large element; else None.
         least: the least number of bytes that the cells of the elements have together; 0 if the group has a child.
         packed: such a number again, from the fingerprint if it has one.
+        marks: the accelerator's marks of values that the fingerprint is of, or None.
         held_bytes: approximate bytes of memory that the group and its child take.
     """
 
-    __slots__ = ("child", "fingerprint", "held_bytes", "least", "packed", "size", "weight")
+    __slots__ = ("child", "fingerprint", "held_bytes", "least", "marks", "packed", "size", "weight")
 
-    def __init__(self, size: int, fingerprint: Fingerprint, weight: int, child: Any = None, *, least: int = 0) -> None:
+    def __init__(
+        self, size: int, fingerprint: Fingerprint, weight: int, child: Any = None, *, least: int = 0, marks: Marks | None = None
+    ) -> None:
         self.size = size
         self.fingerprint = fingerprint
         self.weight = weight
         self.child = child
         self.least = least
+        self.marks = marks
         self.held_bytes = _HELD_BYTES if child is None else _HELD_BYTES + int(child.held_bytes)
+        if marks is not None:
+            self.held_bytes += sys.getsizeof(marks)
         # Each leaf that serves as a fingerprint has a kind and a header, six bytes at most.
         if type(fingerprint) is tuple:
             headers = 6 * len(fingerprint)
+            if accelerator.fast is not None:
+                self.held_bytes += weight  # of the marks that come with the first comparison: a word for about eight packed bytes
         elif fingerprint is None or fingerprint < 0:  # type: ignore[operator]
             self.packed = least
             return
@@ -90,7 +101,7 @@ class Group:
 
 
 class Groups:
-    """Groups over the elements of a list, or the values of a dict. Once built, only fingerprints that are leaves change.
+    """Groups over the elements of a list, or the values of a dict. Once built, only fingerprints that are leaves, and marks, change.
 
     Attributes:
         all: in the order of the elements.

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from versioned_state.errors import LimitExceededError
 from versioned_state.objects.address import Address
+from versioned_state.values import accelerator
+from versioned_state.values.accelerator import Accelerator
 from versioned_state.values.cells import (
     ELEMENT_INLINE,
     ENTRY_INLINE,
@@ -64,6 +66,7 @@ class Encoder(InlineEncoder):
     def __init__(self, nodes: Nodes, policy: PicklePolicy | None = None) -> None:
         super().__init__(policy)
         self.nodes = nodes
+        self.fast = accelerator.fast
         self.fingerprinter = Fingerprinter()
         self._large_ones: dict[int, _Large] = {}
         self._within_whole = False  # whether a value around has a fingerprint over all of it: no part needs another
@@ -101,6 +104,8 @@ class Encoder(InlineEncoder):
 
     def encode_small(self, value: Any) -> bytes | None:
         """Return the cell of a small value of JSON types, as most are, at half the cost of ``encode``, or None for any other value."""
+        if self.fast is not None:
+            return self.fast.pack(value, MAX_DEPTH, ENTRY_INLINE)
         cls = type(value)
         try:
             if cls is str:
@@ -329,6 +334,7 @@ def _show(path: str | bytes) -> str:
 
 def _encode_list(encoder: Encoder, value: list[Any]) -> tuple[bytes, Baseline]:
     """Return the cell and the baseline of a large list."""
+    value = list(value)  # an element whose class runs code, or another thread, may change it meanwhile
     cells, children, plain = _cells_of(encoder, value)
     tree = _sequence(encoder.nodes, cells)
     cell = tree_cell(Code.LIST_TREE, tree)
@@ -354,7 +360,9 @@ def _sequence(nodes: Nodes, cells: list[bytes]) -> Tree:
 
 
 def _cells_of(encoder: Encoder, values: list[Any]) -> _Cells:
-    """Return the cells of elements of a list."""
+    """Return the cells of elements of a list, which belongs to the caller."""
+    if encoder.fast is not None and not encoder.as_objects:
+        return _cells_at_once(encoder, encoder.fast, values, ELEMENT_INLINE)
     cells = []
     children: dict[int, Baseline] = {}
     plain = True
@@ -381,7 +389,9 @@ def _cells_of(encoder: Encoder, values: list[Any]) -> _Cells:
 
 
 def _entry_cells_of(encoder: Encoder, values: list[Any], limit: int) -> _Cells:
-    """Return the cells of values of a dict."""
+    """Return the cells of values of a dict, in a list that belongs to the caller."""
+    if encoder.fast is not None and not encoder.as_objects:
+        return _cells_at_once(encoder, encoder.fast, values, limit)
     cells = []
     children = {}
     for index, value in enumerate(values):
@@ -390,6 +400,20 @@ def _entry_cells_of(encoder: Encoder, values: list[Any], limit: int) -> _Cells:
         if child is not None:
             children[index] = child
     return cells, children, False
+
+
+def _cells_at_once(encoder: Encoder, fast: Accelerator, values: list[Any], limit: int) -> _Cells:
+    """Return the cells of values, the small ones of JSON types as the accelerator packs them."""
+    packed = fast.pack_all(values, MAX_DEPTH - encoder.depth, limit)
+    children: dict[int, Baseline] = {}
+    plain = True
+    for index in [index for index, cell in enumerate(packed) if cell is None] if None in packed else ():
+        packed[index], child = encoder.update(values[index], None, limit)
+        if child is not None:
+            children[index] = child
+        else:
+            plain = False
+    return cast("list[bytes]", packed), children, plain
 
 
 def _update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], groups: Groups, limit: int) -> tuple[list[bytes], Groups]:
@@ -413,7 +437,7 @@ def _update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], group
             first, start = first - 1, start - before.size
             plain = plain and is_plain_fingerprint(before.fingerprint)
     if first < run.first and run.first == run.last and plain:
-        extended = encoder.fingerprinter.extended(groups.all[first], cells)
+        extended = encoder.fingerprinter.extended(groups.all[first], cells, values, start)
         if extended is not None:
             return cells, groups.replaced(first, run.last, [extended])
     taken = run.new_start - start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from functools import partial
 from itertools import islice
@@ -20,6 +21,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.mapping import Refs
 from versioned_state.repository.repository import Repository
 from versioned_state.storage import Disk, Encrypted, Wrapper
+from versioned_state.values import accelerator
 
 _OBJECTS_COUNTED: Final = 1_000_000
 """Counting objects lists their keys, about a million a second; more than these are not counted."""
@@ -27,9 +29,10 @@ _OBJECTS_COUNTED: Final = 1_000_000
 
 @verb("status", "Show the size, branches and tags of a store.", example="vstate status -n 50")
 @limit_option("Show at most COUNT branches and COUNT tags.", default=20, show_default=True)
+@click.option("-v", "--verbose", is_flag=True, help="Also show the version of Python, and whether the accelerator is active.")
 @json_option
 @click.pass_obj
-def status(settings: Settings, limit: int, *, as_json: bool) -> None:
+def status(settings: Settings, limit: int, *, verbose: bool, as_json: bool) -> None:
     """Show the size and format of the store, and its branches and tags with their heads.
 
     A star marks the current branch, which vstate switch chooses. With --json: one object, with all branches and tags.
@@ -37,6 +40,8 @@ def status(settings: Settings, limit: int, *, as_json: bool) -> None:
     output = settings.output
     with settings.reading() as repository:
         facts = _facts(repository)
+        if verbose:
+            facts |= {"python": platform.python_version(), "accelerator": accelerator.status}
         if as_json:
             for name, refs in (("branches", repository.branches), ("tags", repository.tags)):
                 facts[name] = [_ref_json(name, head) for name, head in _heads(refs)]
@@ -101,8 +106,10 @@ def _print_facts(output: Output, facts: dict[str, Any], branches: int, tags: int
     rows["refs"] = f"{plural(branches, 'branch', 'branches')}, {plural(tags, 'tag')}"
     if facts["current_branch"] is not None:
         rows["current"] = facts["current_branch"]
+    rows |= {name: facts[name] for name in ("python", "accelerator") if name in facts}
+    width = max(map(len, rows)) + 2
     for name, value in rows.items():
-        output.print(Span(f"{name:<9}", "title"), value)
+        output.print(Span(f"{name:<{width}}", "title"), value)
 
 
 def _print_refs(output: Output, refs: Refs, limit: int, *, default: str = "") -> None:
