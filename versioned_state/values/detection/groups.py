@@ -27,6 +27,10 @@ GROUP_BYTES: Final = 1 << 15
 _HELD_BYTES: Final = 200
 """Approximate bytes of memory of a group: its fingerprint and its numbers."""
 
+_MARKED_BYTES: Final = 24
+"""Approximate bytes of memory of the marks of an element before they are made, besides half a byte for each packed one: from lists of two
+numbers to messages with calls of tools, they take about that."""
+
 Fingerprint = int | tuple[bytes, ...] | None
 """Not negative: of JSON types. Negative: of other types, packed by an ``ExactPacker``. A tuple: the leaves that the run was read
 from, which give way to a hash at the first comparison, so that loading a list hashes nothing. None: the run cannot be packed, and is
@@ -91,7 +95,7 @@ class Group:
         if type(fingerprint) is tuple:
             headers = 6 * len(fingerprint)
             if accelerator.fast is not None:
-                self.held_bytes += weight  # of the marks that come with the first comparison: a word for about eight packed bytes
+                self.held_bytes += _MARKED_BYTES * size + weight // 2  # of the marks that come with the first comparison
         elif fingerprint is None or fingerprint < 0:  # type: ignore[operator]
             self.packed = least
             return
