@@ -133,6 +133,8 @@ LIST: list[Any] = []
         ([0.0], [-0.0]),
         ([1], ["1"]),
         ([NAN], [None]),
+        ([None], [1]),
+        ([None, []], [[], None]),
         (["a"], ["a", "b"][:0]),
     ],
 )
@@ -403,32 +405,38 @@ def test_a_change_after_packing_is_not_taken_for_packed(fast):
     """Bytes and marks are of one moment: the marks of a run that has changed since its bytes were made would hide the change for good."""
     with switched(fast):
         state = Versioned()
-    rows = state["rows"] = [{"text": f"text {n}", "n": n} for n in range(64)]
+    rows = state["rows"] = [{"text": f"text {n}" * 20, "n": n + 1000} for n in range(40)]
     state.commit()
 
     class Racing:
-        """The accelerator, while another thread changes a value between any two calls of it."""
+        """The accelerator, while another thread changes a value after the first call of it."""
 
         ABI = accelerator.ABI
-        at = 0
+        is_over = False
 
         def __getattr__(self, name: str) -> Any:
             def call(*arguments: Any) -> Any:
                 answer = getattr(fast, name)(*arguments)
-                self.at += 1
-                rows[self.at % 64]["text"] = f"changed {self.at}"
+                if not self.is_over:
+                    self.is_over = True
+                    rows[number]["text"] = f"changed {number}" * 20
                 return answer
 
             return call
 
-    fingerprinter = state._worktree.encoder.fingerprinter
+    encoder = state._worktree.encoder
     for number in range(20):
-        rows[number]["n"] = int(f"{number}")  # equal: the marks give way to the bytes
-        rows[number]["text"] = "".join([rows[number]["text"]])
-        fingerprinter.fast = Racing()
-        state.status()
-        fingerprinter.fast = fast
-        assert bool(state.status()) == (Versioned(state.repository)["rows"] != rows)
+        if number % 2:
+            rows[number]["n"] = int(str(number + 1000))  # equal: the marks give way to the bytes
+            encoder.fingerprinter.fast = Racing()
+            state.status()
+        else:
+            rows.append({"n": number, "text": "new"})  # encoded, and then packed with its neighbours
+            encoder.fast = Racing()
+            state.commit()
+        encoder.fast = encoder.fingerprinter.fast = fast
+        assert rows[number]["text"].startswith("changed")
+        assert state.status()
         state.commit()
         assert Versioned(state.repository)["rows"] == rows
 

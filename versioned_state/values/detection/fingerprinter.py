@@ -19,6 +19,7 @@ from versioned_state.values.detection.exact import ExactPacker, holds_binary
 from versioned_state.values.detection.groups import (
     GROUP_BYTES,
     GROUP_SIZE,
+    UNKNOWN,
     Fingerprint,
     Group,
     Groups,
@@ -374,17 +375,15 @@ class Fingerprinter:
         packed = array_header(size) + compared[1][len(array_header(group.size)) :] + b"".join(cells)
         return Group(size, hash_bytes(packed), len(packed))
 
-    def _extended_marked(self, fast: Accelerator, group: Group, cells: list[bytes], values: list[Any], start: int) -> Group | None:
+    def _extended_marked(self, fast: Accelerator, group: Group, cells: list[bytes], values: list[Any], start: int) -> Group:
         size = group.size + len(cells)
         marked = fast.pack_marked(values, start, start + size, MAX_DEPTH, MOST_MARKED)
-        if marked is None:
-            return None
-        packed = marked[0]
+        packed = b"" if marked is None else marked[0]
         header, old_header = len(array_header(size)), array_header(group.size)
         end = header + group.weight - len(old_header)
-        # The elements must still be those that were compared and encoded before: another thread may have changed them since.
-        if packed[end:] != b"".join(cells) or hash_bytes(old_header + packed[header:end]) != group.fingerprint:
-            return None
+        # Another thread may have changed elements since they were compared and encoded. The next comparison must find that.
+        if marked is None or packed[end:] != b"".join(cells) or hash_bytes(old_header + packed[header:end]) != group.fingerprint:
+            return Group(size, UNKNOWN, 0)
         return Group(size, hash_bytes(packed), len(packed), marks=marked[1])
 
     def is_surely_longer(self, groups: Groups, runs: list[Run], limit: int) -> bool:
