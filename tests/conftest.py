@@ -24,6 +24,7 @@ from tests.support.servers.postgres import postgres_server  # noqa: F401 - a fix
 from tests.support.servers.redis import redis_server  # noqa: F401 - a fixture
 from tests.support.servers.s3 import s3_server  # noqa: F401 - a fixture
 from tests.support.small_nodes import small_nodes
+from versioned_state.values import accelerator
 
 CI = bool(os.environ.get("CI"))
 
@@ -71,7 +72,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> list[str]:
     run = "long" if config.getoption("--long") else "everyday"
-    return [f"run: {run}" + (f", {MOST_CASES} cases of a test at most" if _is_sampled(config) else "")]
+    return [
+        f"run: {run}" + (f", {MOST_CASES} cases of a test at most" if _is_sampled(config) else ""),
+        f"accelerator: {accelerator.status}",
+    ]
 
 
 @pytest.hookimpl(optionalhook=True)

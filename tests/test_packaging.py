@@ -53,6 +53,18 @@ def test_the_wheel_holds_the_package_and_nothing_else(dist: Path):
     assert source | {"versioned_state/py.typed"} <= set(names)
 
 
+def test_the_package_is_pure_and_does_not_ask_for_its_accelerator(dist: Path):
+    (wheel,) = dist.glob("*.whl")
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        (metadata,) = (name for name in archive.namelist() if name.endswith("/METADATA"))
+        wanted = [line for line in archive.read(metadata).decode().splitlines() if "versioned-state-fast" in line]
+    assert wanted == ["Requires-Dist: versioned-state-fast<0.2,>=0.1; extra == 'fast'"]
+    (sdist,) = dist.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        assert not [name for name in archive.getnames() if "accelerator/" in name or name.endswith(".c")]
+
+
 def test_the_sdist_holds_no_link_and_no_second_copy(dist: Path):
     (sdist,) = dist.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:

@@ -518,6 +518,22 @@ marks_same(PyObject *self, PyObject *const *args, Py_ssize_t nargs)
     Py_RETURN_TRUE;
 }
 
+PyDoc_STRVAR(begin_doc, "begin($self, marks, /)\n--\n\n"
+                        "Return whether other marks begin with these: their first values were these, with the same leaves.");
+
+static PyObject *
+marks_begin(PyObject *self, PyObject *other)
+{
+    if (Py_TYPE(other) != marks_type) {
+        PyErr_SetString(PyExc_TypeError, "begin() takes marks");
+        return NULL;
+    }
+    /* The words of a value say where it ends, so equal words are of equally many values. */
+    size_t size = (size_t)Py_SIZE(self);
+    return PyBool_FromLong(Py_SIZE(self) <= Py_SIZE(other) &&
+                           memcmp(((Marks *)self)->words, ((Marks *)other)->words, size * sizeof(uintptr_t)) == 0);
+}
+
 static PyObject *
 marks_sizeof(PyObject *self, PyObject *Py_UNUSED(ignored))
 {
@@ -544,6 +560,7 @@ marks_dealloc(PyObject *self)
 
 static PyMethodDef marks_methods[] = {
     {"same", (PyCFunction)(void (*)(void))marks_same, METH_FASTCALL, same_doc},
+    {"begin", marks_begin, METH_O, begin_doc},
     {"__sizeof__", marks_sizeof, METH_NOARGS, "The bytes of memory of the marks, without the leaves."},
     {NULL, NULL, 0, NULL},
 };

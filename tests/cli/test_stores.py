@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import platform
 import random
 import shutil
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +22,7 @@ from tests.support.command_line import Vstate, assert_error
 from tests.support.damage import flipped
 from tests.support.examples import Trip
 from versioned_state import Disk, Versioned
+from versioned_state.values import accelerator
 
 READING = ["log", "show", "diff", "get notes", "keys", "status", "export", "log --json", "status --json"]
 
@@ -219,6 +225,22 @@ def test_status_shows_what_can_be_read_beside_what_cannot(vstate: Vstate, own_tr
     assert f"idea    damaged: object {own_trip.commits[3].id} is missing" in shown.stdout
     assert own_trip.commits[4].short in shown.stdout
     assert '"error": "object ' in vstate("status", "--json", store=own_trip.path).stdout
+
+
+def test_status_says_verbosely_whether_the_accelerator_is_active(vstate: Vstate, own_trip: Trip):
+    shown = vstate("status", "-v", store=own_trip.path)
+    assert f"\npython       {platform.python_version()}\naccelerator  {accelerator.status}\n" in shown.stdout
+    assert "accelerator" not in vstate("status", store=own_trip.path).stdout
+    facts = json.loads(vstate("status", "--verbose", "--json", store=own_trip.path).stdout)
+    assert facts["accelerator"] == accelerator.status
+    switched_off = subprocess.run(
+        [sys.executable, "-m", "versioned_state.cli.main", "--store", str(own_trip.path), "status", "-v"],
+        env={**os.environ, "VERSIONED_STATE_FAST": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "accelerator  not " in switched_off.stdout
 
 
 # Where it lies

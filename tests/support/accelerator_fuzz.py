@@ -143,6 +143,9 @@ def check(fast: Any, rng: random.Random) -> None:
         if run:
             mutate(rng, run)
     assert len(marks) == stop - start
+    other = fast.pack_marked(run, 0, len(run), DEEP, ENOUGH)
+    if other is not None:
+        assert marks.begin(other[1]) == (len(run) >= len(marks) and content(run[: len(marks)]) == before)
     del kept
 
 

@@ -267,6 +267,7 @@ _UNASKABLE: Final = (UnserializableValueError, PickleRefusedError, LimitExceeded
 def encoded(value: Any, handle: BranchHandle | None = None) -> bytes:
     """Return the cell of a value, encoded from nothing. An instance that a handle has read from an older form keeps that form."""
     encoder = Encoder(_fresh())
+    encoder.fast = encoder.fingerprinter.fast = None  # the accelerator is among the fast paths
     if handle is not None:
         encoder.older = handle.worktree._encoder.older
     return encoder.encode(value, None, "a value")[0]

@@ -20,6 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from benchmarks.measure import environment
 from tests.support import accelerator_fuzz as fuzz
 from tests.support.accelerated import installed, switched
 from tests.support.exact import clone, exact
@@ -522,6 +523,10 @@ def test_a_module_of_another_abi_is_not_used(tmp_path, monkeypatch):
     assert accelerator.load("broken") == (None, "not used: built for another system")
     assert accelerator.load("missing_altogether") == (None, "not installed")
     assert accelerator.load("right")[1] == "active"
+
+
+def test_each_benchmark_says_whether_it_is_active(tmp_path):
+    assert environment(tmp_path)["accelerator"] == accelerator.status
 
 
 PROGRAM = """

@@ -24,6 +24,9 @@ class Marks(Protocol):
     def same(self, values: list[Any], start: int, /) -> bool:
         """Return whether the values from ``start`` on are certainly unchanged."""
 
+    def begin(self, marks: Marks, /) -> bool:
+        """Return whether other marks begin with these."""
+
     def __sizeof__(self) -> int:
         """Return the bytes of memory without the leaves."""
 

@@ -237,8 +237,11 @@ class Fingerprinter:
         first = position = 0
         most = length if prefix is None else prefix
         same = self._same_group
-        while first < count and position + parts[first].size <= most and same(parts[first], elements, position):
-            position += parts[first].size
+        while first < count and position + (group := parts[first]).size <= most:
+            # Marks first: of a long list nearly all groups are unchanged, and a call for each would take longer than the comparison.
+            if not ((group.marks is not None and group.marks.same(elements, position)) or same(group, elements, position)):
+                break
+            position += group.size
             first += 1
         if first == count and shift == 0:
             return []
@@ -366,8 +369,8 @@ class Fingerprinter:
         Args:
             values: the list; the elements of the group begin at ``start``.
         """
-        if self.fast is not None and self.keeps_marks:
-            return self._extended_marked(self.fast, group, cells, values, start)
+        if self.fast is not None and group.marks is not None:
+            return self._extended_marked(self.fast, group, group.marks, cells, values, start)
         compared, self._compared = self._compared, None
         if compared is None or compared[0] is not group:
             return None
@@ -375,16 +378,17 @@ class Fingerprinter:
         packed = array_header(size) + compared[1][len(array_header(group.size)) :] + b"".join(cells)
         return Group(size, hash_bytes(packed), len(packed))
 
-    def _extended_marked(self, fast: Accelerator, group: Group, cells: list[bytes], values: list[Any], start: int) -> Group:
+    def _extended_marked(self, fast: Accelerator, group: Group, before: Marks, cells: list[bytes], values: list[Any], start: int) -> Group:
         size = group.size + len(cells)
         marked = fast.pack_marked(values, start, start + size, MAX_DEPTH, MOST_MARKED)
-        packed = b"" if marked is None else marked[0]
-        header, old_header = len(array_header(size)), array_header(group.size)
-        end = header + group.weight - len(old_header)
-        # Another thread may have changed elements since they were compared and encoded. The next comparison must find that.
-        if marked is None or packed[end:] != b"".join(cells) or hash_bytes(old_header + packed[header:end]) != group.fingerprint:
-            return Group(size, UNKNOWN, 0)
-        return Group(size, hash_bytes(packed), len(packed), marks=marked[1])
+        if marked is not None:
+            packed, marks = marked
+            new = b"".join(cells)
+            length = len(array_header(size)) + group.weight - len(array_header(group.size)) + len(new)
+            if len(packed) == length and packed.endswith(new) and before.begin(marks):
+                return Group(size, hash_bytes(packed), length, marks=marks)
+        # Another thread has changed elements since they were compared and encoded. The next comparison must find that.
+        return Group(size, UNKNOWN, 0)
 
     def is_surely_longer(self, groups: Groups, runs: list[Run], limit: int) -> bool:
         """Return whether a value with these groups, of which only the runs may have changed, is surely longer than the limit once packed.
