@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.support.handles import cold
 from tests.support.interrupts import Interrupt, Trace
-from versioned_state import EventSourced, Live, Memory, Repository, Versioned, parallel, task
+from versioned_state import EventSourced, Live, Memory, Versioned, parallel, task
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, MergeConflictError, ReplayMismatchError, UnknownRevisionError
 from versioned_state.storage import Counting
 
@@ -439,17 +440,17 @@ def reads(count):
     state.sequence("events").extend(range(count))
     total.append(1)
     state.commit("many")
-    cold = Versioned(Repository(store))
+    state = Versioned(cold(store))
     store.reset()
     apply = Calls()
-    warm = EventSourced(cold, apply, initial=0)
+    warm = EventSourced(state, apply, initial=0)
     assert warm.value == sum(range(count)) + 1
     asked = [store.reset().round_trips]
     for _ in range(3):
         warm.append(1)
         assert warm.value
         asked.append(store.reset().round_trips)
-        cold.commit()
+        state.commit()
         asked.append(store.reset().round_trips)
     assert apply.count <= 2 * 3, "each event when it is appended, and when it is committed"
     return asked

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.handles import cold
 from versioned_state import Live, Memory, Versioned, current_state, task, view
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.storage import Counting
@@ -77,14 +78,14 @@ def test_a_long_list_shows_its_newest_elements_whether_loaded_or_not():
     state = Versioned()
     state["log"] = [f"entry {n}" for n in range(10_000)]
     state.commit()
-    cold = Versioned(state.repository)
-    for each in (state, cold, state.checkout("HEAD")):
+    other = Versioned(state.repository)
+    for each in (state, other, state.checkout("HEAD")):
         text = view(each, budget=1000).splitlines()[1]
         assert text.startswith("log = [… ")
         assert text.endswith("'entry 9999']")
         assert " before, " in text
-    cold.sequence("log").append("last")
-    assert view(cold, budget=1000).splitlines()[1].endswith("'entry 9999', 'last']")
+    other.sequence("log").append("last")
+    assert view(other, budget=1000).splitlines()[1].endswith("'entry 9999', 'last']")
 
 
 def test_a_view_of_a_large_list_reads_what_it_shows():
@@ -94,9 +95,9 @@ def test_a_view_of_a_large_list_reads_what_it_shows():
         state = Versioned(store)
         state["log"] = [f"entry {n} " + "x" * 50 for n in range(count)]
         state.commit()
-        cold = Versioned(store)
+        state = Versioned(cold(store))
         store.reset()
-        view(cold)
+        view(state)
         reads.append(store.counts.objects_read)
     assert reads[1] - reads[0] <= 4
 

@@ -22,7 +22,7 @@ from versioned_state.objects.store import Staging
 from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.repository.history.reach import references_of_tree, walk
-from versioned_state.storage import Counting
+from versioned_state.storage import Counting, Wrapper
 from versioned_state.values.cells import ENTRY_INLINE
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import ENGINE, namespace_prefix, user_key
@@ -583,7 +583,7 @@ def test_what_is_read_ahead_may_have_been_pruned_and_collected_meanwhile():
     found = [next(changes).commit.message for _ in range(3)]
     repository.prune(keep_last=20, expire=timedelta(0))
     repository.gc(expire=timedelta(0))
-    reader.database.commits.forget()
+    reader.database.forget()
     found += [change.commit.message for change in changes]
     assert found == [str(n) for n in reversed(range(40, 60))]
 
@@ -601,6 +601,6 @@ def test_damage_below_stops_a_history_no_earlier_than_at_the_damaged_commit(dept
     store.set(key, flipped(stored))
     found: list[str] = []
     with pytest.raises(CorruptObjectError):
-        found.extend(change.commit.message for change in Repository(store).history("n"))
+        found.extend(change.commit.message for change in Repository(Wrapper(store)).history("n"))
     assert found == [str(59 - n) for n in range(depth - 1)]
-    assert [part.commit.message for part in Repository(store).blame("n")] == ["59"]
+    assert [part.commit.message for part in Repository(Wrapper(store)).blame("n")] == ["59"]

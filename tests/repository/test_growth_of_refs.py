@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.histories import make_graph
 from versioned_state import Memory, Repository, Versioned
-from versioned_state.repository.history import reader
+from versioned_state.repository import caches
 from versioned_state.repository.refs.reflog import Reflog
 from versioned_state.storage import Counting, Counts, Wrapper
 
@@ -113,7 +113,7 @@ def test_the_first_branches_are_listed_before_the_last_are_looked_at(act):
 
 
 def test_a_deleted_branch_comes_back_after_a_gc_at_the_cost_of_its_own_commits(monkeypatch):
-    monkeypatch.setattr(reader, "_COMMITS_KEPT", 16)  # so that no cache hides what is read
+    monkeypatch.setattr(caches, "_COMMITS_KEPT", 16)  # so that no cache hides what is read
 
     def read(rounds: int) -> int:
         store = Memory()

@@ -289,7 +289,7 @@ def test_two_processes_that_do_the_same_purge_both_report_all_of_it(long_run):
 
 def test_a_branch_that_others_delete_and_collect_meanwhile_costs_no_report(monkeypatch, long_run):
     """Above all between two reads of the search for mentions, after everything was erased."""
-    monkeypatch.setattr("versioned_state.repository.history.reader._COMMITS_KEPT", 1)
+    monkeypatch.setattr("versioned_state.repository.caches._COMMITS_KEPT", 1)
     prepared = store_of(PREPARED)
     state = Versioned(Repository(prepared, clock=later()), branch="other")
     for n in range(8):

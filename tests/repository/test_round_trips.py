@@ -76,6 +76,7 @@ def test_a_diff_reads_both_sides_of_a_level_at_once():
     state["key_02500"] = 0
     second = state.commit()
     repository = Repository(store)
+    repository.database.forget()
     store.reset()
     assert [str(change.path) for change in repository.diff(first, second)] == ["key_02500"]
     assert store.counts.get_manys == store.counts.round_trips <= 5

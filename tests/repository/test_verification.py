@@ -32,7 +32,7 @@ from versioned_state.errors import (
 from versioned_state.objects.address import address_of
 from versioned_state.objects.envelope import seal
 from versioned_state.objects.keys import address_in
-from versioned_state.storage import ReadOnly
+from versioned_state.storage import ReadOnly, Wrapper
 
 
 def make() -> Memory:
@@ -193,7 +193,7 @@ def test_a_commit_whose_objects_are_missing_says_which():
     head = repository.branches["main"]
     store.delete("o/" + head.id)
     with pytest.raises(MissingObjectError) as caught:
-        Repository(store).snapshot("main")
+        Repository(Wrapper(store)).snapshot("main")
     assert caught.value.id == head.id
     assert not isinstance(caught.value, KeyError), "a mapping's get() would take it for: there is no such key"
 

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from tests.support.handles import cold
 from versioned_state import Memory, Repository
 from versioned_state.errors import MissingObjectError
 from versioned_state.services.agent_state.state_service import VersionedStateService
@@ -61,4 +62,4 @@ def test_a_damaged_history_is_not_looked_at_for_ever():
     head = next(iter(repository.log("u/s")))
     store.delete("o/" + head.parents[0])
     with pytest.raises(MissingObjectError):
-        delete_user(Repository(store), "u")
+        delete_user(cold(store), "u")

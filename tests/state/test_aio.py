@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 import versioned_state
-from tests.support.handles import RollbackWantedError, commits_on, merge_of
+from tests.support.handles import RollbackWantedError, cold, commits_on, merge_of
 from tests.support.watched_stores import PATIENCE_S, Stopped, Watching
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import (
@@ -254,7 +254,7 @@ def test_the_event_loop_never_waits_for_the_store(name, loaded):
     async def main() -> None:
         store = Watching(Memory())
         commits_on(store)
-        state = Versioned(Repository(store))
+        state = Versioned(cold(store))
         if loaded:
             state.copy()
         if name not in CLEAN:

@@ -13,7 +13,7 @@ import anyio.lowlevel
 import pytest
 
 import versioned_state
-from tests.support.handles import commits_on
+from tests.support.handles import cold, commits_on
 from tests.support.watched_stores import PATIENCE_S, Stopped
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import StoreClosedError, UnreachableStoreError
@@ -59,7 +59,7 @@ def prepared(name: str) -> tuple[Stopped, Versioned]:
     """A store that can be stopped, and a handle on it that is about to make a call."""
     store = Stopped(Memory())
     commits_on(store)
-    repository = Repository(store)  # it has read nothing yet
+    repository = cold(store)
     state = Versioned(repository)
     state["many"], state["words"]
     if name not in CLEAN:
@@ -208,7 +208,7 @@ def test_a_stream_whose_step_is_cancelled_loses_no_element():
         repository = commits_on(store)
         expected = list(Versioned(repository).log())
         for stop in range(1, 50):
-            state = Versioned(Repository(store))
+            state = Versioned(cold(store))
             log = state.aio.log()
             commits: list[Any] = []
 

@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, strategies as st
 from pydantic import BaseModel
 
+from tests.support.handles import cold
 from tests.support.interrupts import Interrupt, Trace
-from versioned_state import Bounded, Disk, Memory, Repository, Schema, Versioned, checkpoint, parallel, task
+from versioned_state import Bounded, Disk, Memory, Schema, Versioned, checkpoint, parallel, task
 from versioned_state.errors import InvalidArgumentError, SchemaError, StorageError, UnserializableValueError
 from versioned_state.storage import Counting, Faulty
 
@@ -509,8 +510,8 @@ def test_an_interrupt_at_any_line_trims_whole_or_not_at_all(most, long_run):
 
     def prepared(at: int) -> tuple[Versioned, list[str]]:
         content.fork(f"b{at}").close()
-        cold = Repository(content.repository.store)  # one that has the nodes of the run before in memory takes fewer lines
-        state = Versioned(cold, branch=f"b{at}", schema={"messages": Bounded(max_items=most)})
+        repository = cold(content.repository.store)  # one that has the nodes of the run before in memory takes fewer lines
+        state = Versioned(repository, branch=f"b{at}", schema={"messages": Bounded(max_items=most)})
         messages = state["messages"]
         messages.append(numbers[most])
         return state, messages

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.support.handles import cold
 from versioned_state import Live, Memory, Snapshot, State, Versioned
 from versioned_state.errors import InvalidArgumentError, LimitExceededError
 from versioned_state.storage import Counting
@@ -96,8 +97,8 @@ def test_a_range_costs_what_it_lists(chosen, of):
     costs = []
     for size in (1_000, 30_000):
         store = Counting(stored(size))
-        cold = Versioned(store)
-        found = cold if of == "state" else cold.checkout("HEAD")
+        state = Versioned(cold(store))
+        found = state if of == "state" else state.checkout("HEAD")
         store.reset()
         assert 10 <= len(list(found.iter_keys(**chosen))) <= 20
         costs.append(store.counts.objects_read)

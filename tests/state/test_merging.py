@@ -9,6 +9,7 @@ import random
 import pytest
 
 from tests.support.exact import exact
+from tests.support.handles import cold
 from tests.support.long_runs import first as everyday
 from versioned_state import Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import (
@@ -336,12 +337,12 @@ class TestMerge:
         state["messages"][1500] = "ours"
         state.commit()
         objects = sum(1 for _ in store.keys("o/"))
-        cold = Versioned(Repository(store))
+        merging = Versioned(cold(store))
         store.reset()
-        cold.merge("what-if")
+        merging.merge("what-if")
         assert store.counts.objects_read < objects / 50
-        assert cold["key 00007"] == {"n": 0}
-        assert cold["key 19000"] == {"n": 19000, "m": 0}
+        assert merging["key 00007"] == {"n": 0}
+        assert merging["key 19000"] == {"n": 19000, "m": 0}
 
 
 class TestPicking:

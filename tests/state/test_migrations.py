@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.support.handles import cold
 from tests.support.interrupts import Interrupt, Trace
 from versioned_state import Disk, Memory, Migrations, OnMoved, Schema, Versioned, checkpoint, parallel, task
 from versioned_state.errors import (
@@ -575,7 +576,7 @@ def test_what_is_read_is_what_the_functions_read():
         store = Counting(Memory())
         old_state(store, a=1, **{f"k{index}": [index] * 20 for index in range(count)})
         store.reset()
-        state = Versioned(store, migrations=made)
+        state = Versioned(cold(store), migrations=made)
         assert state["b"] == 1
         state.commit()
         reads[count] = store.counts.objects_read, store.counts.objects_written

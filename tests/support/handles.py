@@ -19,6 +19,13 @@ class RollbackWantedError(Exception):
     """Raised by a test in a transaction, which is then rolled back."""
 
 
+def cold(store: KVStore) -> Repository:
+    """A repository over a store whose caches are empty, as those of another process are."""
+    repository = Repository(store)
+    repository.database.forget()
+    return repository
+
+
 def two(**values: Any) -> tuple[Versioned, Versioned]:
     """Two handles on one branch, whose first commit holds copies of the values."""
     repository = Repository(Memory(), clock=itertools.count(1).__next__)

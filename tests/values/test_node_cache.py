@@ -28,7 +28,7 @@ def test_a_cache_takes_about_the_memory_that_it_may(is_written):
                 nodes.add(Shape.SEQUENCE, leaf)
             else:
                 raw = write_node(Shape.SEQUENCE, leaf)
-                nodes.keep(str(number).encode(), read_node(Shape.SEQUENCE, raw), raw)
+                nodes.keep(str(number).encode(), read_node(Shape.SEQUENCE, raw), raw, nodes.clears)
             del nodes, leaf
         assert len(cache) < 100
         assert LIMIT / 2 < tracemalloc.get_traced_memory()[0] < LIMIT * 1.25
@@ -46,6 +46,11 @@ def test_a_shared_node_is_not_taken_for_one_of_another_shape():
     assert address in shared
     with pytest.raises(CorruptObjectError, match="expected a node of a sequence"):
         Nodes(objects, shared=shared).get(Shape.SEQUENCE, address)
+    address = first.add(Shape.SEQUENCE, Node(0, [pack(1)]))
+    objects.kv.apply({}, {}, objects=staging.sealed())
+    assert Nodes(objects, shared=shared).get(Shape.SEQUENCE, address).count == 1
+    with pytest.raises(CorruptObjectError, match="expected a node of a blob"):
+        Nodes(objects, shared=shared).get(Shape.BLOB, address)
 
 
 def test_what_is_staged_is_shared_once_it_is_said_to_be_stored():
@@ -57,11 +62,11 @@ def test_what_is_staged_is_shared_once_it_is_said_to_be_stored():
     assert not shared, "read from the staging"
     nodes = Nodes(staging, staging=staging, shared=shared)
     nodes.add(Shape.SEQUENCE, Node(0, [pack(1)]))
-    nodes.share(staging)
+    nodes.share(staging, 0)
     assert list(shared) == [address]
     many = Staging(objects)
     nodes.bind(many)
     for number in range(1000):
         nodes.add(Shape.SEQUENCE, Node(0, [pack(number)]))
-    nodes.share(many)
+    nodes.share(many, 0)
     assert list(shared) == [address], "a large commit drives out nothing"

@@ -38,7 +38,13 @@ class Reader(Protocol):
 
 
 class ObjectStore:
-    """Verified reads of objects from a ``KVStore``. Holds no object, so it may be shared by handles and threads."""
+    """Verified reads of objects from a ``KVStore``. Holds no object, so it may be shared by handles and threads.
+
+    Attributes:
+        from_memory: whether the last read returned an object that may not be in the store now. Only a subclass for one handle does that.
+    """
+
+    from_memory = False
 
     def __init__(self, kv: KVStore) -> None:
         self.kv = kv

@@ -29,6 +29,7 @@ from versioned_state.objects.envelope import seal
 from versioned_state.objects.keys import FORMAT, GC, SHALLOW, RefKind, object_key
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.records import replace
+from versioned_state.repository.caches import caches_of
 from versioned_state.repository.format import FORMAT_VERSION, read_format, write_format
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ADDRESS, ROOT_RAW, Commit, new_commit, read_commit
@@ -42,7 +43,6 @@ from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
 from versioned_state.values.codec.trust import TrustedClasses, TrustedModules
 from versioned_state.values.encode.inline import InlineEncoder, plain_cell
-from versioned_state.values.trees.nodes import NodeCache
 from versioned_state.values.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -69,9 +69,9 @@ class Database:
         commits: commits by address.
         fence: the fence between gc and writers.
         policy: ``pickle`` and ``pickle_key``, applied to this store.
-        nodes: a cache of tree nodes that handles, diffs and snapshots share: the next request of a session finds the end of its list there,
-            and successive commits share most nodes. This cache and that of commits are emptied as soon as the database finds that gc or
-            purge deleted something.
+        nodes: the cache of tree nodes of this store, which handles, diffs and snapshots of all its databases share: the next request of a
+            session finds the end of its list there, and successive commits share most nodes. This cache and that of commits are emptied
+            as soon as a database finds that gc or purge deleted something.
         format_version: that of the store.
         current_branch: the meaning of ``HEAD``. If it is None, see ``names.resolve.default_branch``.
 
@@ -97,10 +97,10 @@ class Database:
         self.author = author or None
         self.signer = signer
         self.clock = clock or (lambda: time.time_ns() // 1000)
-        self.commits = CommitReader(self.objects)
+        self._caches = caches_of(store)
+        self.commits = CommitReader(self.objects, self._caches.commits)
         self.fence = GcFence(store)
-        self.nodes = NodeCache()
-        self._cached_since = 0  # the fence's number of sweeps when the caches were last emptied
+        self.nodes = self._caches.nodes
         self.format_version = FORMAT_VERSION
         self.current_branch: str | None = None
         self._open()
@@ -122,6 +122,7 @@ class Database:
             raise FormatError(self.format_version, FORMAT_VERSION)
         self.commits.take_shallow(found.get(SHALLOW))
         self.fence.learn(found.get(GC))
+        self._caches.begin(self.fence.sweeps)
 
     def _create(self) -> None:
         root_key = object_key(ROOT_ADDRESS)
@@ -148,18 +149,13 @@ class Database:
             raise StoreNotFoundError("the store is empty, and is open for reading only") from error
         if created:
             self.fence.learn(None)
+            self._caches.restart(0)  # the store may have been emptied, and have had content before
         else:
             self._open()
 
     def forget(self) -> None:
-        """Empty the caches of commits and nodes."""
-        self.commits.forget()
-        self.nodes.clear()
-
-    def _forget_swept(self, sweeps: int) -> None:
-        """Empty the caches, because gc's number of ``sweeps`` is another one: a cached node may name segments that were deleted."""
-        self.forget()
-        self._cached_since = sweeps
+        """Empty the caches of commits and nodes, for all databases of this store object."""
+        self._caches.forget()
 
     # Refs
 
@@ -168,8 +164,8 @@ class Database:
         if type(name) is not str or kind not in ("branch", "tag"):
             raise InvalidArgumentError(f"a ref must be a branch or a tag, and its name a string: not {kind!r}, {name!r:.80}")
         sweeps = self.fence.sweeps  # before the ref is read: all objects that the ref leads to existed after these sweeps
-        if sweeps != self._cached_since:
-            self._forget_swept(sweeps)
+        if sweeps > self._caches.since:
+            self._caches.advance(sweeps)
         ref = read_ref(self.store, kind, name)
         if ref.head is not None:
             self.fence.saw(ref.head, sweeps)
@@ -383,10 +379,10 @@ class Database:
 
     def _published(self, commit: Commit, after: Ref, sweeps: int) -> Ref:
         """Return the ref of a commit that was published when this number of batches had been deleted."""
-        if sweeps != self._cached_since:
-            self._forget_swept(sweeps)
+        if sweeps > self._caches.since:
+            self._caches.advance(sweeps)
         self.fence.saw(commit.address, sweeps)
-        self.commits.remember(commit)
+        self._caches.commits.keep(commit)
         return after if sweeps == after.sweeps else replace(after, sweeps=sweeps)
 
     def _relied_on(self, ref: Ref, commit: Commit, staging: Staging) -> tuple[tuple[Address, ...], int]:

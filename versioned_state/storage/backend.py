@@ -11,6 +11,7 @@ from typing import NoReturn
 
 from versioned_state.errors import InvalidArgumentError, StoreClosedError
 from versioned_state.storage.base import OBJECT_PREFIX, KVStore, check_iterable, may_list_objects
+from versioned_state.storage.kept import drop_kept
 
 
 class Backend(KVStore):
@@ -130,6 +131,7 @@ class Backend(KVStore):
 
     def close(self) -> None:
         self._closed = True
+        drop_kept(self)
         self._close()
 
 

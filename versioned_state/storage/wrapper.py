@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from versioned_state.storage.base import KVStore
+from versioned_state.storage.kept import drop_kept
 
 
 class Wrapper(KVStore):
@@ -52,6 +53,7 @@ class Wrapper(KVStore):
         return self.store.apply(expected, puts, deletes, objects=objects)
 
     def close(self) -> None:
+        drop_kept(self)
         self.store.close()
 
     def __contains__(self, key: str) -> bool:

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from threading import RLock
-from typing import Final
 
 from versioned_state.errors import CorruptRefError, MissingObjectError
 from versioned_state.objects.address import Address, Kind
 from versioned_state.objects.keys import SHALLOW, object_key
 from versioned_state.objects.store import ObjectStore, verified
+from versioned_state.repository.caches import CommitCache
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit, read_commit
 from versioned_state.repository.history.shallow import Shallow, ShallowCommit, read_shallow, with_cuts
-
-_COMMITS_KEPT: Final = 512
 
 
 class CommitReader:
     """Commits by address. Safe for many threads; no lock is held while the store is read.
 
+    Args:
+        cache: of this store; by default a new one.
+
     Attributes:
         shallow: where history ends, as last read; see ``refresh_shallow``.
     """
 
-    def __init__(self, objects: ObjectStore) -> None:
+    def __init__(self, objects: ObjectStore, cache: CommitCache | None = None) -> None:
         self.shallow = Shallow({})
         self._objects = objects
-        self._lock = RLock()  # of the cache
-        self._cache: OrderedDict[bytes, Commit] = OrderedDict()
+        self._cache = CommitCache() if cache is None else cache
 
     def read(self, address: Address) -> Commit:
         """Return the commit at an address, with the parents that history still has. Cost: one read, or none if it was read lately.
@@ -47,15 +45,16 @@ class CommitReader:
 
     def read_stored(self, address: Address) -> Commit:
         """Return the commit at an address as it was made, whether or not history still has its parents. Cost and errors: as ``read``."""
-        commit = self._cached(address)
+        commit = self._cache.get(address)
         if commit is None:
+            clears = self._cache.clears
             commit = read_commit(address, self._objects.read(address))
-            self.remember(commit)
+            self._cache.keep(commit, clears)
         return commit
 
     def read_beside(self, address: Address, keys: Sequence[str]) -> tuple[Commit, dict[str, bytes]]:
         """Return what ``read`` does, and the values of those of some keys that exist. Cost: one call of the store. Raises as ``read``."""
-        commit = self._cached(address)
+        commit, clears = self._cache.get(address), self._cache.clears
         key = object_key(address)
         found = self._objects.kv.get_many(keys if commit is not None else [key, *keys])
         if commit is None:
@@ -64,7 +63,7 @@ class CommitReader:
                 self.refresh_shallow()
                 raise MissingObjectError(address.hex())
             commit = read_commit(address, verified(address, stored))
-            self.remember(commit)
+            self._cache.keep(commit, clears)
         return self.shallow.graft(commit), found
 
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, Commit]:
@@ -72,11 +71,12 @@ class CommitReader:
         found: dict[Address, Commit] = {}
         missing = []
         for address in dict.fromkeys(addresses):
-            commit = self._cached(address)
+            commit = self._cache.get(address)
             if commit is None:
                 missing.append(address)
             else:
                 found[address] = self.shallow.graft(commit)
+        clears = self._cache.clears
         try:
             raws = self._objects.read_many(missing)
         except MissingObjectError:
@@ -84,13 +84,13 @@ class CommitReader:
             raise
         for address, raw in raws.items():
             commit = read_commit(address, raw)
-            self.remember(commit)
+            self._cache.keep(commit, clears)
             found[address] = self.shallow.graft(commit)
         return found
 
     def find(self, address: Address) -> Commit | None:
         """Return the commit at an address, or None if there is no object, or one of another kind. Cost: one read, or none."""
-        if self._cached(address) is not None:
+        if self._cache.get(address) is not None:
             return self.read(address)
         with suppress(MissingObjectError):
             raw = self._objects.read(address)
@@ -126,22 +126,3 @@ class CommitReader:
         done = self._objects.kv.apply({SHALLOW: before.stored}, with_cuts(before, made))
         self.refresh_shallow()
         return done
-
-    def remember(self, commit: Commit) -> None:
-        """Keep a commit, as it was made, in the cache."""
-        with self._lock:
-            self._cache[commit.address] = commit
-            if len(self._cache) > _COMMITS_KEPT:
-                self._cache.popitem(last=False)
-
-    def forget(self) -> None:
-        """Empty the cache."""
-        with self._lock:
-            self._cache.clear()
-
-    def _cached(self, address: Address) -> Commit | None:
-        with self._lock:
-            commit = self._cache.get(address)
-            if commit is not None:
-                self._cache.move_to_end(address)
-            return commit

@@ -291,7 +291,9 @@ class Snapshot(Mapping[str, Any]):
             raise InvalidArgumentError("the snapshots are of different repositories", hint="take both from one")
         from versioned_state.repository.views.diff import Diff
 
-        return Diff(_both(self._reader, other._reader), self.tree, other.tree, cache=self._cache)
+        # What only one of them has, such as a migrated root, is not in the store, and others use the cache.
+        cache = self._cache if other._reader is self._reader else None
+        return Diff(_both(self._reader, other._reader), self.tree, other.tree, cache=cache)
 
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import table

@@ -15,6 +15,7 @@ class HeldObjects(ObjectStore):
 
     Attributes:
         beside: objects that are not in the store: those of migrated roots, until they are committed.
+        from_memory: whether the last read returned one of either kind.
         is_sealed: whether a read from the store raises ``StoreNeeded``, for a step that must not wait for the store.
     """
 
@@ -28,21 +29,25 @@ class HeldObjects(ObjectStore):
         return self._objects.kv
 
     def read(self, address: Address) -> bytes:
+        self.from_memory = True
         if self.beside and (own := self.beside.get(address)) is not None:
             return own
         caller = current_caller()
         if caller is None:
             if self.is_sealed:
                 raise StoreNeeded
+            self.from_memory = False
             return self._objects.read(address)
         raw = caller.objects.get(address)
         if raw is None:
             if caller.is_sealed or self.is_sealed:
                 raise StoreNeeded
+            self.from_memory = False
             raw = caller.objects[address] = self._objects.read(address)
         return raw
 
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
+        self.from_memory = bool(self.beside)
         if self.beside:
             wanted = list(addresses)
             own = {address: self.beside[address] for address in wanted if address in self.beside}
@@ -56,6 +61,7 @@ class HeldObjects(ObjectStore):
         wanted = list(addresses)
         held = {} if caller is None else caller.objects
         missing = [address for address in wanted if address not in held]
+        self.from_memory = self.from_memory or len(missing) < len(wanted)
         if missing:
             if caller is None or caller.is_sealed or self.is_sealed:
                 raise StoreNeeded

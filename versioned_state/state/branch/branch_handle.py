@@ -186,7 +186,7 @@ class BranchHandle:
             self._adopt_beside(commit, ref, staged)
             return
         position = self._record_commit(commit, ref, staged)
-        self.worktree.adopt(staged, staged.tree if has_others else commit.tree)
+        self.worktree.adopt(staged, staged.tree if has_others else commit.tree, ref.sweeps)
         self.position = position
         self.commits_made += 1
         if has_others:

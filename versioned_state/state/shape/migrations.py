@@ -202,7 +202,8 @@ class Migrator:
 
     def _migrate(self, tree: Tree) -> Migrated:
         newest = self.migrations.version
-        nodes = Nodes(Staging(self._objects), cache=self._database.nodes)
+        reading = Staging(self._objects)
+        nodes = Nodes(reading, staging=reading, shared=self._database.nodes)
         version = version_of(nodes, tree)
         if version == newest:
             return Migrated(tree, {}, is_written=True)

@@ -364,8 +364,11 @@ class Worktree:
 
     # Adopting and updating
 
-    def adopt(self, staged: Staged, tree: Tree) -> None:
-        """Make the staged changes part of the head, after a commit whose root is ``tree``, or if there turned out to be no changes."""
+    def adopt(self, staged: Staged, tree: Tree, sweeps: int = -1) -> None:
+        """Make the staged changes part of the head, after a commit whose root is ``tree``, or if there turned out to be no changes.
+
+        ``sweeps``: the number of gc's at which the commit was stored.
+        """
         self._tracked.changes += 1
         self.unfinished.edit = DERIVED
         is_stored = tree is not self._tracked.tree
@@ -377,7 +380,7 @@ class Worktree:
             self._tracked.journal = [(key, value) for key, value in journal if key in failed] if failed else []
         self.unfinished.edit = None
         if is_stored:
-            self._nodes.share(staged.staging)
+            self._nodes.share(staged.staging, sweeps)
 
     def adopt_late(self, staged: Staged) -> None:
         """Make the changes that an earlier call staged part of the head: only now is their commit known to be in the store.

@@ -133,7 +133,7 @@ class Cache(Wrapper):
         with self._lock:
             self._removals += 1
             self._clear()
-        self.store.close()
+        super().close()
 
     def _keep(self, objects: Mapping[str, bytes], removals: int) -> None:
         with self._lock:

@@ -19,6 +19,7 @@ from typing import Final
 from versioned_state.errors import InvalidArgumentError, StorageError, StorageFullError
 from versioned_state.storage.backend import check_batch, check_key, check_keys, raise_closed
 from versioned_state.storage.base import KVStore, is_object
+from versioned_state.storage.kept import drop_kept
 from versioned_state.storage.wrapper import Wrapper
 
 _REST_S: Final = (1.0, 30.0)
@@ -254,6 +255,7 @@ class Tiered(KVStore):
 
     def close(self) -> None:
         self._closed = True
+        drop_kept(self)
         failure: StorageError | None = None
         for store in self.stores:
             try:

@@ -252,12 +252,13 @@ class Decoder:
             addresses = cast("list[Address]", list(wanted))
             at_once = len(addresses) if self._spend_bytes is None else _FETCHED_AT_ONCE
             for start in range(0, len(addresses), at_once):
+                clears = self._nodes.clears
                 got = self._nodes.reader.read_many(addresses[start : start + at_once])
                 if self._spend_bytes is not None:
                     self._spend_bytes(sum(map(len, got.values())))
                 self._raws.update(got)
                 for address, raw in got.items():
-                    self._look_into(wanted[address], address, raw)
+                    self._look_into(wanted[address], address, raw, clears)
         self._fetching = False
 
     def _want(self, shape: Shape, addresses: list[bytes]) -> None:
@@ -265,11 +266,11 @@ class Decoder:
             if address not in self._raws:
                 self._wanted[address] = shape
 
-    def _look_into(self, shape: Shape, address: bytes, raw: bytes) -> None:
+    def _look_into(self, shape: Shape, address: bytes, raw: bytes, clears: int) -> None:
         kind = raw[0] if raw else None
         if kind in _INNER_KINDS:
             node = self._inner[address] = read_node(shape, raw)
-            self._nodes.keep(address, node, raw)
+            self._nodes.keep(address, node, raw, clears)
             self._want(shape, node.items)
         elif kind in _LEAF_KINDS:
             before = self._references

@@ -10,6 +10,7 @@ from collections import OrderedDict
 from enum import Enum
 from itertools import islice
 from operator import lt
+from threading import RLock
 from typing import Any, Final
 
 import msgpack
@@ -193,6 +194,10 @@ class NodeCache(OrderedDict[bytes, Node]):
     """A least-recently-used cache of decoded nodes by address, up to about ``max_bytes`` of memory.
 
     Several ``Nodes`` and threads may share a cache, and a node may be in several caches: nodes are never changed.
+
+    Attributes:
+        clears: how often the cache was emptied. A node that is read while that happens may be one of those that must not stay.
+        since: all nodes here existed after this number of gc's ``sweeps`` (see ``GcFence``).
     """
 
     DEFAULT_BYTES = 1 << 24
@@ -201,27 +206,50 @@ class NodeCache(OrderedDict[bytes, Node]):
         super().__init__()
         self.max_bytes = self.DEFAULT_BYTES if max_bytes is None else max_bytes
         self.size = 0
+        self.clears = 0
+        self.since = 0
+        self._lock = RLock()  # a finalizer that runs within ``keep`` may close a store, and so empty the cache
 
-    def keep(self, address: bytes, node: Node, raw_size: int) -> None:
-        """Add a node. Evicts the least recently used ones."""
+    def keep(self, address: bytes, node: Node, raw_size: int, clears: int | None = None) -> None:
+        """Add a node. Evicts the least recently used ones.
+
+        Args:
+            clears: of the cache before the node was read. If it was emptied since, the node is not added.
+        """
         if address in self:
             return
         if not node.size:  # if another cache has the node, its size is known
             # The items take about as many bytes as the raw form, which a written node keeps as well.
             node.size = raw_size * (1 if node.raw is None else 2) + _NODE_COST + _ITEM_COST * len(node.items)
-        self[address] = node
-        self.size += node.size
-        while self.size > self.max_bytes:
-            try:
-                _, old = self.popitem(last=False)
-            except KeyError:  # two threads added a node at the same time, and it was counted twice
-                self.size = 0
+        with self._lock:
+            if address in self or (clears is not None and clears != self.clears):
                 return
-            self.size -= old.size
+            # Counted first, and when it is removed last: after an interrupt the cache counts too much, and not too little.
+            self.size += node.size
+            self[address] = node
+            while self.size > self.max_bytes:
+                if not self:
+                    self.size = 0
+                    return
+                self.size -= self.popitem(last=False)[1].size
 
     def clear(self) -> None:
-        super().clear()
-        self.size = 0
+        with self._lock:
+            self.clears += 1
+            super().clear()
+            self.size = 0
+
+    def advance(self, since: int) -> None:
+        """Empty the cache, unless all of its nodes existed after this number of ``sweeps``."""
+        with self._lock:
+            if since > self.since:
+                self.clear()
+                self.since = since
+
+    def renew(self) -> None:
+        """Begin anew in a forked process: another thread of the parent may have held the lock."""
+        self._lock = RLock()
+        self.clear()
 
     def used(self, address: bytes) -> Node | None:
         """Return the node at an address, or None. Marks it as used."""
@@ -258,8 +286,8 @@ class Nodes:
     Cost of a cached node: one dict lookup. Not for two threads at once.
 
     Args:
-        cache: holds the nodes that were read or staged here; by default a new one.
-        shared: a second cache, which others use too. It gets the nodes that were read, and those that ``share`` names.
+        cache: holds the nodes that were read or staged here; by default a new one. Others may use it too if nothing is staged here.
+        shared: a second cache, which others use too. It gets the nodes that were read from the store, and those that ``share`` names.
     """
 
     def __init__(
@@ -269,6 +297,12 @@ class Nodes:
         self._staging = staging
         self._cache = NodeCache() if cache is None else cache
         self._shared = shared
+        self._common = self._cache if shared is None else shared  # the cache that others may empty while a node is read
+
+    @property
+    def clears(self) -> int:
+        """How often the cache that others use too was emptied: to be read before a node that ``keep`` gets."""
+        return self._common.clears
 
     def bind(self, staging: Staging) -> None:
         """Use another overlay over the same store from now on. Cached nodes stay valid: an address has one content everywhere."""
@@ -294,6 +328,7 @@ class Nodes:
         if not isinstance(self.reader, KeptObjects):
             self.reader = KeptObjects(self.reader)
             self._cache, self._shared = NodeCache(), None  # a shared cache would evict nodes
+            self._common = self._cache
 
     def get(self, shape: Shape, top: Node | bytes) -> Node:
         """Return the node at an address, or an inlined node as it is."""
@@ -304,34 +339,47 @@ class Nodes:
         if node is None:
             node = self._from_shared(shape, top)
         if node is None:
+            clears = self._common.clears
             raw = self.reader.read(Address(top))
             node = read_node(shape, raw)
             if shape is not Shape.BLOB or node.level:
-                self._keep_read(top, node, raw)
+                self._keep_read(top, node, raw, clears)
         return node
 
     def _from_shared(self, shape: Shape, address: bytes) -> Node | None:
         shared = self._shared
         node = None if shared is None else shared.used(address)
-        if node is None or (node.keys is None) is (shape is Shape.MAP):  # a crafted list may name a node of a map
+        # A crafted list may name a node of a map, and a crafted text a leaf of a list: chunks are never here.
+        if node is None or (node.keys is None) is (shape is Shape.MAP) or (shape is Shape.BLOB and not node.level):
             return None
         self._cache.keep(address, node, 0)
         return node
 
-    def _keep_read(self, address: bytes, node: Node, raw: bytes) -> None:
+    def _keep_read(self, address: bytes, node: Node, raw: bytes, clears: int) -> None:
+        shared, staging = self._shared, self._staging
+        if shared is None:
+            self._cache.keep(address, node, len(raw), clears)
+            return
         self._cache.keep(address, node, len(raw))
-        if self._shared is not None and (self._staging is None or address not in self._staging):
-            self._shared.keep(address, node, len(raw))
+        if staging is None or not (address in staging or staging.store.from_memory):
+            shared.keep(address, node, len(raw), clears)
 
-    def share(self, staged: Staging) -> None:
+    def share(self, staged: Staging, sweeps: int) -> None:
         """Put the nodes of a staging that is now in the store into the shared cache: the next reader is likely to need them.
 
         Leaves out the nodes of a large commit, which would evict the nodes that others use.
+
+        Args:
+            sweeps: the number of gc's ``sweeps`` after which they were stored. If another one is known by now, they may be gone.
         """
-        if self._shared is not None and len(staged) <= _MOST_SHARED:
-            for address in staged.addresses():
-                if (node := self._cache.get(address)) is not None:
-                    self._shared.keep(address, node, 0)
+        shared, own, addresses = self._shared, self._cache, staged.addresses()
+        if shared is None or len(addresses) > _MOST_SHARED:
+            return
+        clears = shared.clears
+        if sweeps == shared.since:
+            for address in addresses:
+                if address in own:
+                    shared.keep(address, own[address], 0, clears)
 
     def child(self, shape: Shape, parent: Node, index: int) -> Node:
         """Return the child of an inner node, checked against the level, count and key that the inner node states."""
@@ -345,8 +393,9 @@ class Nodes:
             Address(top) for top in tops if isinstance(top, bytes) and top not in self._cache and self._from_shared(shape, top) is None
         ]
         if len(wanted) > 1:
+            clears = self._common.clears
             for address, raw in self.reader.read_many(wanted).items():
-                self._keep_read(address, read_node(shape, raw), raw)
+                self._keep_read(address, read_node(shape, raw), raw, clears)
 
     def add(self, shape: Shape, node: Node) -> Address:
         """Stage a new node. Returns its address. An open node of a sequence is stored in segments."""
@@ -368,6 +417,6 @@ class Nodes:
         """Stage an object that is not a node: a chunk, a packed value."""
         return self.staging.add(raw)
 
-    def keep(self, address: bytes, node: Node, raw: bytes) -> None:
-        """Put a node that was read in another way into the cache."""
-        self._keep_read(address, node, raw)
+    def keep(self, address: bytes, node: Node, raw: bytes, clears: int) -> None:
+        """Put a node into the cache that was just read in another way. ``clears``: as it was before that."""
+        self._keep_read(address, node, raw, clears)
