@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,9 +10,10 @@ import pytest
 
 from benchmarks.sides.ours import Ours
 from benchmarks.workloads.base import opened
-from tests.support.canonical_form import LONG, keeping_replaced_nodes, message
+from tests.support.canonical_form import EARLIER_LEAVES, LONG, keeping_replaced_nodes, message
 from tests.support.oracle import Oracle, installed
 from tests.support.oracle_plugin import OraclePlugin
+from tests.support.small_nodes import small_nodes
 from versioned_state import Disk, Memory, Versioned
 from versioned_state.state.worktree import stage
 from versioned_state.storage import Cache, Counting
@@ -21,6 +22,12 @@ from versioned_state.values.encode import encoder
 from versioned_state.values.trees import edit
 
 pytestmark = pytest.mark.no_oracle("breaks the engine on purpose")
+
+
+@pytest.fixture
+def earlier_leaves() -> Iterator[None]:
+    with small_nodes(EARLIER_LEAVES):
+        yield
 
 
 def asked(act: Callable[[], object], *, share: float = 1.0) -> list[str]:
@@ -75,6 +82,7 @@ def test_a_removal_that_is_forgotten(monkeypatch: pytest.MonkeyPatch):
     assert any("gone is still there" in found for found in asked(lambda: changed(state)))
 
 
+@pytest.mark.usefixtures("earlier_leaves")
 def test_a_child_that_is_kept_twice():
     state = Versioned(Memory())
     state["messages"] = [message(number) for number in range(LONG)]
@@ -193,6 +201,7 @@ def test_it_steps_aside_from_a_store_that_is_damaged():
     assert oracle.aside
 
 
+@pytest.mark.usefixtures("earlier_leaves")
 def test_a_benchmark_of_an_engine_that_writes_wrongly_stops(tmp_path: Any):
     with opened({"ours": Ours}, {"ours": tmp_path}) as stores:
         session = stores["ours"].session("main")

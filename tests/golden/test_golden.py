@@ -19,7 +19,7 @@ from versioned_state.repository.format import FORMAT_VERSION
 from versioned_state.repository.history.commit import MAX_TEXT
 from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, MAX_DEPTH, MAX_KEY, Code, pack
 from versioned_state.values.series import EMPTY, GROUP, extend_series
-from versioned_state.values.trees.blob import CHUNK_BYTES
+from versioned_state.values.trees.blob import CHUNK_BYTES, TEXT_GREATEST, TEXT_LEAST, TEXT_SCALE
 from versioned_state.values.trees.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE, NODE_GREATEST, NODE_LEAST, NODE_SCALE
 from versioned_state.values.trees.edit import INLINE_TOP
 from versioned_state.values.trees.nodes import Nodes
@@ -122,7 +122,8 @@ def test_a_series_has_the_bytes_that_it_had():
 def test_numbers_of_the_format_are_what_they_were():
     """A change of one of them need not show in any of the hashes."""
     assert (MAX_OBJECT, ADDRESS_SIZE, CHUNK_BYTES, INLINE_TOP) == (1 << 20, 24, 1 << 16, 512)
-    assert (LEAF_LEAST, LEAF_SCALE, LEAF_GREATEST) == (3072, 2048, 16384)
+    assert (LEAF_LEAST, LEAF_SCALE, LEAF_GREATEST) == (12_288, 8192, 36_864)
+    assert (TEXT_LEAST, TEXT_SCALE, TEXT_GREATEST) == (3072, 2048, 16_384)
     assert (NODE_LEAST, NODE_SCALE, NODE_GREATEST) == (6, 6, 44)
     assert (ELEMENT_INLINE, ENTRY_INLINE, MAX_DEPTH, MAX_KEY, MAX_TEXT) == (4096, 128, 128, 4096, 1 << 16)
     assert GROUP == 1024

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.support.canonical_form import LONG, flaws_of, keeping_replaced_nodes, message, with_doubled_elements
+from tests.support.canonical_form import EARLIER_LEAVES, LONG, flaws_of, keeping_replaced_nodes, message, with_doubled_elements
 from tests.support.crafted_stores import HOSTILE, craft
-from versioned_state import Commit, KVStore, Memory, Repository, Versioned, emit, events, task
+from tests.support.small_nodes import small_nodes
+from versioned_state import Commit, Disk, KVStore, Memory, Repository, Versioned, emit, events, task
 from versioned_state.errors import CorruptObjectError
 from versioned_state.repository.maintenance.fsck import check
 from versioned_state.repository.maintenance.fsck_report import Finding
+from versioned_state.storage import Wrapper
 from versioned_state.values.canonical import Known
 
 pytestmark = pytest.mark.no_oracle("writes trees with a fault on purpose")
+
+
+@pytest.fixture
+def earlier_leaves() -> Iterator[None]:
+    with small_nodes(EARLIER_LEAVES):
+        yield
 
 
 def uncanonical(repository: Repository) -> tuple[Finding, ...]:
@@ -43,6 +53,39 @@ def out_of_order(repository: Repository) -> set[str]:
     return {finding.path for finding in found}
 
 
+def test_a_store_with_leaves_of_another_size_is_read_and_changed_correctly(tmp_path):
+    """Checkouts from before the first release wrote leaves of a quarter of the size (docs/operations.md)."""
+    store = Disk(tmp_path)
+    messages = [message(number) for number in range(300)]
+    with small_nodes(EARLIER_LEAVES):
+        state = Versioned(store)
+        state.update(messages=messages.copy(), tuple=tuple(range(9000)), set=set(map(str, range(3000))))
+        state["map"] = {str(n): n for n in range(900)}
+        state.commit()
+        assert state.repository.fsck().ok
+    expected = state.copy()
+    state = Versioned(Wrapper(store))
+    assert {finding.path for finding in uncanonical(state.repository)} == {"messages", "tuple", "set"}
+    assert dict(state) == expected
+    rng = random.Random(1)
+    for number in range(30):
+        at = rng.randrange(5, len(messages))
+        new = [[], [message(number)], messages[at : at + 2]][number % 3]
+        end = at + rng.choice([0, 1, 9])
+        for each in (state["messages"], messages):
+            each[at:end] = new
+            each.append(message(number))
+        if number % 10 == 5:
+            with Versioned(Wrapper(store)) as other:
+                other["messages"].insert(0, "theirs")
+                other.commit()
+            messages.insert(0, "theirs")
+        state.commit()
+        assert Versioned(Wrapper(store))["messages"] == state["messages"] == messages
+    assert {finding.path for finding in uncanonical(state.repository)} == {"messages", "tuple", "set"}
+
+
+@pytest.mark.usefixtures("earlier_leaves")
 def test_a_list_with_elements_that_were_stored_twice():
     store = Memory()
     state = Versioned(store)
@@ -74,6 +117,7 @@ def documented(name: str) -> Any:
     return names[name]
 
 
+@pytest.mark.usefixtures("earlier_leaves")
 def test_the_documented_repair_gives_the_list_without_doubled_elements():
     state, sound = with_doubled_elements(Memory())
     with keeping_replaced_nodes():
@@ -131,6 +175,7 @@ def test_an_event_log_with_entries_that_were_stored_twice():
         list(events(state))
 
 
+@pytest.mark.usefixtures("earlier_leaves")
 def test_a_node_is_found_whichever_place_is_read_first():
     """The open node is right in the commit before, and wrong in this one: on a branch each, one or the other is read first."""
     state, before = with_doubled_elements(Memory())
@@ -151,6 +196,7 @@ def test_a_hostile_tree_is_checked_node_by_node(name: str):
     assert report.objects < 100
 
 
+@pytest.mark.usefixtures("earlier_leaves")
 def test_the_check_says_the_same_if_its_addresses_do_not_fit_into_memory():
     state, _ = with_doubled_elements(Memory())
     few, all_ = check(state.repository.store, in_memory=5), check(state.repository.store)

@@ -120,7 +120,7 @@ def test_heights_of_jumps():
 def test_a_diff_of_edits_far_apart_reads_nothing_between_them():
     store = Counting(Memory())
     state = Versioned(store)
-    state["messages"] = data.sample().messages(5000)
+    state["messages"] = data.sample().messages(10_000)
     first = state.commit()
     objects = sum(1 for _ in store.keys("o/"))
     state["messages"][5]["new"] = 1
@@ -128,5 +128,5 @@ def test_a_diff_of_edits_far_apart_reads_nothing_between_them():
     second = state.commit()
     repository = Repository(store)
     store.reset()
-    assert [str(change.path) for change in repository.diff(first, second)] == ["messages[5].new", "messages[5000]"]
+    assert [str(change.path) for change in repository.diff(first, second)] == ["messages[5].new", "messages[10000]"]
     assert store.counts.objects_read <= 30 < objects / 20

@@ -228,7 +228,7 @@ def test_a_leaf_that_is_open_again_does_not_count_on_the_segments_that_it_once_h
     store = Memory()
     state = grown(store, 0)
     number = FIRST
-    while list(in_segments(store))[-1:] and number < FIRST + 30:
+    while list(in_segments(store))[-1:] and number < FIRST + 120:
         state["log"].append(message(number))
         state.commit()
         number += 1

@@ -70,7 +70,7 @@ def test_single_steps_in_a_long_list(size: int, of: Callable[[Any], Any]):
         state = Versioned(store, pickle="refuse")
         assert_same(dict(Repository(store).snapshot("main")), model)
         assert state.head.root == root_from_scratch(model)
-    assert assert_canonical(store, state.head.tree)[Code.LIST_TREE] == (3 if size == 2_000 else 4)
+    assert assert_canonical(store, state.head.tree)[Code.LIST_TREE] == (2 if size == 2_000 else 3)
 
 
 def test_single_steps_in_a_long_dict():

@@ -91,12 +91,12 @@ def test_a_call_and_its_commit_cost_what_they_touch(name):
         taken[size] = steps(lambda: (CALLS[name](state.sequence("list")), state.status(), state.commit()))  # noqa: B023
         costs[size] = store.counts
     small, large = costs[SIZES[0]], costs[SIZES[1]]
-    assert large.objects_read <= small.objects_read + 12, costs
+    assert large.objects_read <= small.objects_read + 24, costs  # an open leaf has up to some twenty segments
     assert large.objects_read <= 40
     assert large.objects_written <= small.objects_written + 6
     assert large.bytes_written <= small.bytes_written + 6_000
     assert large.applies == small.applies <= 1
-    assert taken[SIZES[1]] <= 3 * taken[SIZES[0]] + 2_000, taken
+    assert taken[SIZES[1]] <= 3 * taken[SIZES[0]] + 12_000, taken  # one leaf of 2,000 of these elements is read and written
 
 
 def test_merging_an_edit_beside_another_writer_costs_what_they_touch():

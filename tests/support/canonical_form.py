@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.support.crafted_stores import Put, craft
+from tests.support.small_nodes import Limits
 from versioned_state import Commit, KVStore, Memory, Versioned
 from versioned_state.objects.address import Address
 from versioned_state.objects.store import ObjectStore, Staging
@@ -65,7 +66,10 @@ def root_of(nodes: Nodes, cells: dict[bytes, bytes]) -> Tree:
 
 
 LONG = 19_132
-"""Messages of a list whose third level has a last node with one child."""
+"""Messages of a list whose third level has a last node with one child, in leaves of ``EARLIER_LEAVES``."""
+
+EARLIER_LEAVES: Limits = {"values.trees.chunker": {"LEAF_LEAST": 3072, "LEAF_SCALE": 2048, "LEAF_GREATEST": 16_384}}
+"""Leaves of 4.5 KB, as they were before the first release. A list has three levels in them with a quarter of the messages."""
 
 
 def message(number: int) -> dict[str, str]:

@@ -102,8 +102,8 @@ def text_chunks(data: bytes) -> list[bytes]:
     chunks, current = [], b""
     for piece in blob._PIECE.findall(data):
         current += piece
-        may_end = xxh3_64_intdigest(piece) < len(piece) * ((1 << 64) // chunker.LEAF_SCALE)
-        if len(current) >= chunker.LEAF_GREATEST or (len(current) >= chunker.LEAF_LEAST and may_end):
+        may_end = xxh3_64_intdigest(piece) < len(piece) * ((1 << 64) // blob.TEXT_SCALE)
+        if len(current) >= blob.TEXT_GREATEST or (len(current) >= blob.TEXT_LEAST and may_end):
             chunks.append(current)
             current = b""
     return [*chunks, current] if current else chunks

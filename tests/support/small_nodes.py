@@ -36,7 +36,13 @@ SMALL: Final[Limits] = {
     },
     "values.trees.segments": {"SEGMENT_LEAST": 12, "RUN": 3, "RUN_MOST": 60, "LEAF_IN_SEGMENTS": 26, "NODE_IN_SEGMENTS": 24},
     "values.trees.edit": {"INLINE_TOP": 24},
-    "values.trees.blob": {"CHUNK_BYTES": 64, "_PIECE": re.compile(rb"[^\n]{0,15}\n|[^\n]{0,7}[ ,]|[^\n]{1,8}")},
+    "values.trees.blob": {
+        "CHUNK_BYTES": 64,
+        "TEXT_LEAST": 48,
+        "TEXT_SCALE": 32,
+        "TEXT_GREATEST": 192,
+        "_PIECE": re.compile(rb"[^\n]{0,15}\n|[^\n]{0,7}[ ,]|[^\n]{1,8}"),
+    },
     "values.trees.tree": {"_STRIDE": 3, "_SHORT": 8, "_BATCH": 2, "_GREATEST_BATCH": 8},
     "values.cells": {"ELEMENT_INLINE": 64, "ENTRY_INLINE": 24},
     "values.series": {"GROUP": 64},
@@ -67,7 +73,7 @@ WIDER: Final[Limits] = SMALL | {
     "values.trees.segments": {"SEGMENT_LEAST": 12, "RUN": 4, "RUN_MOST": 80, "LEAF_IN_SEGMENTS": 48, "NODE_IN_SEGMENTS": 40},
     "values.trees.edit": {"INLINE_TOP": 72},
     "values.cells": {"ELEMENT_INLINE": 128, "ENTRY_INLINE": 32},
-    "values.trees.blob": SMALL["values.trees.blob"] | {"CHUNK_BYTES": 128},
+    "values.trees.blob": SMALL["values.trees.blob"] | {"CHUNK_BYTES": 128, "TEXT_LEAST": 96, "TEXT_SCALE": 64, "TEXT_GREATEST": 512},
 }
 """Somewhat larger nodes, of which the top may be inline with children, as real ones are."""
 
@@ -128,7 +134,9 @@ def check_relations() -> None:
     assert 2 * chunker.LEAF_LEAST > cells.ELEMENT_INLINE, "a list of three leaves is never small"
     assert cells.ENTRY_INLINE < cells.ELEMENT_INLINE <= blob.CHUNK_BYTES, "a small value is one chunk"
     assert cells.ELEMENT_INLINE + segments.SEGMENT_LEAST < MAX_SEGMENT
-    assert 4 * chunker.LEAF_GREATEST < segments.SEGMENT_LEAST * MAX_SEGMENTS, "of a leaf's bytes, at least a quarter count"
+    # Of a leaf's bytes, at least a quarter count. A run of segments becomes one, or has more than RUN_MOST bytes.
+    a_segment = min(segments.SEGMENT_LEAST * segments.RUN, segments.RUN_MOST // segments.RUN)
+    assert a_segment * (MAX_SEGMENTS - segments.RUN) > 4 * chunker.LEAF_GREATEST + cells.ELEMENT_INLINE
     assert segments.NODE_IN_SEGMENTS <= segments.LEAF_IN_SEGMENTS, "smaller nodes are not looked at"
     assert 2 <= chunker.NODE_LEAST < chunker.NODE_GREATEST
     assert edit.INLINE_TOP < cells.ELEMENT_INLINE

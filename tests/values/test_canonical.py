@@ -255,7 +255,7 @@ def boundaries_by_the_rule(items: list[bytes]) -> list[int]:
     weight = 0
     for index, item in enumerate(items):
         weight += len(item)
-        if weight >= 3072 and (xxh3_64_intdigest(item) < len(item) * ((1 << 64) // 2048) or weight >= 16384):
+        if weight >= 12_288 and (xxh3_64_intdigest(item) < len(item) * ((1 << 64) // 8192) or weight >= 36_864):
             ends.append(index + 1)
             weight = 0
     return ends

@@ -57,7 +57,7 @@ Make = Callable[[Nodes], Tree]
 
 
 def an_open_leaf_in_the_middle(nodes: Nodes) -> Tree:
-    items = cells(100)
+    items = cells(400)
     return grow(nodes, Shape.SEQUENCE, [Node(0, items[:5]), *rest_of(nodes, sequence(nodes, items[5:]))])
 
 
@@ -67,7 +67,7 @@ def rest_of(nodes: Nodes, tree: Tree) -> list[Node]:
 
 
 def a_leaf_with_a_boundary_within(nodes: Nodes) -> Tree:
-    return stored(nodes, Shape.SEQUENCE, Node(0, cells(200)))
+    return stored(nodes, Shape.SEQUENCE, Node(0, cells(800)))
 
 
 def a_leaf_of_a_map_with_a_boundary_within(nodes: Nodes) -> Tree:
@@ -79,7 +79,7 @@ def an_open_leaf_of_a_map_in_the_middle(nodes: Nodes) -> Tree:
 
 
 def an_inner_node_with_a_boundary_within(nodes: Nodes) -> Tree:
-    return stored(nodes, Shape.SEQUENCE, inner_over(nodes, sequence(nodes, cells(2000))))
+    return stored(nodes, Shape.SEQUENCE, inner_over(nodes, sequence(nodes, cells(6000))))
 
 
 def a_large_top_inlined(nodes: Nodes) -> Tree:
@@ -260,7 +260,7 @@ def test_a_node_that_is_kept_beside_the_one_that_replaced_it_is_found_where_it_i
     with keeping_replaced_nodes():
         for number in range(3000):
             clean = tree.count
-            cell = b"\xda\x01\x90" + b"%0400d" % number
+            cell = b"\xda\x06\x40" + b"%01600d" % number
             tree = splice(nodes, tree, [Edit(clean, clean, [cell], None, None if shape is Shape.SEQUENCE else [b"s%06d" % number])])
             if tree.count > number + 1:
                 break
@@ -335,7 +335,7 @@ def test_edits_of_any_kind_keep_the_rules(rng: random.Random):
 def test_a_known_node_is_checked_at_each_place():
     """The open node is known from the commit before, where it is the last one."""
     nodes, known = staged(), Known()
-    items = cells(100)
+    items = cells(400)
     first = sequence(nodes, items[:20])
     assert list(find_flaws(nodes, first, Form.LIST, known=known)) == []
     assert isinstance(first.top, bytes)

@@ -20,8 +20,8 @@ def new_nodes() -> Nodes:
 
 
 def item(shape: Shape, number: int) -> tuple[bytes, bytes | None]:
-    """The cell and the key of an element: cells of 200 bytes make few of them a deep tree."""
-    cell = b"\xc4\xc8" + b"%06d" % number + b"x" * 194
+    """The cell and the key of an element: cells of 800 bytes make few of them a deep tree."""
+    cell = b"\xc5\x03\x20" + b"%06d" % number + b"x" * 794
     return cell, b"%06d" % number if shape is Shape.MAP else None
 
 

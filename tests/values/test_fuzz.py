@@ -134,7 +134,7 @@ def test_cells_of_times_paths_and_numbers():
 @pytest.mark.parametrize("shape", list(Shape))
 def test_nodes(shape):
     bench = Codec()
-    for value in SAMPLES:
+    for value in [*SAMPLES, [f"{number:200}" for number in range(400)]]:
         bench.encode(value)
     raws = []
     for key in bench.kv.keys("o/"):

@@ -158,7 +158,7 @@ def test_reading_a_list_costs_one_call_more_however_many_segments_and_versions_i
 
 def test_small_open_nodes_and_other_kinds_stay_whole():
     found = []
-    for length in range(41, 70):
+    for length in range(130, 180):
         store = Memory()
         state = Versioned(store)
         state["list"] = [f"{number:>100}" for number in range(length)]

@@ -182,7 +182,7 @@ class Composer:
         """Return the cell of a list, from the tree of its elements, in the form of elements of a large list."""
         whole = None
         top = self.nodes.get(Shape.SEQUENCE, tree.top)
-        # Every leaf except the last holds 3,072 bytes, and a value is not shorter inline.
+        # Every leaf except the last holds LEAF_LEAST bytes, and a value is not shorter inline.
         if not top.level or (top.level == 1 and len(top.items) == 2):
             whole = self._joined(iter_cells(self.nodes, tree))
         return tree_cell(Code.LIST_TREE, tree) if whole is None else self.fit(whole, limit)

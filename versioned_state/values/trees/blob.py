@@ -17,7 +17,6 @@ from versioned_state.errors import CorruptObjectError, LimitExceededError
 from versioned_state.objects.address import Address, Kind, address_of, expect
 from versioned_state.records import dataclass
 from versioned_state.values.cells import MAX_BLOB
-from versioned_state.values.trees.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE
 from versioned_state.values.trees.edit import Edit, build, splice
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import Tree, iter_chunks
@@ -25,7 +24,13 @@ from versioned_state.values.trees.tree import Tree, iter_chunks
 CHUNK_BYTES: Final = 1 << 16
 """Bytes of a chunk of binary data."""
 
-_PER_BYTE: Final = (1 << 64) // LEAF_SCALE
+TEXT_LEAST: Final = 3072
+TEXT_SCALE: Final = 2048
+TEXT_GREATEST: Final = 16_384
+"""Bytes of a chunk of text, 4.5 KB in the mean. Chunks are smaller than the leaves of a sequence because they are not stored in segments: a
+text that grows by a line writes its last chunk again (docs/design/034)."""
+
+_PER_BYTE: Final = (1 << 64) // TEXT_SCALE
 _PIECE: Final = re.compile(rb"[^\n]{0,511}\n|[^\n]{0,255}[ ,]|[^\n]{1,256}")
 """A line; of a line beyond 512 bytes, stretches that end after a blank or comma, or after 256 bytes if there is none."""
 
@@ -39,7 +44,7 @@ def binary_spans(size: int) -> Iterator[tuple[int, int]]:
 
 
 def text_spans(data: bytes) -> Iterator[tuple[int, int]]:
-    """Start and end of each chunk of a text in UTF-8. The rule is that of the leaves of a sequence. Cost: one hash a line."""
+    """Start and end of each chunk of a text in UTF-8, by the rule of the leaves of a sequence. Cost: one hash a line."""
     start = 0
     for end in text_cuts(data):
         yield start, end
@@ -55,7 +60,7 @@ def text_cuts(data: bytes) -> Iterator[int]:
         end = match.end()
         piece = match.group()
         size = end - start
-        if (size >= LEAF_LEAST and xxh3_64_intdigest(piece) < len(piece) * _PER_BYTE) or size >= LEAF_GREATEST:
+        if (size >= TEXT_LEAST and xxh3_64_intdigest(piece) < len(piece) * _PER_BYTE) or size >= TEXT_GREATEST:
             yield end
             start = end
 

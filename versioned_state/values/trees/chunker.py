@@ -16,13 +16,14 @@ from xxhash import xxh3_64_intdigest
 
 from versioned_state.values.cells import weights_of
 
-LEAF_LEAST: Final = 3072
-LEAF_SCALE: Final = 2048
-LEAF_GREATEST: Final = 16384
+LEAF_LEAST: Final = 12_288
+LEAF_SCALE: Final = 8192
+LEAF_GREATEST: Final = 36_864
 """Bytes of a leaf of a sequence, without the heads of typed values. A boundary follows an element with a probability of its size over the
-scale, so leaves of large and of small elements weigh the same: 4.5 KB in the mean. A least weight near the mean makes them even, which
-decides the cost of an append: it writes the last leaf again, 4.1 KB of it in the mean; with boundaries by chance alone it would be 5.1 KB
-(docs/design/002)."""
+scale, so leaves of large and of small elements weigh the same: 20 KB in the mean. A large leaf makes the whole list cheap to read, and a
+change in the middle of it dear to write; an append writes a segment, whatever the size of the last leaf (docs/design/034). A least weight
+near the mean makes the leaves even (docs/design/002). The greatest one is as large as the number of segments allows that an open leaf may
+have, if each of its elements weighs a quarter of its bytes."""
 
 NODE_LEAST: Final = 6
 NODE_SCALE: Final = 6
