@@ -56,7 +56,7 @@ def out_of_order(repository: Repository) -> set[str]:
 def test_a_store_with_leaves_of_another_size_is_read_and_changed_correctly(tmp_path):
     """Checkouts from before the first release wrote leaves of a quarter of the size (docs/operations.md)."""
     store = Disk(tmp_path)
-    messages = [message(number) for number in range(300)]
+    messages: list[Any] = [message(number) for number in range(300)]
     with small_nodes(EARLIER_LEAVES):
         state = Versioned(store)
         state.update(messages=messages.copy(), tuple=tuple(range(9000)), set=set(map(str, range(3000))))
