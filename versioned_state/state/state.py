@@ -206,11 +206,19 @@ def step_into(value: Any, step: Step) -> Any:
             if key in fields:
                 return fields[key]
             raise LookupError(_fields_hint(value, fields))
-    elif isinstance(value, list | tuple | deque):
+    elif isinstance(value, list | tuple | deque) or _is_column(value):
         if -len(value) <= step.index < len(value):
             return value[step.index]
         raise LookupError(length_hint(value))
     raise LookupError(f"a value of type {type(value).__name__} has no such part")
+
+
+def _is_column(value: Any) -> bool:
+    """Return whether a value is an array of numpy with one dimension, or one of pandas' own."""
+    from versioned_state.values.codec.arrays import is_array
+    from versioned_state.values.tables import layouts as tables
+
+    return value.ndim == 1 if is_array(value) else tables.is_array(value)
 
 
 def _near_hint(value: State | dict[Any, Any], key: Any) -> str:

@@ -134,6 +134,8 @@ class PathTracer:
         if parts is None:
             # An element of a tuple keeps its index.
             before, after = (sequence_of(self.nodes, cell) for cell in (old, new))
+            if before is None and after is None:  # so does an element of an array
+                return Index(index)
             are_tuples = before is not None and after is not None and all(container_of(self.nodes, cell) is None for cell in (old, new))
             return Index(index) if are_tuples and before is not None and index < before.count else None
         shift = 0

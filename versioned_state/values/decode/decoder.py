@@ -105,7 +105,7 @@ class Decoder:
         self._trusts = policy is not None and policy.allowed
         if policy is not None and (policy.imports or policy.classes is not None):
             classes = "imported" if policy.imports or policy.classes is None else policy.classes
-        self._typed = TypedReader(classes)
+        self._typed = TypedReader(classes, describes=policy is None)
         self._raws: dict[Any, bytes] = {}
         self._inner: dict[bytes, Node] = {}
         self._leaves: dict[bytes, tuple[list[Any], bool]] = {}

@@ -18,7 +18,7 @@ from versioned_state.values.trees.nodes import Nodes, Shape, read_node
 from versioned_state.values.trees.references import order_of, read_tree, unpack_payload
 from versioned_state.values.trees.tree import Tree
 from versioned_state.values.typed.older import OlderForms
-from versioned_state.values.typed.registry import layout_of, take_apart
+from versioned_state.values.typed.registry import layout_of, quick_fingerprint, take_apart
 from versioned_state.values.typed.tagged import Tagged
 
 
@@ -86,7 +86,7 @@ class LiveDecoder(Decoder):
             _, data, notes = record
             inner = inner if same else None
         fingerprints = self._fingerprinter.of_record(data if inner is None else None, notes)
-        return value, Typed(type(value), cell, inner, *fingerprints)
+        return value, Typed(type(value), cell, inner, *fingerprints, quick_fingerprint(value) if same else None)
 
     def _blob_of(self, cell: bytes) -> Blob:
         """Return the tree and the chunks of a fetched blob."""

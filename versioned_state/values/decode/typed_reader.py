@@ -10,9 +10,10 @@ from typing import Any, Final, NamedTuple, cast
 
 import msgpack
 
-from versioned_state.errors import LimitExceededError
+from versioned_state.errors import LimitExceededError, MissingDependencyError
 from versioned_state.values.cells import MAX_DEPTH, MAX_NESTING
 from versioned_state.values.decode.objects import read_typed
+from versioned_state.values.tables import layouts as tables
 from versioned_state.values.typed.layout import Layout
 from versioned_state.values.typed.older import OlderForms
 from versioned_state.values.typed.reflection import inherits
@@ -37,17 +38,23 @@ class Head(NamedTuple):
 class TypedReader:
     """The typed values of one read. Not for two threads at once.
 
+    Args:
+        classes: the classes whose values become instances.
+        describes: whether the values are only shown. One of pandas is then shown as ``Tagged`` if pandas is not installed; else it is an
+            error, since a ``Tagged`` does not do as a table.
+
     Attributes:
         heads: how many heads were read whose values are not made yet.
         made: by id, the lists and dicts within a value whose typed values are made already.
         older: records values that were stored in an older form, for those who write them again.
     """
 
-    def __init__(self, classes: Classes) -> None:
+    def __init__(self, classes: Classes, *, describes: bool = False) -> None:
         self.heads = 0
         self.made: dict[int, Any] = {}
         self.older: OlderForms | None = None
         self._classes: Classes = classes
+        self._describes = describes
         self._layouts: dict[str, Layout | object | None] = {}
         self._known: dict[bytes, Head] = {}
         self._members: dict[tuple[str, str], Enum] = {}
@@ -128,7 +135,10 @@ class TypedReader:
         layout = self._layouts.get(name, _UNKNOWN)
         if layout is _UNKNOWN:
             layout = self._layouts[name] = find_layout(name, self._classes)
-        return read_typed(cast("Layout | None", layout), name, data, notes)
+        value, same = read_typed(cast("Layout | None", layout), name, data, notes)
+        if type(value) is Tagged and not self._describes and (extra := tables.missing_extra(name)) is not None:
+            raise MissingDependencyError(f"reading a {name}", extra=extra)
+        return value, same
 
     def note_older(self, value: Any, stored: Tagged) -> None:
         """Record a value that was just made from an older form."""

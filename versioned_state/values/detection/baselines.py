@@ -57,11 +57,15 @@ class Whole(Baseline):
 
 @dataclass(slots=True)
 class Typed(Baseline):
-    """A large typed value: the baseline of its data or, if that has none, a fingerprint; and a fingerprint of its notes."""
+    """A large typed value: the baseline of its data or, if that has none, a fingerprint; and a fingerprint of its notes.
+
+    ``quick`` is the fingerprint of ``Layout.quick``, or None.
+    """
 
     inner: Baseline | None
     fingerprint: Fingerprint
     notes_fingerprint: Fingerprint
+    quick: Any = None
 
     @property
     def held_bytes(self) -> int:

@@ -28,7 +28,7 @@ from versioned_state.values.detection.groups import (
     is_plain_fingerprint,
 )
 from versioned_state.values.trees.blob import binary_spans
-from versioned_state.values.typed.registry import take_apart
+from versioned_state.values.typed.registry import quick_fingerprint, take_apart
 from versioned_state.values.typed.tagged import Notes
 
 _CANNOT_PACK: Final = (TypeError, OverflowError, ValueError)
@@ -426,13 +426,7 @@ class Fingerprinter:
                 return base.fingerprint is not None and self.of_object(value) == base.fingerprint
             return self.same(base.fingerprint, [value])
         if type(base) is Typed:
-            try:
-                record = take_apart(value)
-            except Exception:  # noqa: BLE001 - code of the value's own type; encoding it gives the error its path
-                return False
-            if record is None:
-                return False
-            return self._note(value, base, unchanged=self.is_unchanged_record(record[1], record[2], base), record=record)
+            return self._is_unchanged_typed(value, base)
         if type(base) is Entries:
             if not self.same(base.keys_fingerprint, list(value)):
                 return False
@@ -440,6 +434,17 @@ class Fingerprinter:
             return self._note(value, base, unchanged=not runs, runs=runs)
         assert isinstance(base, Buffer)
         return _is_same_buffer(value, base)
+
+    def _is_unchanged_typed(self, value: Any, base: Typed) -> bool:
+        try:
+            if base.quick is not None and quick_fingerprint(value) == base.quick:
+                return True
+            record = take_apart(value)
+        except Exception:  # noqa: BLE001 - code of the value's own type; encoding it gives the error its path
+            return False
+        if record is None:
+            return False
+        return self._note(value, base, unchanged=self.is_unchanged_record(record[1], record[2], base), record=record)
 
 
 def _is_same_buffer(value: Any, base: Buffer) -> bool:

@@ -43,6 +43,7 @@ from versioned_state.values.trees.edit import Edit, edit_map, splice, splice_cel
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import tree_cell, tree_parts
 from versioned_state.values.trees.tree import Tree, empty
+from versioned_state.values.typed.registry import quick_fingerprint
 from versioned_state.values.typed.tagged import Notes
 
 _SIZED: Final = frozenset({str, bytes, bytearray})
@@ -297,6 +298,7 @@ class Encoder(InlineEncoder):
         if self._within_whole:
             return self._keep(value, (cell, Typed(type(value), cell, inner, None, None)))
         baseline = Typed(type(value), cell, inner, *self.fingerprinter.of_record(data if inner is None else None, notes))
+        baseline.quick = quick_fingerprint(value)
         return self._keep(value, (cell, baseline))
 
     def _update_object(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from versioned_state.values.cells import key_of_cell, order_key
-from versioned_state.values.containers import container_of, sequence_of
+from versioned_state.values.containers import container_of, sequence_of, unpacked
 from versioned_state.values.encode.inline import encode_key
 from versioned_state.values.paths.path import Index, Key, Step
 from versioned_state.values.trees.nodes import Nodes, Shape
@@ -28,8 +28,12 @@ def find_part(nodes: Nodes, cell: bytes, step: Step) -> bytes | None:
     """Return the cell that one step leads to, or None if nothing is there."""
     if isinstance(step, Index):
         tree = sequence_of(nodes, cell)
-        index = None if tree is None else offset_of(step, tree.count)
-        return None if tree is None or index is None else next(iter_cells(nodes, tree, index, index + 1), None)
+        if tree is None:
+            from versioned_state.values.paths.elements import element_cell
+
+            return element_cell(nodes, unpacked(nodes, cell), step.index)
+        index = offset_of(step, tree.count)
+        return None if index is None else next(iter_cells(nodes, tree, index, index + 1), None)
     container = container_of(nodes, cell)
     if container is None or container.tree.shape is not Shape.MAP or not isinstance(step, Key):
         return None

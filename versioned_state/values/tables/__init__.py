@@ -1,0 +1,1 @@
+"""Tables of pandas as data. Layer: values."""
