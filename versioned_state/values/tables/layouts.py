@@ -597,7 +597,11 @@ _SCALARS: Final[dict[str, type[Layout]]] = {
     "Interval": IntervalLayout,
 }
 _NAMES: Final = frozenset(
-    {"DataFrame", "Series", "Index", "RangeIndex", "MultiIndex", "StringArray", "NA", "NaT", "MaskedArray", *_ARRAYS, *_SCALARS}
+    {
+        *("DataFrame", "Series", "Index", "RangeIndex", "MultiIndex", "StringArray", "NA", "NaT"),
+        *(_STORED_AS.get(name, name) for name in _ARRAYS),
+        *_SCALARS,
+    }
 )
 
 
