@@ -13,7 +13,7 @@ from versioned_state.values.encode.inline import InlineEncoder
 pytestmark = pytest.mark.every_case
 
 STORED = {name: bytes.fromhex(cell) for name, _, cell in (line.partition("\t") for line in FILE.read_text("utf-8").splitlines())}
-IS_NEW = int(pd.__version__.partition(".")[0]) >= 3  # noqa: PLR2004 - the version that the file was written with
+IS_NEW = int(pd.__version__.partition(".")[0]) >= 3
 
 
 def test_tables_are_stored_as_they_were():

@@ -23,6 +23,7 @@ from typing import Any, Final, Literal, Protocol
 
 from versioned_state.values.cells import MAX_KEY, Code, array_header, code_of, is_string, is_text, map_header, payload_of, split_cells
 from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps, diff_sequences
+from versioned_state.values.changes.table_merge import TableMerger, UnmergedError, is_table
 from versioned_state.values.containers import Container, Head, container_of, order_keys, typed_parts
 from versioned_state.values.encode.compose import LIMITS, Composer
 from versioned_state.values.keys import OF_A_LINE, is_internal
@@ -201,12 +202,23 @@ class Merger:
         base, ours, theirs = sides
         if ours is None or theirs is None or len({side[0].name for side in sides if side is not None}) != 1:
             return None
+        if base is not None and is_table(ours[0].name):
+            try:
+                return TableMerger(self._composer, self._settle, merge_orders).merge((base, ours, theirs), path, limit)
+            except (UnmergedError, ImportError):
+                return None
         data = self._data(None if base is None else base[1], ours[1], theirs[1], path)
         notes = merge_notes(*(self._notes(side) for side in sides))
         if data is None or notes is None:
             return None
         notes_cell = self._composer.encode(notes, LIMITS[Shape.MAP]) if notes else None
         return self._composer.typed_of(Head(ours[0].name, notes_cell), data, limit)
+
+    def _settle(self, path: StatePath, b: bytes | None, o: bytes | None, t: bytes | None) -> bytes | None:
+        """Return the cell for a column or a cell of a table that both sides changed."""
+        sides = Sides(b, o, t)
+        decision = self._decider.decide(path, sides, LIMITS[Shape.MAP])
+        return self._decider.conflict(path, sides) if decision is None else decision.cell
 
     def _data(self, b: bytes | None, o: bytes, t: bytes, path: StatePath) -> bytes | None:
         same = self._composer.same
