@@ -14,6 +14,7 @@ from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.json_form import json_value
 from versioned_state.repository.views.render import are_fields, attributes_in, field_rank, one_line, short_name
+from versioned_state.repository.views.tables import table_lines
 from versioned_state.values.typed.tagged import Tagged
 
 Names = Mapping[str, list[tuple[str, str]]]
@@ -180,9 +181,10 @@ def age(commit: Commit) -> str:
 def value_lines(value: Any, width: int) -> Iterator[str]:
     """Return a value as a Python literal, on as many lines as it takes.
 
-    The output escapes control characters. Cost: the lines that are read.
+    A table of pandas is shown as pandas does. The output escapes control characters. Cost: the lines that are read.
     """
-    return _value_lines(value, width, "", "")
+    table = table_lines(value, width)
+    return iter(table) if table else _value_lines(value, width, "", "")
 
 
 _WHOLE: Final = 1 << 62  # a width at which nothing is cut

@@ -214,6 +214,13 @@ def array_lines(nodes: Nodes, decoder: Decoder, old: bytes, new: bytes) -> list[
     if not (is_array_cell(old) and is_array_cell(new)):
         return []
     types = [array_type(decoder, cell) for cell in (old, new)]
+    if types[0] != types[1] and types[0][0] == types[1][0] and len(types[0][1]) == len(types[1][1]) == 1:
+        try:
+            lines = _lines_of_lengths(nodes, old, new, types[0][0])
+        except ImportError:
+            lines = []
+        if lines:
+            return lines
     if types[0] != types[1]:
         return [(mark, describe(*each)) for mark, each in zip("-+", types, strict=True)]
     if all(_size(cell) <= WHOLE for cell in (old, new)):
@@ -241,6 +248,37 @@ def _element_lines(nodes: Nodes, old: bytes, new: bytes, descr: Any, shape: list
         found += len(differing)
     more = [("@", f"and {found - _ELEMENTS:,} more")] if found > _ELEMENTS else []
     return [("@", f"{found:,} of {total:,} elements"), *lines, *more]
+
+
+def _lines_of_lengths(nodes: Nodes, old: bytes, new: bytes, descr: Any) -> list[Line]:
+    """Return how two arrays of one dimension and different lengths differ: the run between what they have in common at both ends.
+
+    None if they differ in more than ``WHOLE`` bytes. Cost: the chunks behind the first that differs.
+    """
+    a, b = (_array_chunks(nodes, cell) for cell in (old, new))
+    common = next((i for i, (x, y) in enumerate(zip(a.chunks, b.chunks, strict=False)) if x != y), min(len(a.chunks), len(b.chunks)))
+    size = read_array(descr, [0], b"").dtype.itemsize
+    first = a.starts[common] // size
+    if max(a.starts[-1], b.starts[-1]) - first * size > WHOLE:
+        return []
+    olds, news = (
+        read_array(descr, [side.starts[-1] // size - first], side.read_bytes(first * size, side.starts[-1]) if side.starts[-1] else b"")
+        for side in (a, b)
+    )
+    least = min(len(olds), len(news))
+    differing = _differing_elements(olds[:least], news[:least]) if least else []
+    prefix = int(differing[0]) if len(differing) else least
+    left = least - prefix
+    differing = _differing_elements(olds[len(olds) - left :], news[len(news) - left :]) if left else []
+    suffix = left - 1 - int(differing[-1]) if len(differing) else left
+    lines: list[Line] = []
+    for mark, side in (("-", olds), ("+", news)):
+        run = side[prefix : len(side) - suffix]
+        lines += [(mark, f"[{first + prefix + index}] {one_line(each)}") for index, each in enumerate(run[:_ELEMENTS])]
+        lines += [("@", f"and {len(run) - _ELEMENTS:,} more")] if len(run) > _ELEMENTS else []
+    gone, come = (len(side) - suffix - prefix for side in (olds, news))
+    counted = ", ".join(f"{count:,} {kind}" for count, kind in ((gone, "removed"), (come, "added")) if count)
+    return [("@", f"{counted} at [{first + prefix}]"), *lines]
 
 
 def _array_chunks(nodes: Nodes, cell: bytes) -> _Chunks:

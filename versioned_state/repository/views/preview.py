@@ -19,6 +19,7 @@ from versioned_state.repository.views.render import (
     short_name,
     short_repr,
 )
+from versioned_state.repository.views.tables import summary_of_cell
 from versioned_state.values.cells import Code, code_of, decoded_text, key_of_cell, payload_of, split_cells
 from versioned_state.values.containers import Head, container_of, is_record, order_keys, typed_parts
 from versioned_state.values.decode.decoder import Decoder
@@ -81,6 +82,8 @@ class Preview:
 
     def _typed(self, head: Head, data: bytes, budget: int) -> str:
         full_name = str(self._decoder.decode(head.name))
+        if (table := summary_of_cell(self._nodes, self._decoder, full_name, data)) != "":
+            return table
         name = short_name(full_name)
         opened = container_of(self._nodes, data)
         if opened is None or opened.tree.shape is not Shape.MAP or not all(map(_is_field, order_keys(self._nodes, opened))):

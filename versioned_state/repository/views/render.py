@@ -9,6 +9,7 @@ from datetime import date, datetime, time
 from fractions import Fraction
 from typing import Any, Final
 
+from versioned_state.repository.views.tables import summary
 from versioned_state.values.codec.pickles import type_name_of
 from versioned_state.values.typed.reflection import mro_of, namespace_of
 from versioned_state.values.typed.registry import find_layout, take_apart
@@ -70,6 +71,8 @@ def short_repr(value: Any, budget: int) -> str:
         return str(value.isoformat())
     if cls is Tagged:
         return typed_repr(value.name, value.fields, value.notes, budget)
+    if (table := summary(value)) != "":
+        return table
     try:
         return repr(value).replace("\n", " ")
     except Exception as error:  # noqa: BLE001 - code of the value's own type, over a value that may hold anything
