@@ -71,10 +71,8 @@ def short_repr(value: Any, budget: int) -> str:
         return str(value.isoformat())
     if cls is Tagged:
         return typed_repr(value.name, value.fields, value.notes, budget)
-    if (table := summary(value)) != "":
-        return table
     try:
-        return repr(value).replace("\n", " ")
+        return summary(value) or repr(value).replace("\n", " ")
     except Exception as error:  # noqa: BLE001 - code of the value's own type, over a value that may hold anything
         return described(value, budget, error)
 
