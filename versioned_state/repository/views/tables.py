@@ -85,7 +85,7 @@ def _length_of(nodes: Nodes, decoder: Decoder, cell: bytes) -> int | None:
     fields = {name: find(nodes, opened.tree, key_of_cell(pack_text(name))) for name in ("values", "codes", "left", "length", "start")}
     if fields["start"] is not None:
         start, stop, step = (decoder.decode(_field(nodes, opened.tree, name)) for name in ("start", "stop", "step"))
-        return len(range(start, stop, step))
+        return max(-((start - stop) // step), 0)
     if fields["length"] is not None:
         return int(decoder.decode(fields["length"]))
     inner = fields["values"] or fields["codes"] or fields["left"]

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from versioned_state.values.cells import ENTRY_INLINE, Code, code_of, key_of_cell, pack_text
+from versioned_state.values.cells import ENTRY_INLINE, MAX_ELEMENTS, Code, code_of, key_of_cell, pack_text
 from versioned_state.values.containers import Container, Head, container_of, order_keys, unpacked
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.encode.inline import InlineEncoder
@@ -227,10 +227,12 @@ class TableMerger:
 
         if not all(isinstance(each, pd.Index) for each in (b, o, t)) or len({tuple(each.names) for each in (b, o, t)}) > 1:
             raise UnmergedError
-        if all(type(each) is pd.RangeIndex for each in (b, o, t)) and len({(each.start, each.step) for each in (b, o, t)}) == 1:
-            size, more, other = len(b), len(o) - len(b), len(t) - len(b)
-            if more >= 0 and other >= 0:
-                return self._appended(b, size, more, other, ours, theirs)
+        if max(map(len, (b, o, t))) > MAX_ELEMENTS:  # a RangeIndex has any number in a few bytes
+            raise UnmergedError
+        size, more, other = len(b), len(o) - len(b), len(t) - len(b)
+        # With pandas 2 the labels of a table that has grown are numbers, and no range any more.
+        if type(b) is pd.RangeIndex and more >= 0 and other >= 0 and all(_only_counts(each, b) for each in (o, t)):
+            return self._appended(b, size, more, other, ours, theirs)
         if not (b.is_unique and o.is_unique and t.is_unique):
             raise UnmergedError
         # The rows by numbers: those of the base by their position in it, then new ones.
@@ -449,6 +451,15 @@ class TableMerger:
         else:
             data = composer.dict_of(dict(sorted({**column.fixed, **parts}.items())), ENTRY_INLINE)
         return composer.typed_of(column.head, data, ENTRY_INLINE)
+
+
+def _only_counts(index: Any, base: Any) -> bool:
+    """Return whether an index has the labels that the range of the base has, or would have if it were longer or shorter."""
+    import pandas as pd
+
+    if type(index) is pd.RangeIndex:
+        return bool(index.start == base.start and index.step == base.step)
+    return bool(index.equals(pd.RangeIndex(base.start, base.start + len(index) * base.step, base.step)))
 
 
 def _object_array(cells: Iterable[bytes]) -> Array:

@@ -553,17 +553,13 @@ def is_array(value: Any) -> bool:
 
 def layout_of_class(cls: type) -> Layout | None:
     """Return the layout of a class of pandas, or None if it has none, as a subclass of ``DataFrame``."""
-    found = _layouts()[0].get(id(cls))
+    found = _layouts()[0].get(id(cls)) if _is_recent() else None
     return found if found is not None and found.cls is cls else None
 
 
 def layout_named(name: str) -> Layout | None:
     """Return the layout for a stored name of pandas. Imports pandas; None if it is not installed, or too old."""
-    try:
-        import pandas as pd
-    except ImportError:
-        return None
-    return _layouts()[1].get(name) if hasattr(pd, "StringDtype") else None
+    return _layouts()[1].get(name) if _is_recent() else None
 
 
 def missing_extra(name: str) -> str | None:
@@ -626,6 +622,21 @@ def _layouts() -> tuple[dict[int, Layout], dict[str, Layout]]:
     for layout in found:
         names.setdefault(layout.name, layout)
     return {id(layout.cls): layout for layout in found}, names
+
+
+_OLDEST: Final = (2, 3)
+"""The first version of pandas with both of its types of strings."""
+
+
+@lru_cache(1)
+def _is_recent() -> bool:
+    """Return whether pandas is installed, in a version whose values are data. In an older one they are objects."""
+    try:
+        import pandas as pd
+    except ImportError:
+        return False
+    numbers = pd.__version__.split(".")[:2]
+    return all(map(str.isdigit, numbers)) and tuple(map(int, numbers)) >= _OLDEST
 
 
 @lru_cache(1)
