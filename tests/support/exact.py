@@ -37,6 +37,8 @@ def exact(value: Any) -> Any:
         return cls.__name__, write(value)
     if isinstance(value, np.generic):
         return type(value).__name__, value.dtype.descr, value.tobytes()
+    if cls.__module__.partition(".")[0] == "pandas":
+        return cls.__name__, _of_pandas(value)
     if isinstance(value, Enum):
         return _name_of(value), value.name
     if isinstance(value, tuple):
@@ -82,6 +84,27 @@ def _entries(value: dict[Any, Any]) -> Any:
 
 def _members(value: Iterable[Any]) -> Any:
     return frozenset(Counter(map(exact, value)).items())
+
+
+def _of_pandas(value: Any) -> Any:
+    """Return the content of a value of pandas by its public ways, element by element, apart from numbers."""
+    import pandas as pd
+
+    if isinstance(value, pd.DataFrame):
+        columns = [exact(value.iloc[:, at].array) for at in range(value.shape[1])]
+        return exact(value.columns), exact(value.index), tuple(columns), exact(value.attrs), repr(value.flags)
+    if isinstance(value, pd.Series):
+        return exact(value.array), exact(value.index), exact(value.name), exact(value.attrs), repr(value.flags)
+    if isinstance(value, pd.MultiIndex):
+        return exact(list(value.names)), _elements(value.tolist())
+    if isinstance(value, pd.Index):
+        return exact(value.name), repr(getattr(value, "freq", None)), exact(value.array)
+    if isinstance(value, pd.api.extensions.ExtensionArray):
+        if isinstance(value.dtype, np.dtype) and value.dtype.kind in "biufcmM":
+            return repr(value.dtype), np.asarray(value).tobytes()
+        categories = (exact(value.categories), value.ordered) if isinstance(value, pd.Categorical) else None
+        return repr(value.dtype), categories, _elements(list(value))
+    return repr(value), getattr(value, "unit", None)
 
 
 def _bits(value: float) -> bytes:
