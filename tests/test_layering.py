@@ -22,7 +22,7 @@ PACKAGE = Path(__file__).resolve().parents[1] / "versioned_state"
 
 # From the bottom up. A part imports from its own row and the rows below it.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("arguments", "errors", "lazy", "off_loop", "records", "twins"),
+    ("arguments", "errors", "lazy", "off_loop", "records", "streams", "twins"),
     ("storage",),
     ("objects",),
     ("values",),

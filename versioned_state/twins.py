@@ -5,7 +5,7 @@ This module does not load asyncio: a class declares its twins where it is define
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from functools import partial, update_wrapper
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
@@ -83,6 +83,20 @@ def awaitable(
 
             result: R = await (aio.run(run) if ahead is None else aio._run(run, ahead=partial(ahead, aio.of, kwargs)))
             return result
+
+        return call
+
+    return Twin(wrap)
+
+
+def streamed(method: Named[P, Iterator[T]]) -> Twin[P, AsyncIterator[T]]:  # noqa: ARG001 - for type checkers
+    """Return a twin that gives an asynchronous iterator instead of the iterator of its method."""
+
+    def wrap(aio: Any, method: Callable[P, Iterator[T]]) -> Callable[P, AsyncIterator[T]]:
+        def call(*args: P.args, **kwargs: P.kwargs) -> AsyncIterator[T]:
+            from versioned_state.streams import Stream
+
+            return Stream(lambda: aio.run(partial(method, *args, **kwargs)))
 
         return call
 

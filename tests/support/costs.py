@@ -336,6 +336,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "branches.rename": on(lambda room: room.repository.branches.rename("side", "new")),
         "branches.deleted": on(lambda room: to_the_end(room.repository.branches.deleted())),
         "branches.compare": on(lambda room: to_the_end(room.repository.branches.compare())),
+        "branches.search": on(lambda room: room.repository.branches.search("session/0001")),
         "branches.iter_info": on(lambda room: to_the_end(room.repository.branches.iter_info(limit=20))),
         "tags[name]": on(lambda room: room.repository.tags["tag/0001"]),
         "tags.create": on(lambda room: room.repository.tags.create("new")),

@@ -10,10 +10,9 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
 
-from versioned_state.arguments import check_function, check_text, count, instance_of, integer, list_of
+from versioned_state.arguments import check_function, check_text, count, instance_of, integer, list_of, seconds
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.keys import RefKind
 from versioned_state.repository.committing import C, OnMovedOption, all_of_one_class
@@ -28,7 +27,7 @@ from versioned_state.repository.names.tags import Tags
 from versioned_state.repository.refs.named_records import Records
 from versioned_state.repository.refs.notes import Notes
 from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE, Position
-from versioned_state.twins import Aio, awaitable
+from versioned_state.twins import Aio, awaitable, streamed
 from versioned_state.values.paths.path import StatePath
 
 if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view and no maintenance
@@ -240,6 +239,7 @@ class Repository:
         rev: str | Commit = "HEAD",
         *,
         limit: int | None = None,
+        deadline: float | None = None,
         first_parent: bool = False,
         include_root: bool = False,
         head: Commit | None = None,
@@ -252,6 +252,8 @@ class Repository:
 
         Args:
             limit: at most this many commits.
+            deadline: stop examining commits after this many seconds, counted from the first one. ``Log.complete`` says whether it, or the
+                limit, has ended the log.
             first_parent: follow only the first parent of each commit.
             include_root: include the empty root commit.
             head, branch: what ``HEAD`` means; see ``commit``.
@@ -261,9 +263,9 @@ class Repository:
         Raises:
             InvalidArgumentError: a limit or a filter makes no sense.
         """
-        from versioned_state.repository.views.lists import Log
+        from versioned_state.repository.views.lists import Bound, Log
 
-        limit = None if limit is None else count("limit", limit)
+        bound = Bound(None if limit is None else count("limit", limit), None if deadline is None else seconds("deadline", deadline))
         read = self.database.commits.read
         walk: Callable[[], Iterator[Commit]]
         ends = split_range(rev) if isinstance(rev, str) else None
@@ -277,13 +279,13 @@ class Repository:
         if filters:
             from versioned_state.repository.inspect.log_filters import select
 
-        def commits() -> Iterator[Commit]:
-            chosen = walk() if include_root else (commit for commit in walk() if commit.id != ROOT_ID)
+        def commits(bound: Bound) -> Iterator[Commit]:
+            chosen = bound.examined(walk() if include_root else (commit for commit in walk() if commit.id != ROOT_ID))
             if filters:
                 chosen = select(self.database, chosen, filters, first_parent=first_parent)
-            return islice(chosen, limit)
+            return bound.taken(chosen)
 
-        return Log(commits)
+        return Log(commits, bound)
 
     def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
         """Yield the lines of the strings of a state that a regular expression matches, by path. See ``grep.grep``."""
@@ -338,17 +340,21 @@ class Repository:
         """
         write_policy(self.store, pattern, policy)
 
-    def diff(self, a: str | Commit, b: str | Commit, *, internal: bool = False, limit: int | None = None) -> Diff:
+    def diff(
+        self, a: str | Commit, b: str | Commit, *, internal: bool = False, limit: int | None = None, deadline: float | None = None
+    ) -> Diff:
         """Return the changes from one revision to another, by path. Cost: reads the differences; nothing is unpickled.
 
         Args:
             internal: include the engine's own keys.
             limit: the most changes to find, the first by their paths, at the cost of these. ``Diff.more`` is true if there are others.
+            deadline: stop looking for changes after this many seconds, counted from the first use of the diff. ``Diff.complete`` is false
+                if there may be others then.
         """
         from versioned_state.repository.views.diff import Diff
 
         before, after = self.commit(a).tree, self.commit(b).tree
-        return Diff(self.database.objects, before, after, internal=internal, cache=self.database.nodes, limit=limit)
+        return Diff(self.database.objects, before, after, internal=internal, cache=self.database.nodes, limit=limit, deadline=deadline)
 
     def snapshot(self, rev: str | Commit = "HEAD", *, describe: bool = False) -> Snapshot:
         """Return a read-only view of a commit.
@@ -506,10 +512,13 @@ class Repository:
 class RepositoryAio(Aio[Repository]):
     """The awaitable twins of a repository's calls, any number at once. ``run`` is for all others, and those of ``branches`` and ``notes``.
 
+    ``log``, ``history``, ``grep`` and ``reflog`` are asynchronous iterators. ``bisect`` calls its function on a background thread.
+
     A cancelled call that has begun ends first, and raises ``CancelledError`` then. Each raises ``EventLoopError`` if asyncio runs no event
     loop here.
     """
 
+    bisect = awaitable(lambda: Repository.bisect)
     blame = awaitable(lambda: Repository.blame)
     close = awaitable(lambda: Repository.close)
     commit = awaitable(lambda: Repository.commit)
@@ -518,11 +527,15 @@ class RepositoryAio(Aio[Repository]):
     expire = awaitable(lambda: Repository.expire)
     fsck = awaitable(lambda: Repository.fsck)
     gc = awaitable(lambda: Repository.gc)
+    grep = streamed(lambda: Repository.grep)
+    history = streamed(lambda: Repository.history)
+    log = streamed(lambda: Repository.log)
     merge_base = awaitable(lambda: Repository.merge_base)
     parents = awaitable(lambda: Repository.parents)
     prune = awaitable(lambda: Repository.prune)
     purge = awaitable(lambda: Repository.purge)
     read = awaitable(lambda: Repository.read)
+    reflog = streamed(lambda: Repository.reflog)
     snapshot = awaitable(lambda: Repository.snapshot)
     stats = awaitable(lambda: Repository.stats)
     verify = awaitable(lambda: Repository.verify)

@@ -331,6 +331,6 @@ class SequenceAio(HandleAio["StateSequence"]):
         async def begin() -> Iterator[Any]:
             return walk(self.of)
 
-        from versioned_state.state.aio.stream import Stream
+        from versioned_state.streams import Stream
 
         return Stream(begin, self.run)

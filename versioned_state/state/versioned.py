@@ -403,7 +403,7 @@ class Versioned(KeySpace):
             found.objects = self._worktree.objects(internal=internal)
         return found
 
-    def _changes_since(self, commit: Commit, *, internal: bool, limit: int | None = None) -> Diff:
+    def _changes_since(self, commit: Commit, *, internal: bool, limit: int | None = None, deadline: float | None = None) -> Diff:
         """Return the changes from a commit to the live values."""
         from versioned_state.repository.views.diff import Diff
 
@@ -418,7 +418,7 @@ class Versioned(KeySpace):
             if error is not None:
                 error.remains = ""
                 unstorable[error.path or str(path_of(key))] = error
-        return Diff(staged.staging, commit.tree, tree, internal=internal, unstorable=unstorable, limit=limit)
+        return Diff(staged.staging, commit.tree, tree, internal=internal, unstorable=unstorable, limit=limit, deadline=deadline)
 
     @locked
     def checkout(self, rev: str | Commit, *, migrated: bool = False) -> Snapshot:
@@ -438,28 +438,45 @@ class Versioned(KeySpace):
         return self.repository.snapshot(commit)
 
     @locked
-    def diff(self, a: str | Commit, b: str | Commit | None = None, *, internal: bool = False, limit: int | None = None) -> Diff:
+    def diff(
+        self,
+        a: str | Commit,
+        b: str | Commit | None = None,
+        *,
+        internal: bool = False,
+        limit: int | None = None,
+        deadline: float | None = None,
+    ) -> Diff:
         """Return the changes from ``a`` to ``b``, by path, or without ``b`` those to the present state with its uncommitted changes.
 
         Args:
             internal: include the engine's own keys.
             limit: the most changes to find, the first by their paths, at the cost of these. ``Diff.more`` is true if there are more.
+            deadline: stop looking for changes after this many seconds; see ``Repository.diff``.
         """
         if b is not None:
-            return self.repository.diff(self._resolve(a), self._resolve(b), internal=internal, limit=limit)
-        return self._changes_since(self._resolve(a), internal=internal, limit=limit)
+            return self.repository.diff(self._resolve(a), self._resolve(b), internal=internal, limit=limit, deadline=deadline)
+        return self._changes_since(self._resolve(a), internal=internal, limit=limit, deadline=deadline)
 
     @locked
     def log(
-        self, rev: str | Commit | None = None, *, limit: int | None = None, first_parent: bool = False, **filters: Unpack[Filters]
+        self,
+        rev: str | Commit | None = None,
+        *,
+        limit: int | None = None,
+        deadline: float | None = None,
+        first_parent: bool = False,
+        **filters: Unpack[Filters],
     ) -> Log:
         """Return the commits from a revision, by default the head, back; for a range ``A..B``, those of B that A does not have.
 
         The newest commits come first. Cost: one read for each commit that is examined. The filters ``author``, ``message``, ``since``,
-        ``until``, ``meta``, ``path`` and ``changed`` choose among the commits; see ``Repository.log``.
+        ``until``, ``meta``, ``path`` and ``changed`` choose among the commits, and ``deadline`` ends the search; see ``Repository.log``.
         """
         start, head = self.head if rev is None else rev, self.head
-        return self.repository.log(start, limit=limit, first_parent=first_parent, head=head, branch=self.branch, **filters)
+        return self.repository.log(
+            start, limit=limit, deadline=deadline, first_parent=first_parent, head=head, branch=self.branch, **filters
+        )
 
     @locked
     def blame(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
 from typing import TYPE_CHECKING, Any, Final
 
+from versioned_state.arguments import count, string
 from versioned_state.errors import BranchMovedError, RefExistsError, UnmergedBranchError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import RECENT, RefKind, lock_key, read_index_key
@@ -57,6 +58,14 @@ class BranchInfo(RefInfo):
     """
 
     expires: int | None = None
+
+
+class BranchPage(list[BranchInfo]):
+    """Branches that a search has found, in a list. ``complete`` is whether there are no more."""
+
+    def __init__(self, found: Iterable[BranchInfo], *, complete: bool) -> None:
+        super().__init__(found)
+        self.complete = complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +267,19 @@ class Branches(Refs):
             for each in listing.run(self._database)
         )
 
+    def search(self, text: str, *, limit: int = 100, after: str | None = None) -> BranchPage:
+        """Return the branches whose name has a text in it, in any case, in the order of the names: at most ``limit``, beyond ``after``.
+
+        ``complete`` of the result is whether there are no more; if it is false, the last name is ``after`` for the next page. Cost: of the
+        branches that are passed over only the names are read, from ``after`` on until enough are found.
+
+        Raises:
+            InvalidArgumentError: an argument is not what it should be.
+        """
+        limit = count("limit", limit)
+        found = list(self.iter_info(like=f"*{_in_any_case(string('text', text))}*", after=after, limit=limit + 1))
+        return BranchPage(found[:limit], complete=len(found) <= limit)
+
     def compare(self, base: str | Commit | None = None, *, among: Iterable[BranchInfo] | None = None) -> Iterator[BranchComparison]:
         """Yield each branch with its head, and how far it is ahead of a base and behind it. The base is by default the default branch.
 
@@ -281,6 +303,12 @@ class Branches(Refs):
             counts = graph.ahead_behind([head for _, head in some], compared, database.commits.read)
             for (each, head), (ahead, behind) in zip(some, counts, strict=True):
                 yield BranchComparison(each, head, name, ahead, behind)
+
+
+def _in_any_case(text: str) -> str:
+    """Return the pattern of ``fnmatch`` for a text in any case."""
+    forms = ("".join(dict.fromkeys(form for form in (char, char.lower(), char.upper()) if len(form) == 1)) for char in text)
+    return "".join(f"[{form}]" if form[1:] or form in "*?[" else form for form in forms)
 
 
 def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:

@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Any, Self, overload
 
-from versioned_state.arguments import count
+from versioned_state.arguments import count, seconds
 from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.objects.store import Reader
+from versioned_state.repository.views.bounds import TimedReader
 from versioned_state.repository.views.change import Change, ChangeRun, fold
 from versioned_state.repository.views.render import escape
 from versioned_state.values.changes.diff import CellChange, diff_maps, diff_values
@@ -58,6 +59,7 @@ class Diff(Sequence[Change]):
 
     Attributes:
         limit: the most changes that it has, the first by their paths, or None for all. ``more`` is whether there are others.
+        deadline: the seconds for which changes are looked for, or None. ``complete`` is whether all were found.
         unstorable: live values that cannot be stored, by path, each with the error that a commit would raise. A diff with any is true.
         objects: the objects in the live values, each with the reason why it is not data, from ``status(explain=True)``.
     """
@@ -72,7 +74,13 @@ class Diff(Sequence[Change]):
         cache: NodeCache | None = None,
         unstorable: Mapping[str, StateError] | None = None,
         limit: int | None = None,
+        deadline: float | None = None,
     ) -> None:
+        self.deadline = None if deadline is None else seconds("deadline", deadline)
+        self._is_late = False
+        self._timed: TimedReader | None = None
+        if self.deadline is not None:
+            reader = self._timed = TimedReader(reader)
         self.limit = None if limit is None else min(count("limit", limit), sys.maxsize - 1)
         self._has_more = False
         self._nodes = Nodes(reader, cache=cache)
@@ -107,10 +115,22 @@ class Diff(Sequence[Change]):
         _ = self.changes
         return self._has_more
 
+    @property
+    def complete(self) -> bool:
+        """Whether these are all changes: neither the limit nor the deadline has left out any."""
+        return not self.more and not self._is_late
+
     def _first(self, found: Iterable[CellChange | Change]) -> list[Change]:
         """Return as many changes as the limit allows, and whether there are more."""
         limit = self.limit
-        taken = list(found if limit is None else islice(found, limit + 1))
+        taken: list[CellChange | Change] = []
+        wanted = iter(found if limit is None else islice(found, limit + 1))
+        if self._timed is None or self.deadline is None:
+            taken += wanted
+        else:
+            with self._timed.within(self.deadline) as on_time:
+                taken += takewhile(on_time, wanted)
+            self._is_late = self._timed.is_late
         self._has_more = limit is not None and len(taken) > limit
         return [each if isinstance(each, Change) else Change(each, self._nodes, self._decoder) for each in taken[:limit]]
 
@@ -143,7 +163,7 @@ class Diff(Sequence[Change]):
         chosen = (
             change for change in self._changes_of_key(path) if change.path.steps[: len(steps)] == steps or self._covers(change, steps)
         )
-        narrowed = Diff(self._nodes.reader, self._old, self._new, internal=self._internal, limit=self.limit)
+        narrowed = Diff(self._nodes.reader, self._old, self._new, internal=self._internal, limit=self.limit, deadline=self.deadline)
         narrowed.changes = narrowed._first(chosen)
         narrowed.objects = [each for each in self.objects if each.path.steps[: len(steps)] == steps]
         narrowed.unstorable = {at: error for at, error in self.unstorable.items() if as_path(at).steps[: len(steps)] == steps}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Self
 
 from versioned_state.repository.history.commit import Commit
@@ -11,16 +12,68 @@ if TYPE_CHECKING:  # a log in a terminal needs neither
     from versioned_state.repository.inspect.blame import Blame
 
 
+class Bound:
+    """The end of a log: after a number of commits, or after a time.
+
+    Args:
+        limit: the most commits to take, or None.
+        deadline: the seconds for which commits are examined, from the first one on, or None.
+
+    Attributes:
+        complete: whether neither has ended the log so far.
+    """
+
+    def __init__(self, limit: int | None = None, deadline: float | None = None) -> None:
+        self._limit = limit
+        self._deadline = deadline
+        self.complete = True
+
+    def again(self) -> Bound:
+        """Return the same bound of another walk."""
+        return Bound(self._limit, self._deadline)
+
+    def examined(self, commits: Iterable[Commit]) -> Iterator[Commit]:
+        """Yield commits until the time is over, but one at least."""
+        if self._deadline is None:
+            yield from commits
+            return
+        until = time.monotonic() + self._deadline
+        for commit in commits:
+            yield commit
+            if time.monotonic() >= until:
+                self.complete = False
+                return
+
+    def taken(self, commits: Iterator[Commit]) -> Iterator[Commit]:
+        """Yield as many commits as may be taken. No further one is looked for."""
+        if self._limit is None:
+            yield from commits
+            return
+        for _ in range(self._limit):
+            commit = next(commits, None)
+            if commit is None:
+                return
+            yield commit
+        self.complete = False
+
+
 class Log(Iterator[Commit]):
     """Commits, newest first, each read when it is taken. Showing a log in a notebook consumes none of it.
 
     Args:
         walk: begins at the first commit each time.
+        bound: where it ends.
     """
 
-    def __init__(self, walk: Callable[[], Iterator[Commit]]) -> None:
+    def __init__(self, walk: Callable[[Bound], Iterator[Commit]], bound: Bound) -> None:
         self._walk = walk
-        self._commits = walk()
+        self._bound = bound
+        self._commits = walk(bound)
+
+    @property
+    def complete(self) -> bool:
+        """Whether no limit and no deadline has ended the log: false if it ended there, and there may be more commits."""
+        return self._bound.complete
 
     def __repr__(self) -> str:
         return "<Log: iterate it for its commits, newest first>"
@@ -34,7 +87,7 @@ class Log(Iterator[Commit]):
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import commits_table
 
-        return commits_table(self._walk(), caption="log")
+        return commits_table(self._walk(self._bound.again()), caption="log")
 
 
 class BlameList(list["Blame"]):

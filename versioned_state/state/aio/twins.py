@@ -69,7 +69,7 @@ def stream(method: Named[P, Iterator[T]]) -> Twin[P, AsyncIterator[T]]:
 
     def convert(lock: HandleLock, call: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
         from versioned_state.state.aio.gate import run_on_handle
-        from versioned_state.state.aio.stream import Stream
+        from versioned_state.streams import Stream
 
         return Stream(lambda: run_on_handle(lock, call))
 

@@ -1,4 +1,4 @@
-"""``Stream``: an asynchronous iterator over commits, matches and the like. Layer: state."""
+"""``Stream``: an asynchronous iterator over commits, matches and the like. Beneath all layers."""
 
 from __future__ import annotations
 
