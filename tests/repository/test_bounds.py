@@ -169,9 +169,9 @@ def test_branches_by_a_text_in_any_case(branches, text, names):
 
 def test_wrong_arguments_of_a_search(branches):
     wrong: list[Callable[[], object]] = [
-        lambda: branches.branches.search(3),  # type: ignore[arg-type]
+        lambda: branches.branches.search(3),
         lambda: branches.branches.search("a", limit=-1),
-        lambda: branches.branches.search("a", after=3),  # type: ignore[arg-type]
+        lambda: branches.branches.search("a", after=3),
     ]
     for call in wrong:
         with pytest.raises(InvalidArgumentError):

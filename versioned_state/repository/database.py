@@ -181,8 +181,8 @@ class Database:
 
     def _refs(self, wanted: list[tuple[RefKind, str]]) -> list[Ref]:
         sweeps = self.fence.sweeps
-        if sweeps != self._cached_since:
-            self._forget_swept(sweeps)
+        if sweeps > self._caches.since:
+            self._caches.advance(sweeps)
         found = read_refs(self.store, wanted)
         for ref in found:
             if ref.head is not None:

@@ -79,13 +79,13 @@ def _length_of(nodes: Nodes, decoder: Decoder, cell: bytes) -> int | None:
     if opened is None:
         parts = split_cells(payload_of(cell))
         shape = decoder.decode(parts[3] if len(parts) == 4 else parts[1])
-        return shape[0] if type(shape) is list and shape else None
+        return int(shape[0]) if type(shape) is list and shape else None
     if opened.tree.shape is Shape.SEQUENCE:
         return opened.tree.count
     fields = {name: find(nodes, opened.tree, key_of_cell(pack_text(name))) for name in ("values", "codes", "left", "length", "start")}
     if fields["start"] is not None:
         start, stop, step = (decoder.decode(_field(nodes, opened.tree, name)) for name in ("start", "stop", "step"))
-        return max(-((start - stop) // step), 0)
+        return max(-((int(start) - int(stop)) // int(step)), 0)
     if fields["length"] is not None:
         return int(decoder.decode(fields["length"]))
     inner = fields["values"] or fields["codes"] or fields["left"]

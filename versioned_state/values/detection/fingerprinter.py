@@ -237,11 +237,11 @@ class Fingerprinter:
         first = position = 0
         most = length if prefix is None else prefix
         same = self._same_group
-        while first < count and position + (group := parts[first]).size <= most:
+        while first < count and position + (part := parts[first]).size <= most:
             # Marks first: of a long list nearly all groups are unchanged, and a call for each would take longer than the comparison.
-            if not ((group.marks is not None and group.marks.same(elements, position)) or same(group, elements, position)):
+            if not ((part.marks is not None and part.marks.same(elements, position)) or same(part, elements, position)):
                 break
-            position += group.size
+            position += part.size
             first += 1
         if first == count and shift == 0:
             return []
