@@ -7,12 +7,16 @@ user, in ``$XDG_STATE_HOME/vstate`` or ``~/.local/state/vstate``. The store does
 from __future__ import annotations
 
 import os
-from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
+from blake3 import blake3
+
 from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.storage.url import is_remote, redact
+
+_SUFFIX: Final = ".branch"
+"""Of the file of a store; earlier versions used a name without it."""
 
 _ELSEWHERE: Final = "-b NAME names the branch for one command; XDG_STATE_HOME names another folder to keep the choice in"
 
@@ -56,6 +60,8 @@ def _read(url: str) -> tuple[str | None, str | None]:
     if file is None:
         return None, None
     try:
+        if not file.exists():
+            file = _older_file(file, url) or file
         branch, before, *_ = file.read_text("utf-8", "surrogateescape").split("\n")
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None, None
@@ -65,11 +71,32 @@ def _read(url: str) -> tuple[str | None, str | None]:
 
 
 def _file(url: str) -> Path | None:
+    folder = _folder()
+    return None if folder is None else folder / (blake3(_name(url)).hexdigest()[:32] + _SUFFIX)
+
+
+def _older_file(file: Path, url: str) -> Path | None:
+    """Return the file in which an earlier version has kept the choice, or None if it has kept none."""
+    try:
+        kept = any(not name.endswith(_SUFFIX) for name in os.listdir(file.parent))  # noqa: PTH208 - names are enough
+    except OSError:
+        return None
+    if not kept:
+        return None
+    from hashlib import sha256  # with OpenSSL, which takes a tenth of the time of a command to load
+
+    return file.with_name(sha256(_name(url)).hexdigest()[:32])
+
+
+def _folder() -> Path | None:
     base = os.environ.get("XDG_STATE_HOME", "")
     if not base.startswith("/"):  # its standard says to ignore a relative one
         base = os.path.expanduser("~/.local/state")  # noqa: PTH111 - it leaves the tilde if there is no home; Path raises
-    name = sha256(_location(url).encode("utf-8", "surrogateescape")).hexdigest()[:32]
-    return Path(base, "vstate", "branches", name) if base.startswith("/") else None
+    return Path(base, "vstate", "branches") if base.startswith("/") else None
+
+
+def _name(url: str) -> bytes:
+    return _location(url).encode("utf-8", "surrogateescape")
 
 
 def _location(url: str) -> str:
