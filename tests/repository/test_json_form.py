@@ -118,6 +118,16 @@ def test_what_is_no_form_is_refused_and_can_be_taken_as_it_stands(form: Any):
     assert from_json(literal(form)) == form
 
 
+def test_the_reason_is_said_in_words():
+    for form, reason in (
+        ({"$Decimal": "two"}, "'two' is not a decimal number"),
+        ({"$set": [[1]]}, "unhashable"),
+        ({"$Decimal": 5}, "not a text"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=reason):
+            from_json(form)
+
+
 def test_a_dict_with_other_keys_beside_is_a_dict():
     schema = {"$schema": "https://json-schema.org", "$defs": {}, "type": "object"}
     assert from_json(schema) == schema

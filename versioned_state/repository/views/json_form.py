@@ -286,6 +286,13 @@ def _int(text: str) -> int:
     return int(text, 16) if "x" in text else int(text)
 
 
+def _read_decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except ArithmeticError:
+        raise ValueError(f"{text!r} is not a decimal number") from None
+
+
 def _read_fraction(text: str) -> Fraction:
     numerator, _, denominator = text.partition("/")
     return Fraction(_int(numerator), _int(denominator or "1"))
@@ -387,7 +394,7 @@ def _read_path(cls: Any) -> Callable[[str], Any]:
 
 _TEXTS: Final[dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]]] = {
     complex: (str, complex),
-    Decimal: (str, Decimal),
+    Decimal: (str, _read_decimal),
     Fraction: (
         lambda value: int_text(value.numerator) + (f"/{int_text(value.denominator)}" if value.denominator != 1 else ""),
         _read_fraction,
