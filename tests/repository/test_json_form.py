@@ -159,6 +159,8 @@ def test_plain():
         "half": Fraction(1, 2),
         "row": np.array([1.0, np.nan]),
         "one": np.int32(1),
+        "when": np.array(["2026-01-02", "NaT"], "M8[D]"),
+        "stamps": [Tagged("pandas.Timestamp", [1767225600000000, "us", zone]) for zone in (None, dt.UTC)],
         "keys": {1: "a", (2, 3): "b", None: "c"},
         "same": {1: "a", "1": "b"},
         "count": Counter("aab"),
@@ -176,6 +178,8 @@ def test_plain():
         "half": "1/2",
         "row": [1.0, None],
         "one": 1,
+        "when": ["2026-01-02", "NaT"],
+        "stamps": ["2026-01-01T00:00:00.000000", "2026-01-01T00:00:00.000000Z"],
         "keys": {"1": "a", "[2, 3]": "b", "null": "c"},
         "same": [[1, "a"], ["1", "b"]],
         "count": {"a": 2, "b": 1},
@@ -183,6 +187,11 @@ def test_plain():
         "made": {"a": [1]},
         "rows": {"value": [1], "source": "db"},
     }
+
+
+def test_fields_that_no_time_has_are_shown_as_they_are():
+    assert plain_value(Tagged("pandas.Timestamp", ["soon"])) == ["soon"]
+    assert plain_value(Tagged("pandas.Timestamp", None)) is None
 
 
 def test_a_patch_takes_forms_too():

@@ -466,10 +466,15 @@ def plain_value(value: Any) -> Any:
     if type(form) is not dict:
         return form
     name, data = next(iter(form.items()))
+    if name == "$typed" and data["name"] == "pandas.Timestamp":
+        with suppress(TypeError, ValueError):  # fields that no such time has
+            return _plain_timestamp(*_record(value)[0])
     if name == "$typed":
         return _plain_typed(*_record(value))
     if name == "$ndarray" and "data" in data:
         return plain_value(value.tolist())
+    if name == "$ndarray" and value.dtype.kind in "mMU":  # times and texts
+        return value.astype(str).tolist()
     if name in _PLAIN_NUMBERS:
         return plain_value(value.item())
     return data if type(data) is str else one_line(value, width=WIDTH)
@@ -482,6 +487,13 @@ def _record(value: Any) -> tuple[Any, Any]:
     record = take_apart(value)
     assert record is not None
     return record[1], record[2]
+
+
+def _plain_timestamp(count: int, unit: str, zone: Any) -> str:
+    """Return a time of pandas, which counts from 1970 in UTC, as ISO text."""
+    import numpy as np
+
+    return str(np.datetime_as_string(np.datetime64(count, unit), timezone="naive" if zone is None else "UTC"))
 
 
 def _plain_typed(fields: Any, notes: Any) -> Any:
