@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from versioned_state.agents.parallel import Outcome as Outcome, parallel as parallel
     from versioned_state.agents.patterns.event_sourcing import EventSourced as EventSourced
     from versioned_state.agents.patterns.state_machine import StateMachine as StateMachine
+    from versioned_state.agents.rollback import RolledBack as RolledBack, roll_back_effects as roll_back_effects
     from versioned_state.agents.tasks.round import TaskClarify as TaskClarify, TaskFailed as TaskFailed
     from versioned_state.agents.tasks.task import checkpoint as checkpoint, current_state as current_state, emit as emit, task as task
     from versioned_state.agents.view import view as view
@@ -86,6 +87,7 @@ __getattr__, __dir__, __all__ = lazy_names(
         "agents.agent": "Agent",
         "agents.call": "Call",
         "agents.effects": "Happened effect effects forget_effect settle_effect",
+        "agents.rollback": "RolledBack roll_back_effects",
         "agents.events.classes": "ActionEvent ClarifyEvent ErrorEvent FailEvent OutputEvent SuccessEvent TaskStartEvent TransitionEvent",
         "agents.events.log": "events",
         "agents.parallel": "Outcome parallel",

@@ -17,12 +17,15 @@ from versioned_state.agents.call import Call, running
 from versioned_state.errors import (
     EffectInDoubtError,
     HandleClosedError,
+    IdempotencyConflictError,
     InvalidArgumentError,
     NoTaskError,
     PickleRefusedError,
     ReadOnlyError,
     UnknownEffectError,
 )
+from versioned_state.repository.ledger import Ledger
+from versioned_state.repository.maintenance.owner import Owner
 from versioned_state.storage import Counting, ReadOnly
 
 
@@ -75,11 +78,47 @@ def test_a_result_of_none_is_a_result(till):
     assert till.paid == ["mail"]
 
 
-def test_other_arguments_change_nothing(till):
+def test_other_arguments_are_refused_unless_they_are_not_compared(till):
     state = Versioned()
     effect("pay", till.pay, "Rome", state=state)
-    assert effect("pay", till.pay, "Oslo", state=state)["city"] == "Rome"
+    with pytest.raises(IdempotencyConflictError, match="'pay' was begun with other arguments; the function was not called"):
+        effect("pay", till.pay, "Oslo", state=state)
+    assert effect("pay", till.pay, "Oslo", state=state, arguments="any")["city"] == "Rome"
+    assert effect("pay", till.pay, "Rome", state=state)["city"] == "Rome"
+    with pytest.raises(InvalidArgumentError, match="arguments"):
+        effect("pay", till.pay, "Rome", state=state, arguments="some")  # type: ignore[arg-type]
     assert till.paid == ["Rome"]
+
+
+def test_arguments_are_compared_by_content_and_clients_of_services_by_class():
+    state, calls = Versioned(), []
+
+    def send(client, order, *, note=""):
+        calls.append((order, note))
+
+    def sent(client, order, **options):
+        effect("send", send, client, order, state=state, **options)
+
+    sent(threading.Lock(), {"a": 1, "b": [1, 2]}, note="x")
+    sent(threading.Lock(), {"b": [1, 2], "a": 1}, note="x")  # another lock, and the keys in another order
+    for client, order, note in (
+        ({}, {"a": 1, "b": [1, 2]}, "x"),
+        (threading.Lock(), {"a": 1}, "x"),
+        (threading.Lock(), {"a": 1, "b": [1, 2]}, "y"),
+    ):
+        with pytest.raises(IdempotencyConflictError):
+            sent(client, order, note=note)
+    assert len(calls) == 1
+
+
+def test_a_record_of_an_older_release_has_no_arguments_to_compare(till):
+    state = Versioned()
+    ledger = Ledger(state.repository.database)
+    older = ledger.draft("pay", Owner())
+    assert ledger.begin("pay", older)
+    assert ledger.record("pay", older, "receipt") is None
+    assert effect("pay", till.pay, "Rome", state=state) == "receipt"
+    assert till.paid == []
 
 
 @pytest.mark.parametrize("make", [Versioned, Live, lambda: Versioned(OneCondition()), lambda: Repository(Memory())])
@@ -278,7 +317,7 @@ def test_a_function_that_calls_the_same_effect_finds_it_in_doubt(till):
 
     def outer() -> str:
         with pytest.raises(EffectInDoubtError, match="right now"):
-            effect("pay", till.pay, "Rome", state=state, idempotent=True)
+            effect("pay", till.pay, "Rome", state=state, idempotent=True, arguments="any")
         return "outer"
 
     assert effect("pay", outer, state=state) == "outer"
@@ -339,8 +378,8 @@ def test_check_tells_that_it_did_not_happen(till):
         asked.append(args)
         return False
 
-    assert effect("pay", till.pay, "Oslo", state=state, check=check)["receipt"] == [1]
-    assert effect("pay", till.pay, "Oslo", state=state, check=check)["receipt"] == [1]
+    assert effect("pay", till.pay, "Oslo", state=state, check=check, arguments="any")["receipt"] == [1]
+    assert effect("pay", till.pay, "Oslo", state=state, check=check, arguments="any")["receipt"] == [1]
     assert asked == [("pay", "Oslo")]
 
 
@@ -420,12 +459,12 @@ def test_that_the_second_try_did_not_happen_says_nothing_of_the_first(till):
         raise DeclinedError
 
     with pytest.raises(DeclinedError):
-        effect("pay", decline, state=state, idempotent=True, not_done_on=DeclinedError)
+        effect("pay", decline, state=state, idempotent=True, not_done_on=DeclinedError, arguments="any")
     with pytest.raises(EffectInDoubtError) as doubt:
-        effect("pay", till.pay, "Rome", state=state)
+        effect("pay", till.pay, "Rome", state=state, arguments="any")
     assert doubt.value.since == since
     with pytest.raises(DeclinedError):  # but check= knows
-        effect("pay", decline, state=state, check=lambda *_: False, not_done_on=DeclinedError)
+        effect("pay", decline, state=state, check=lambda *_: False, not_done_on=DeclinedError, arguments="any")
     assert effects(state) == []
 
 
@@ -486,10 +525,10 @@ def test_an_object_as_a_result_follows_the_pickle_policy():
     store = Memory()
     trusting = Versioned(store)
     assert effect("a", Receipt, 7, state=trusting).number == 7
-    assert effect("a", Receipt, 8, state=trusting).number == 7
+    assert effect("a", Receipt, 7, state=trusting).number == 7
     refusing = Versioned(store, pickle="refuse")
     with pytest.raises(PickleRefusedError):
-        effect("a", Receipt, 8, state=refusing)
+        effect("a", Receipt, 7, state=refusing)
     with pytest.raises(EffectInDoubtError) as caught:
         effect("b", Receipt, 9, state=refusing)
     assert isinstance(caught.value.__cause__, PickleRefusedError)
@@ -543,7 +582,7 @@ def test_threads_that_race_for_a_key_act_once():
         state = Versioned(store, branch=f"b{number}")
         meet.wait()
         try:
-            done.append(effect("pay", pay, number, state=state, check=lambda *_: False, idempotent=True))
+            done.append(effect("pay", pay, number, state=state, check=lambda *_: False, idempotent=True, arguments="any"))
         except EffectInDoubtError as error:
             done.append(error)
 
@@ -570,7 +609,7 @@ def test_a_result_that_was_settled_meanwhile_stands(till):
         return "ours"
 
     assert effect("pay", pay, state=state) == "settled"
-    assert effect("pay", till.pay, "Rome", state=state) == "settled"
+    assert effect("pay", till.pay, "Rome", state=state, arguments="any") == "settled"
 
 
 def test_a_running_effect_is_not_forgotten(till):

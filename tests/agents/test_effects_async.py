@@ -72,9 +72,9 @@ def test_check_may_be_a_coroutine_function_or_not():
             with pytest.raises(ConnectionError):
                 await effect(key, fail, state=state)
             with pytest.raises(EffectInDoubtError):
-                await effect(key, till.pay, "Rome", state=state)
-        assert await effect("a", till.pay, "Rome", state=state, check=check) == "a"  # type: ignore[comparison-overlap]
-        assert await effect("b", till.pay, "Rome", state=state, check=lambda *_: False) == 1
+                await effect(key, till.pay, "Rome", state=state, arguments="any")
+        assert await effect("a", till.pay, "Rome", state=state, check=check, arguments="any") == "a"  # type: ignore[comparison-overlap]
+        assert await effect("b", till.pay, "Rome", state=state, check=lambda *_: False, arguments="any") == 1
 
     asyncio.run(agent())
     with pytest.raises(InvalidArgumentError, match="check"):
@@ -205,7 +205,7 @@ def test_a_coroutine_that_is_closed_leaves_it_in_doubt():
     (found,) = effects(state)
     assert found.status == "in doubt"
     with pytest.raises(EffectInDoubtError, match="outcome was not recorded"):
-        effect("pay", int, state=state)
+        effect("pay", int, state=state, arguments="any")
 
 
 def test_under_anyio_which_cancels_again_and_again():

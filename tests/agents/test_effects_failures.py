@@ -331,7 +331,7 @@ def test_killed_within_the_function(die, tmp_path):
 
     def work(die: str = "", **options: Any) -> object:
         with Disk(path) as store:
-            return effect("pay", pay, log, die, state=Versioned(store), **options)
+            return effect("pay", pay, log, die, state=Versioned(store), arguments="any", **options)
 
     assert in_a_child(lambda: work(die))
     for _ in range(2):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from tests.support.command_line import Vstate, assert_error
 from versioned_state import Disk, Versioned, effect, effects
+from versioned_state.agents import effects as rollback_names
 
 START = 1_795_227_000 * 1_000_000
 
@@ -90,3 +92,52 @@ def test_purge_erases_key_and_result(vstate: Vstate, ledger: Path):
     assert not any(b"order-1" in file.read_bytes() for file in ledger.iterdir())
     with Disk(ledger) as store:
         assert len(effects(Versioned(store))) == 3
+
+
+SHOP = """
+from pathlib import Path
+
+def refund(receipt):
+    with Path("refunds").open("a") as file:
+        file.write(f"{receipt}\\n")
+    return "refunded"
+"""
+
+
+def test_undo_and_reset_name_the_effects_behind_and_roll_back_calls_what_is_imported(
+    vstate: Vstate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    (tmp_path / "shopoftest.py").write_text(SHOP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    refund = importlib.import_module("shopoftest").refund
+    path = tmp_path / "shop"
+    with Disk(path) as store:
+        state = Versioned(store)
+        for number in range(3):
+            state["n"] = effect(f"pay:{number}", str, number, state=state, on_rollback=refund if number else None)
+            state.commit()
+    rollback_names.FUNCTIONS.clear()  # as in another process
+    assert "effect" not in vstate("reset", "main", store=path).stderr
+    undone = vstate("undo", store=path).stderr
+    assert "! effect pay:2 (done) lies behind this point: rolled back by shopoftest:refund" in undone
+    assert "--using" in undone
+    undone = vstate("reset", "main~1", store=path).stderr
+    assert "pay:1" in undone
+    assert "pay:2" in undone
+    assert "pay:0" not in undone
+    assert_error(vstate("effects", "roll-back", store=path), "which this process has not named", "nothing was rolled back")
+    assert_error(vstate("effects", "roll-back", "--using", "nosuch:thing", store=path), "nosuch", "nothing was rolled back")
+    assert_error(vstate("effects", "roll-back", "--using", "shopoftest:nothing", store=path), "nothing", "nothing was rolled back")
+    using = ("--using", "shopoftest:refund")
+    dry = vstate("effects", "roll-back", *using, "--dry-run", store=path).stdout
+    assert dry.splitlines() == ["would roll back pay:2 None", "would roll back pay:1 None"]
+    assert not (tmp_path / "refunds").exists()
+    done = vstate("effects", "roll-back", *using, "--json", store=path)
+    assert [json.loads(line) for line in done.stdout.splitlines()] == [
+        {"key": f"pay:{number}", "rolled_back": True, "result": "refunded"} for number in (2, 1)
+    ]
+    assert (tmp_path / "refunds").read_text() == "2\n1\n"
+    assert vstate("effects", "roll-back", *using, store=path).stdout == ""
+    assert vstate("effects", "--dry-run", store=path).code == 2
+    assert vstate("effects", "roll-back", "--settle", "x", store=path).code == 2

@@ -124,17 +124,24 @@ def test_the_bytes_of_a_record_are_those_of_the_format():
 
     state = Versioned(store, clock=lambda: 1_000_000)
     effect("pay", pay, state=state)
-    assert store.get(key) == stored(["pay", 1_000_000, None, [b"\0\x14" + msgpack.packb({"receipt": [1, None]})]])
+    result = b"\0\x14" + msgpack.packb({"receipt": [1, None]})
+    facts = [blake3().digest(16), "main", 0, None]
+    assert store.get(key) == stored(["pay", 1_000_000, None, [result], facts])
     (begun,) = seen
     assert begun is not None
     owner = msgpack.unpackb(begun[:-8])[2]
     assert len(owner) == 28
-    assert begun == stored(["pay", 1_000_000, owner, []])
+    assert begun == stored(["pay", 1_000_000, owner, [], facts])
     state.repository.purge(effects="pay")
     assert store.get(key) == stored([None, 1_000_000, None, []])
     forget_effect(state, "pay")
     in_doubt(state, "pay")
-    assert store.get(key) == stored(["pay", 1_000_000, b"", []])
+    assert store.get(key) == stored(["pay", 1_000_000, b"", [], facts])
+    store.set(key, stored(["pay", 1_000_000, None, [result]]))  # of an older release
+    assert effect("pay", pay, state=state) == {"receipt": [1, None]}
+    forget_effect(state, "pay")
+    effect("pay", pay, state=state.repository, arguments="any")
+    assert store.get(key) == stored(["pay", 1_000_000, None, [result]])
 
 
 # Damage

@@ -28,6 +28,7 @@ from versioned_state import (
     files_of,
     forget_effect,
     parallel,
+    roll_back_effects,
     settle_effect,
     task,
     view,
@@ -399,6 +400,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "effects": of(lambda s: to_the_end(effects(s))),
         "settle_effect": in_doubt(lambda s: settle_effect(s, "pay")),
         "forget_effect": in_doubt(lambda s: forget_effect(s, "pay")),
+        "roll_back_effects": after(lambda s: effect("trip", str, 1, state=s, on_rollback=print), lambda s: roll_back_effects(s, to="HEAD")),
     },
     "Event sourcing": {
         "append": sourced(lambda account: account.append(1)),

@@ -12,24 +12,40 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, Literal, TypeVar, cast
 
+import msgpack
+from blake3 import blake3
+
 from versioned_state.agents.call import current_call, require_call
+from versioned_state.agents.tasks.keyed import in_order
 from versioned_state.agents.tasks.round import at_once
 from versioned_state.arguments import instance_of, one_of
-from versioned_state.errors import EffectInDoubtError, ErasedResultError, InvalidArgumentError, StateError, StorageError
-from versioned_state.repository.ledger import RUNNING, EffectRecord, Entry, Ledger, check_effect_key
+from versioned_state.errors import (
+    EffectInDoubtError,
+    ErasedResultError,
+    IdempotencyConflictError,
+    InvalidArgumentError,
+    StateError,
+    StorageError,
+)
+from versioned_state.repository.ledger import RUNNING, EffectRecord, Entry, Facts, Ledger, check_effect_key
 from versioned_state.repository.maintenance.owner import Owner
 from versioned_state.repository.repository import Repository
 from versioned_state.state.branch import port
 from versioned_state.state.live import Live
 from versioned_state.state.state import State
 from versioned_state.state.versioned import Namespace, Versioned
+from versioned_state.values.encode.inline import InlineEncoder
 
 T = TypeVar("T")
 
 EffectScope = Literal["store", "branch", "call"]
 
-_PREFIXES: Final = ("@branch/", "@call/")
+_PREFIXES: Final = ("@branch/", "@call/", "@rollback/")
 """Beginnings of full keys that ``scope`` makes. No key of the scope "store" begins so, and no two effects share a full key."""
+
+
+FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {}
+"""The functions that this process has passed as ``on_rollback``, by their names. A name in a store is never imported."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,12 +65,15 @@ def effect(
     idempotent: bool = False,
     scope: EffectScope = "store",
     not_done_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    arguments: Literal["same", "any"] = "same",
+    on_rollback: Callable[..., object] | None = None,
     **kwargs: Any,
 ) -> T:
     """Call a function that acts on the outside world, once for each key, even after a crash, and return its result.
 
     The ledger of the store records the key before the call, and the result after it. A later call with the same key, from any process,
-    branch or version of the state, returns a copy of the recorded result and does not call the function, even with other arguments. For a
+    branch or version of the state, returns a copy of the recorded result and does not call the function. With other arguments it raises: it
+    is another effect, which needs another key. The record has a hash of the arguments, of those that are data. For a
     coroutine function the result is awaitable. Cost: two small writes and one read, or one read for a recorded result.
 
     If the process dies in between, or the function raises, it is not known whether the effect happened: the effect is *in doubt*, until
@@ -72,9 +91,12 @@ def effect(
             function if the function is one.
         idempotent: carry out an effect in doubt again, because the other side recognises a repetition.
         scope: "branch" and "call" put the name of the branch, or the key or id of the call of a task, before the key.
+        arguments: "any" does not compare the arguments with those of the effect that has the key.
+        on_rollback: a function of a module that takes the effect back, given its result: ``roll_back_effects`` calls it, and nothing else.
         not_done_on: exceptions of the function that mean that the effect did not happen: it is then as it was before the call.
 
     Raises:
+        IdempotencyConflictError: the key has an effect with other arguments. The function was not called.
         EffectInDoubtError: the effect was begun, and its outcome is not known, or it happened, and its result cannot be recorded.
         ErasedResultError: the effect happened, and a purge erased its result.
         InvalidArgumentError: an argument is not valid. NoTaskError: no task runs, and no state was given. The function was not called.
@@ -91,7 +113,9 @@ def effect(
         state, forgets = running.state, running.steps is not None and not running.steps.is_kept
     place = _place(state)
     full = place.full_key(key, scope)
-    call = _Call(full, function, args, _with_key(function, args, kwargs, full), check, idempotent, _exceptions(not_done_on))
+    compared = None if one_of("arguments", arguments, ("same", "any")) == "any" else _hash_of(args, kwargs)
+    facts = Facts(compared, place.branch, place.height, None if on_rollback is None else name_of(on_rollback))
+    call = _Call(full, function, args, _with_key(function, args, kwargs, full), check, idempotent, _exceptions(not_done_on), facts)
     is_awaited = _is_coroutine_function(function)
     if _is_coroutine_function(check) and not is_awaited:
         raise InvalidArgumentError("check is a coroutine function, and the function is not")
@@ -102,6 +126,27 @@ def effect(
     if is_awaited:
         return cast("T", _Effect(place.ledger, call, _off_loop, _awaited).carry_out())
     return cast("T", at_once(_Effect(place.ledger, call, _directly, _directly).carry_out()))
+
+
+def name_of(function: Callable[..., object]) -> str:
+    """Return the name of a function for the ledger, ``module:function``, and keep the function for ``roll_back_effects``.
+
+    Raises ``InvalidArgumentError`` if it has no name, or is a coroutine function.
+    """
+    instance_of("on_rollback", function, Callable)
+    name, module = getattr(function, "__qualname__", ""), getattr(function, "__module__", None)
+    if not module or not name or name.endswith("<lambda>"):
+        raise InvalidArgumentError(f"{function!r:.80} has no name, so it cannot be found later", hint="define a function with def")
+    if _is_coroutine_function(function):
+        raise InvalidArgumentError(f"on_rollback must be a plain function, and {name} is a coroutine function")
+    FUNCTIONS[f"{module}:{name}"] = function
+    return f"{module}:{name}"
+
+
+def carry_out_once(ledger: Ledger, full_key: str, function: Callable[..., T], *args: Any, facts: Facts) -> T:
+    """Carry out an effect under a full key. Returns its result, or a copy of the recorded one. Raises as ``effect``."""
+    call = _Call(full_key, function, args, _with_key(function, args, {}, full_key), None, False, (), facts)
+    return cast("T", at_once(_Effect(ledger, call, _directly, _directly).carry_out()))
 
 
 def effects(state: State | Repository) -> list[EffectRecord]:
@@ -140,6 +185,7 @@ class _Place:
     ledger: Ledger
     branch: str | None = None
     call: str | None = None
+    height: int | None = None
 
     def full_key(self, key: str, scope: str) -> str:
         check_effect_key(key)
@@ -164,7 +210,7 @@ def _place(state: State | Repository) -> _Place:
     if isinstance(state, Namespace):
         state = state.state
     if isinstance(state, Versioned):
-        return _Place(Ledger(state.repository.database), state.branch, name)
+        return _Place(Ledger(state.repository.database), state.branch, name, state.head.height)
     if isinstance(state, Live):
         return _Place(port.live_ledger(state), "", name)
     raise InvalidArgumentError(f"{type(state).__name__} has no ledger of effects", hint="use a Versioned, a Live or a Repository")
@@ -184,6 +230,7 @@ class _Call:
     check: Callable[..., Any] | None
     idempotent: bool
     not_done_on: tuple[type[BaseException], ...]
+    facts: Facts
 
 
 Run = Callable[..., Coroutine[Any, Any, Any]]
@@ -210,6 +257,7 @@ class _Effect:
         try:
             while True:
                 found = await self._store(self._ledger.find, self._key)
+                self._check_arguments(found)
                 if found is not None and found.done:
                     return await self._recorded(found)
                 before = found
@@ -220,12 +268,21 @@ class _Effect:
                         return happened.result if other is None else await self._recorded(other)
                     before = None if self._call.check is not None else found
                 # An effect that is repeated has been in doubt since its first try.
-                draft = self._ledger.draft(self._key, owner, since=None if before is None else before.since)
+                draft = self._ledger.draft(self._key, owner, since=None if before is None else before.since, facts=self._call.facts)
                 if await self._begin(draft, found):
                     return await self._act(draft, before)
                 # Another call was first.
         finally:
             owner.end()
+
+    def _check_arguments(self, found: Entry | None) -> None:
+        ours = self._call.facts.arguments
+        if found is not None and ours is not None and found.facts.arguments not in (None, ours):
+            raise IdempotencyConflictError(
+                f"effect {self._key!r} was begun with other arguments",
+                remains="the function was not called",
+                hint='another effect needs another key; arguments="any" does not compare them',
+            )
 
     async def _find_out(self, found: Entry) -> Happened | None:
         """Find out whether an effect in doubt has happened. Raises ``EffectInDoubtError`` if that is not known."""
@@ -339,6 +396,18 @@ def _is_coroutine_function(function: object) -> bool:
     if isinstance(function, type):
         return False
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _hash_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+    """Return a hash of arguments. Of an argument that is not data, such as a client of a service, it has the name of the class."""
+    hashed = blake3()
+    for name, value in (*((str(at), value) for at, value in enumerate(args)), *sorted(kwargs.items())):
+        try:
+            packed = InlineEncoder().encode_inline(in_order(value), name)
+        except StateError:
+            packed = type(value).__qualname__.encode("utf-8", "surrogatepass")
+        hashed.update(msgpack.packb([name, packed], unicode_errors="surrogatepass"))
+    return hashed.digest(16)
 
 
 def _with_key(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 import msgpack
 
@@ -60,6 +60,25 @@ _ATTEMPTS: Final = 1000
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
+class Facts(NamedTuple):
+    """What the record of an effect says besides its outcome. A purge erases it.
+
+    Attributes:
+        arguments: a hash of the arguments, or None if they are not compared.
+        branch: the branch of the state that it was carried out for, or None.
+        height: the height of the head that this state was at, or None.
+        on_rollback: the name of the function that rolls it back, ``module:function``, or None.
+    """
+
+    arguments: bytes | None = None
+    branch: str | None = None
+    height: int | None = None
+    on_rollback: str | None = None
+
+
+NO_FACTS: Final = Facts()
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """The record of one effect.
@@ -70,6 +89,7 @@ class Entry:
         owner: the id of the owner that began it, empty if that one left it in doubt, or None if it is done.
         parts: the cell of the result, in envelopes, or none if a purge erased it.
         stored: the bytes of the record, which the next write expects.
+        facts: see ``Facts``.
     """
 
     key: str | None
@@ -77,6 +97,7 @@ class Entry:
     owner: bytes | None
     parts: tuple[bytes, ...] = ()
     stored: bytes = b""
+    facts: Facts = NO_FACTS
 
     @property
     def done(self) -> bool:
@@ -120,12 +141,16 @@ class EffectRecord:
         key: its full key; ``""`` if a purge erased it.
         status: ``"done"``, or ``"in doubt"``: it was begun, and the ledger does not have its outcome. It may still be running.
         since: when it was begun, in UTC.
+        branch: the branch of the state that it was carried out for, or None if that is not known.
+        on_rollback: the name of the function that rolls it back, or None.
     """
 
     key: str
     status: EffectStatus
     since: datetime
     _read: Callable[[], Any] = field(repr=False, compare=False)
+    branch: str | None = None
+    on_rollback: str | None = None
 
     @property
     def result(self) -> Any:
@@ -161,8 +186,13 @@ class Ledger:
         Cost: reads the ledger. Raises ``CorruptObjectError`` for a damaged record; ``fsck`` names it.
         """
         entries = sorted((entry for _, entry in iter_entries(self._store)), key=lambda entry: (entry.since, entry.key or ""))
-        status: dict[bool, EffectStatus] = {True: "done", False: "in doubt"}
-        return [EffectRecord(entry.key or "", status[entry.done], entry.begun, partial(self._shown, entry)) for entry in entries]
+        return list(map(self.shown, entries))
+
+    def shown(self, entry: Entry) -> EffectRecord:
+        """Return the effect of a record, for callers."""
+        status: EffectStatus = "done" if entry.done else "in doubt"
+        facts = entry.facts
+        return EffectRecord(entry.key or "", status, entry.begun, partial(self._shown, entry), facts.branch, facts.on_rollback)
 
     def result(self, entry: Entry) -> Any:
         """Return a copy of the result of an effect that is done. Raises as ``Entry.result``."""
@@ -176,9 +206,9 @@ class Ledger:
 
     # An effect, step by step
 
-    def draft(self, key: str, owner: Owner, *, since: int | None = None) -> Entry:
+    def draft(self, key: str, owner: Owner, *, since: int | None = None, facts: Facts = NO_FACTS) -> Entry:
         """Return the record that ``begin`` writes, begun now, or at the time given in microseconds. Nothing is written yet."""
-        return _entry(key, self._database.now() if since is None else since, owner.id)
+        return _entry(key, self._database.now() if since is None else since, owner.id, facts=facts)
 
     def begin(self, key: str, draft: Entry, *, instead_of: Entry | None = None) -> bool:
         """Record that an effect is about to be carried out. Returns False if the present record is not ``instead_of`` (None: no record).
@@ -195,7 +225,7 @@ class Ledger:
             UnserializableValueError, PickleRefusedError, LimitExceededError: the result cannot be stored; the record is as it was.
             StorageError: the store failed; the record may be as it was.
         """
-        done = _entry(key, begun.since, None, self._parts(key, result))
+        done = _entry(key, begun.since, None, self._parts(key, result), facts=begun.facts)
         found: Entry | None = begun
         for _ in range(_ATTEMPTS):
             if self._replace(key, found, done):
@@ -208,7 +238,7 @@ class Ledger:
 
     def leave(self, key: str, begun: Entry) -> bool:
         """Record that the owner of an effect has given it up, in doubt. Returns False if the record has changed."""
-        return self._replace(key, begun, _entry(key, begun.since, b""))
+        return self._replace(key, begun, _entry(key, begun.since, b"", facts=begun.facts))
 
     def withdraw(self, key: str, begun: Entry, *, restore: Entry | None = None) -> bool:
         """Record that an effect did not happen: remove its record, or put back ``restore``. Returns False if the record has changed."""
@@ -232,7 +262,7 @@ class Ledger:
                     f"effect {key!r} is not in doubt: it is done, and has a result",
                     hint="forget it first, if the next try is to carry it out again",
                 )
-            if self._replace(key, found, _entry(key, found.since, None, self._parts(key, result))):
+            if self._replace(key, found, _entry(key, found.since, None, self._parts(key, result), facts=found.facts)):
                 return
         raise _busy(key)
 
@@ -314,20 +344,23 @@ def check_effect_key(key: str) -> None:
 # The bytes of a record
 
 
-def _entry(key: str, since: int, owner: bytes | None, parts: tuple[bytes, ...] = ()) -> Entry:
+def _entry(key: str, since: int, owner: bytes | None, parts: tuple[bytes, ...] = (), *, facts: Facts = NO_FACTS) -> Entry:
     """Return the record of an effect, with its bytes."""
-    return _with_bytes(effect_key(key), Entry(key, since, owner, parts))
+    return _with_bytes(effect_key(key), Entry(key, since, owner, parts, facts=facts))
 
 
 def _with_bytes(name: str, entry: Entry) -> Entry:
-    body: bytes = msgpack.packb([entry.key, entry.since, entry.owner, entry.parts], unicode_errors="surrogatepass")
+    fields: list[object] = [entry.key, entry.since, entry.owner, entry.parts]
+    if entry.facts != NO_FACTS:  # as records were before there were facts
+        fields.append(entry.facts)
+    body: bytes = msgpack.packb(fields, unicode_errors="surrogatepass")
     return dataclasses.replace(entry, stored=write_record(name, body))
 
 
 def read_entry(name: str, stored: bytes) -> Entry:
     """Return the record under a key of the store. Raises ``CorruptObjectError``."""
     try:
-        key, since, owner, parts = msgpack.unpackb(read_record(name, stored), unicode_errors="surrogatepass")
+        key, since, owner, parts, *more = msgpack.unpackb(read_record(name, stored), unicode_errors="surrogatepass")
         if key is not None and (type(key) is not str or effect_key(key) != name):
             raise ValueError("it is not the record of this effect")
         if type(since) is not int or not (owner is None or (type(owner) is bytes and len(owner) in (0, OWNER_SIZE))):
@@ -336,11 +369,25 @@ def read_entry(name: str, stored: bytes) -> Entry:
             raise ValueError("a field of another type")
         if len(parts) > MAX_PARTS:
             raise ValueError(f"a result of {len(parts)} parts")
-        entry = Entry(key, since, owner, tuple(parts), stored)
+        entry = Entry(key, since, owner, tuple(parts), stored, _facts(more))
         _ = entry.begun
     except (ValueError, TypeError, OverflowError, msgpack.UnpackException) as error:
         raise CorruptObjectError(name, f"the record of an effect is damaged: {error}") from error
     return entry
+
+
+_FACTS: Final = (bytes, str, int, str)
+"""The types of ``Facts``."""
+
+
+def _facts(more: list[Any]) -> Facts:
+    """Return the facts of a record, which are its last field, if it has any. Raises ``ValueError``."""
+    if not more:
+        return NO_FACTS
+    facts = Facts(*more[0])
+    if len(more) > 1 or any(value is not None and type(value) is not kind for value, kind in zip(facts, _FACTS, strict=True)):
+        raise ValueError("a field of another type")
+    return facts
 
 
 def check_entry(name: str, stored: bytes) -> None:

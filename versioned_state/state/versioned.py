@@ -31,14 +31,17 @@ from versioned_state.values.keys import namespace_prefix, path_of, root_key_of
 from versioned_state.values.paths.path import Namespace as NamespaceStep, StatePath, as_path
 
 if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
     from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.history.signing import Signer
     from versioned_state.repository.inspect.bisect import Bisection
     from versioned_state.repository.inspect.grep import Match
     from versioned_state.repository.inspect.log_filters import Filters
     from versioned_state.repository.inspect.path_log import PathChange
+    from versioned_state.repository.ledger import EffectRecord
     from versioned_state.repository.merging.merge import Resolutions
     from versioned_state.repository.merging.policies import Policy
+    from versioned_state.repository.refs.ref import Ref
     from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, Log
@@ -390,7 +393,8 @@ class Versioned(KeySpace):
     def status(self, *, internal: bool = False, explain: bool = False) -> Diff:
         """Return the changes since the head, by path. Cost: packing the loaded values, and encoding the changed ones.
 
-        The result is false if there are no changes.
+        The result is false if there are no changes. Its ``effects`` lie behind the head: they were carried out by rounds that were taken
+        back since, or that a fork left out. They are found when they are asked for, or printed.
 
         A value that cannot be stored is listed in ``unstorable``, and hides no other change.
 
@@ -401,6 +405,8 @@ class Versioned(KeySpace):
         found = self._changes_since(self.head, internal=internal)
         if explain:
             found.objects = self._worktree.objects(internal=internal)
+        if self._handle.ref.log is not None:  # the branch was forked or moved back
+            found.find_effects = partial(_effects_behind, self._handle.repository.database, self._handle.ref, self.head)
         return found
 
     def _changes_since(self, commit: Commit, *, internal: bool, limit: int | None = None, deadline: float | None = None) -> Diff:
@@ -925,6 +931,13 @@ def _stage_ahead(state: Versioned, options: Mapping[str, Any]) -> None:
 
     if not options.get("keys"):
         stage_ahead(state, bool(options.get("skip_unserializable")))
+
+
+def _effects_behind(database: Database, ref: Ref, head: Commit) -> list[EffectRecord]:
+    from versioned_state.repository.inspect.effects_behind import effects_behind
+    from versioned_state.repository.ledger import Ledger
+
+    return list(map(Ledger(database).shown, effects_behind(database, ref, head)))
 
 
 def _read_all(diff: Diff) -> None:

@@ -37,7 +37,7 @@ class KeyedCall:
         self._state = state
         self.name = f"{agent}\0{task}\0{key}"
         self._shown = f"{task}(key={key!r})"
-        packed = port.handle(state).worktree.encode_inline(_in_order(dict(inputs)), f"the arguments of {self._shown}")
+        packed = port.handle(state).worktree.encode_inline(in_order(dict(inputs)), f"the arguments of {self._shown}")
         self._fingerprint = blake3(packed).digest(16)
 
     def find(self, *, committed: bool = False) -> Recorded | None:
@@ -73,10 +73,10 @@ class KeyedCall:
         return array([extension(Code.BYTES, self._fingerprint), extension(Code.BYTES, bytes.fromhex(call)), packed])
 
 
-def _in_order(value: Any) -> Any:
+def in_order(value: Any) -> Any:
     """Return a value whose dicts have sorted keys, so that equal arguments have equal fingerprints."""
     if type(value) is dict:
-        return {key: _in_order(value[key]) for key in sorted(value, key=lambda key: (type(key).__name__, repr(key)))}
+        return {key: in_order(value[key]) for key in sorted(value, key=lambda key: (type(key).__name__, repr(key)))}
     if type(value) in (list, tuple):
-        return type(value)(map(_in_order, value))
+        return type(value)(map(in_order, value))
     return value

@@ -18,6 +18,7 @@ from versioned_state.cli.shared.settings import Settings, parse_text
 from versioned_state.cli.shared.store import Recorder
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.history.graph import first_parents
+from versioned_state.repository.views.diff import behind_line
 from versioned_state.state.versioned import Versioned
 
 _AUTHOR = "[default: $VSTATE_AUTHOR, or your login name]"
@@ -59,6 +60,15 @@ def user() -> str | None:
         return os.environ.get("VSTATE_AUTHOR") or getpass.getuser()
     except (OSError, KeyError, ImportError):  # a user without a name, as in a container
         return None
+
+
+def print_effects_behind(output: Output, state: Versioned) -> None:
+    """Print a note about each effect that lies behind the head, since undo and reset take back the state alone."""
+    behind = state.status().effects
+    for effect in behind:
+        output.note(behind_line(effect))
+    if any(effect.on_rollback for effect in behind):
+        output.note(Span("vstate effects roll-back --using MODULE:FUNCTION calls their functions", "hint"))
 
 
 def print_move(output: Output, state: Versioned, before: Commit, head: Commit, *, nothing: str) -> None:

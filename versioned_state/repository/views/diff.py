@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, takewhile
-from typing import Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from versioned_state.arguments import count, seconds
 from versioned_state.errors import InvalidArgumentError, StateError
@@ -24,6 +24,9 @@ from versioned_state.values.paths.path import Namespace, StatePath, Step, as_pat
 from versioned_state.values.trees.nodes import NodeCache, Nodes
 from versioned_state.values.trees.tree import Tree, find
 from versioned_state.values.typed.why import ObjectReason
+
+if TYPE_CHECKING:
+    from versioned_state.repository.ledger import EffectRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +65,7 @@ class Diff(Sequence[Change]):
         deadline: the seconds for which changes are looked for, or None. ``complete`` is whether all were found.
         unstorable: live values that cannot be stored, by path, each with the error that a commit would raise. A diff with any is true.
         objects: the objects in the live values, each with the reason why it is not data, from ``status(explain=True)``.
+        find_effects: makes ``effects``.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class Diff(Sequence[Change]):
         self._internal = internal
         self.unstorable = dict(unstorable or {})
         self.objects: list[ObjectReason] = []
+        self.find_effects: Callable[[], list[EffectRecord]] = list
 
     def _find(self) -> Iterator[CellChange]:
         for root_key, old, new in diff_maps(self._nodes, self._old, self._new):
@@ -216,10 +221,17 @@ class Diff(Sequence[Change]):
 
         return write_patch(self)
 
+    @cached_property
+    def effects(self) -> list[EffectRecord]:
+        """The effects that lie behind the head, from ``status()``: they have happened, and the rounds that did them were taken back."""
+        return self.find_effects()
+
     def __str__(self) -> str:
         refused = (f"! {path}: cannot be stored: {getattr(error, 'reason', '') or error.what}" for path, error in self.unstorable.items())
         rest = ["… and more changes"] if self.more else []
-        return "\n".join([*map(str, self), *rest, *refused, *(f"? {escape(str(each))}" for each in self.objects)])
+        return "\n".join(
+            [*map(str, self), *rest, *refused, *(f"? {escape(str(each))}" for each in self.objects), *map(behind_line, self.effects)]
+        )
 
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import diff_table
@@ -230,6 +242,12 @@ class Diff(Sequence[Change]):
         counts = self.stat()
         more = " and more" if self.more else ""
         return f"<Diff: {len(self):,} change{'' if len(self) == 1 else 's'}{more}: +{counts.added} -{counts.removed} ~{counts.changed}>"
+
+
+def behind_line(effect: EffectRecord) -> str:
+    """Return the line that tells of an effect that lies behind the head."""
+    back = f"rolled back by {effect.on_rollback}" if effect.on_rollback else "it has no on_rollback"
+    return f"! effect {effect.key or '(erased)'} ({effect.status}) lies behind this point: {back}"
 
 
 def _top(path: StatePath) -> StatePath:

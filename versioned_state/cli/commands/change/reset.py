@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from versioned_state.cli.render.output import Span
-from versioned_state.cli.shared.handle import handle, mover_option, print_move
+from versioned_state.cli.shared.handle import handle, mover_option, print_effects_behind, print_move
 from versioned_state.cli.shared.settings import Settings, revision_argument, verb
 
 
@@ -26,3 +26,4 @@ def reset(settings: Settings, rev: str, *, unstaged: bool, author: str | None) -
         print_move(output, state, before, head, nothing=f"{state.branch} is at {rev} already")
         if head != before:
             output.note(Span("vstate undo takes it back", "hint"))
+        print_effects_behind(output, state)

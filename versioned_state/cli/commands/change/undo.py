@@ -8,7 +8,7 @@ from typing import Final
 
 import click
 
-from versioned_state.cli.shared.handle import handle, mover_option, print_move
+from versioned_state.cli.shared.handle import handle, mover_option, print_effects_behind, print_move
 from versioned_state.cli.shared.settings import Settings, verb
 from versioned_state.errors import StateError, UnknownRevisionError
 
@@ -31,6 +31,7 @@ def undo(settings: Settings, steps: int, *, author: str | None) -> None:
         with explained():
             head = state.undo(steps)
         print_move(settings.output, state, before, head, nothing=NOTHING)
+        print_effects_behind(settings.output, state)
 
 
 @contextmanager
