@@ -36,10 +36,18 @@ from versioned_state import (
 from versioned_state.agents import modules
 from versioned_state.agents.tasks.task import Task
 from versioned_state.cli.commands import catalog
-from versioned_state.services import agent_state, agentscope_runtime, memory, sandbox as sandbox_service, session_history
+from versioned_state.services import (
+    agent_state,
+    agentscope_runtime,
+    memory,
+    sandbox as sandbox_service,
+    session as session_service,
+    session_history,
+)
 from versioned_state.services.agent_state import VersionedStateService
 from versioned_state.services.memory import VersionedMemoryService
 from versioned_state.services.sandbox import SandboxService
+from versioned_state.services.session import VersionedSessionService
 from versioned_state.services.session_history import VersionedSessionHistoryService
 from versioned_state.storage.wrappers.counting import Counts
 
@@ -63,6 +71,7 @@ OWNERS: dict[str, list[Any]] = {
     "StateService": [VersionedStateService, agent_state],
     "SessionHistoryService": [VersionedSessionHistoryService, session_history],
     "MemoryService": [VersionedMemoryService, memory],
+    "SessionService": [VersionedSessionService, session_service],
     "SandboxService": [sandbox, SandboxService, sandbox.BaseSandbox, sandbox_service],
 }
 """Whose methods a section is about; elsewhere and after these, public names."""
@@ -206,7 +215,7 @@ def writes(counts: Counts) -> int:
     return counts.sets + counts.applies
 
 
-TOLD_THERE = {"StateSequence", "Services", "StateService", "SessionHistoryService", "MemoryService", "SandboxService"}
+TOLD_THERE = {"StateSequence", "Services", "StateService", "SessionHistoryService", "MemoryService", "SessionService", "SandboxService"}
 """Sections that tell the costs of their calls themselves."""
 
 
