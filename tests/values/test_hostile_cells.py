@@ -16,6 +16,7 @@ from versioned_state.storage.wrappers.counting import Counting
 from versioned_state.values.cells import MAX_DEPTH, MAX_ELEMENTS, Code, array, extension, pack, typed_cell
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.containers import container_of, sequence_of
+from versioned_state.values.decode.decoder import may_have_timestamp
 from versioned_state.values.decode.live import LiveDecoder
 from versioned_state.values.detection.fingerprinter import Fingerprinter
 from versioned_state.values.paths.lookup import find_cell
@@ -168,3 +169,13 @@ def test_a_list_of_more_elements_than_any_is_refused_before_it_is_read():
 def test_a_list_that_repeats_one_element_is_read():
     codec = Codec()
     assert codec.decode(codec.encode([None] * 100_000)) == [None] * 100_000
+
+
+@pytest.mark.parametrize("size", [4, 8, 12])
+def test_each_form_of_a_timestamp_is_suspected(size):
+    lengths = (b"\xc7" + size.to_bytes(1, "big"), b"\xc8" + size.to_bytes(2, "big"), b"\xc9" + size.to_bytes(4, "big"))
+    for header in (*lengths, {4: b"\xd6", 8: b"\xd7"}.get(size, lengths[0])):
+        packed = b"\x92\xa1a" + header + b"\xff" + bytes(size)
+        assert type(msgpack.unpackb(packed)[1]) is msgpack.Timestamp
+        assert may_have_timestamp(packed)
+    assert not may_have_timestamp(msgpack.packb(["ÿ", 255, 0xFFFF, -1, 1.5]))

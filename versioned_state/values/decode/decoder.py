@@ -276,9 +276,9 @@ class Decoder:
             before = self._references
             self._exotic = False
             values = self._unpack(memoryview(raw)[1:], is_array=kind == Kind.SEQUENCE_LEAF)
-            if not self._trusts or b"\xff" in raw:
+            if not self._trusts or may_have_timestamp(raw):
                 # The check would take a tenth of the time that a long list takes. If this decoder may unpickle from the store, it also
-                # trusts the store's nesting depth; encoding checks the depth again. A timestamp has this byte, and text never does.
+                # trusts the store's nesting depth; encoding checks the depth again.
                 self._check(values)
             if self._spend_bytes is not None:
                 self._costs[address] = footprint(values)
@@ -549,6 +549,15 @@ class _ManyKeysError(Exception):
 def _make_dict(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     check_hashes([key for key, _ in pairs])
     return dict(pairs)
+
+
+_TIMESTAMPS: Final = (b"\xd6\xff", b"\xd7\xff", b"\x04\xff", b"\x08\xff", b"\x0c\xff")
+"""The end of the header of a MessagePack timestamp: its length, or the code that implies it, and the type -1."""
+
+
+def may_have_timestamp(raw: bytes) -> bool:
+    """Return whether packed bytes may hold a MessagePack timestamp. Text never has its last byte; many numbers have, but few both."""
+    return b"\xff" in raw and any(header in raw for header in _TIMESTAMPS)
 
 
 def check_nesting(value: Any, depth: int = 0) -> None:
