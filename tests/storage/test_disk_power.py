@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,6 +18,7 @@ from threading import Condition
 
 import pytest
 
+from tests.support.numbered_rounds import DISK, copy_files
 from tests.support.processes import fork, join
 from tests.support.waiting import eventually
 from versioned_state import Disk, Repository, Versioned
@@ -360,6 +362,35 @@ def test_a_store_that_is_opened_after_a_failure_writes_the_log_again(tmp_path: P
     with Disk(tmp_path / "s") as again:
         assert sorted(again.keys()) == ["doubted", "more", "yet more"]
     assert [path.name for path in (tmp_path / "s").iterdir()] == ["store.sqlite3"]
+
+
+def test_the_log_is_written_again_where_a_frame_was_lost_that_comes_back(tmp_path: Path, disk: SlowDisk) -> None:
+    """The frame that a repair appends may be equal to that of an earlier repair, which was lost; what followed it is valid again then."""
+    with Disk(tmp_path / "s", durability="power") as store:
+        for number in range(5):
+            assert put(store, f"{number}")
+        size = (tmp_path / "s" / WAL).stat().st_size
+        place, base = tmp_path / "copy", tmp_path / "base"
+        copy_files(tmp_path / "s", place, DISK)
+        copy_files(tmp_path / "s", base, DISK)
+    frame = 4096 + 24
+    (place / "store.sqlite3-unsynced").touch()
+    with Disk(place, durability="power") as store:
+        assert put(store, "lost with the frame")
+        log = bytearray((place / WAL).read_bytes())
+    for lost in (range(size, size + frame), range(size + 512, size + 1024), range(size + frame - 100, size + frame), range(0)):
+        again = tmp_path / f"after {lost}"
+        shutil.copytree(base, again)
+        cut = bytes(0 if at in lost else byte for at, byte in enumerate(log))
+        (again / WAL).write_bytes(cut)
+        (again / "store.sqlite3-unsynced").touch()
+        with Disk(again, durability="power") as store:
+            assert not (again / "store.sqlite3-unsynced").exists()
+            assert put(store, "new")
+            found = sorted(store.keys())
+        assert found in ([*"01234", "new"], [*"01234", "lost with the frame", "new"])
+        with Disk(again) as store:
+            assert sorted(store.keys()) == found
 
 
 @pytest.mark.parametrize("page", [512, 4096, 65536])

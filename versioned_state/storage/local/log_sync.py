@@ -152,22 +152,41 @@ def rewrite_log(connection: Connection, log: OpenLog, file: Path) -> None:
     checksum tells: a new frame is appended first, and the checksums must lead up to it.
     """
     with without_checkpoints(connection):  # a checkpoint trusts the log to be on the disk
-        before = log.read()
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-        connection.execute(f"PRAGMA user_version = {version}")
-        connection.execute("BEGIN IMMEDIATE")  # so that nobody appends to the log, or begins it anew
-        try:
-            after = log.read()
-            end, frame = valid_end(after)
-            if not end or before[end - frame : end] == after[end - frame : end]:
-                raise CorruptStoreError(
-                    f"the disk lost a part of the log of {file}",
-                    hint="close the store everywhere and open it again: it holds a prefix of what was committed",
-                )
-            log.write(after[:end])
-            log.sync()
-        finally:
-            connection.execute("ROLLBACK")
+        for _ in range(_ATTEMPTS):
+            before = log.read()
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            connection.execute(f"PRAGMA user_version = {version}")
+            connection.execute("BEGIN IMMEDIATE")  # so that nobody appends to the log, or begins it anew
+            try:
+                after = log.read()
+                if after == before:
+                    continue  # the new frame is equal to what was left there by a write that a loss of power or a failure cut off
+                end, frame = valid_end(after)
+                # Old frames may follow the new one, and be valid after it, if it is equal to one that was lost.
+                if end < _end_of_change(before, after, frame):
+                    break
+                log.write(after[:end])
+                log.sync()
+                return
+            finally:
+                connection.execute("ROLLBACK")
+    raise CorruptStoreError(
+        f"the disk lost a part of the log of {file}",
+        hint="close the store everywhere and open it again: it holds a prefix of what was committed",
+    )
+
+
+_ATTEMPTS: Final = 10
+
+
+def _end_of_change(before: bytes, after: bytes, frame: int) -> int:
+    """Return where the last frame ends that differs in two states of a log; beyond both if a frame has no size, as in an invalid log."""
+    if not frame:
+        return len(after) + 1
+    at = _HEADER.size + (len(after) - _HEADER.size) // frame * frame
+    while at > _HEADER.size and before[at - frame : at] == after[at - frame : at]:
+        at -= frame
+    return at
 
 
 _HEADER: Final = struct.Struct(">8I")
