@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ import pandas as pd
 import pytest
 from click.testing import CliRunner
 
-from tests.support.tables import large, tables
+from tests.support.tables import assert_same, large, tables
 from versioned_state import Disk, Memory, Versioned
 from versioned_state.cli.main import vstate as group
+from versioned_state.repository.views.json_form import from_json, json_value, plain_value
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +48,17 @@ def test_a_table_is_printed_as_pandas_prints_it(folder: Path):
     assert len(lines) < 20
     assert shown(folder, "show", "HEAD~1:large").splitlines()[-1] == "[2000 rows x 3 columns]"
     assert shown(folder, "get", "large.f[17]").strip() == "np.float64(-1.0)"
+
+
+def test_a_table_as_json_is_read_back_and_plain_json_has_its_rows(folder: Path):
+    assert json.loads(shown(folder, "get", "--plain", "small")) == [{"a": 1, "b": "x"}, {"a": 2, "b": "\x1b[31m"}]
+    with Disk(folder) as store:
+        small = Versioned(store)["small"]
+        assert_same(from_json(json.loads(shown(folder, "get", "--json", "small"))), small)
+    for name, table in tables().items():
+        assert_same(from_json(json.loads(json.dumps(json_value(table)))), table)
+        rows = json.loads(json.dumps(plain_value(table)))
+        assert len(rows) == (len(table) if not isinstance(table, pd.DataFrame) or table.shape[1] else 0), name
 
 
 def test_cells_that_changed_are_named_and_counted(folder: Path):

@@ -25,6 +25,7 @@ from zoneinfo import ZoneInfo
 
 from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.repository.views.render import LONG_INT, WIDTH, are_fields, attributes_in, described, int_text, one_line, short_repr
+from versioned_state.repository.views.tables import in_python
 from versioned_state.values.cells import Code, extension
 from versioned_state.values.codec.arrays import dtype_data, is_array, is_scalar, raw_view, read_array
 from versioned_state.values.codec.pickles import ObjectInfo
@@ -448,8 +449,9 @@ def text_reader(cls: type) -> Callable[[str], Any] | None:
 def plain_value(value: Any) -> Any:
     """Return a value in JSON types without forms, for programs that know none: it does not say which type it had.
 
-    An instance is its fields, a member of an Enum its name, a tuple, set or array a list, a date or time ISO text, bytes are base64, and
-    any other value is its text. NaN and infinity are null. A dict whose keys would no longer differ is a list of pairs.
+    A table of pandas is a list of its rows, an instance its fields, a member of an Enum its name, a tuple, set or array a list, a date or
+    time ISO text, bytes are base64, and any other value is its text. NaN and infinity are null. A dict whose keys would no longer differ is
+    a list of pairs.
     """
     cls = type(value)
     if cls in (str, bool, type(None)) or (cls is int and value.bit_length() <= LONG_INT):
@@ -462,6 +464,8 @@ def plain_value(value: Any) -> Any:
         return _plain_dict(value)
     if cls in (set, frozenset):
         return sorted(map(plain_value, value), key=json.dumps)
+    if (in_types_of_python := in_python(value)) is not value:
+        return plain_value(in_types_of_python)
     form = json_value(value)
     if type(form) is not dict:
         return form

@@ -37,6 +37,28 @@ def table_lines(value: Any, width: int) -> list[str]:
     return shown.split("\n")
 
 
+def in_python(value: Any) -> Any:
+    """Return a value of pandas in types of Python, for a program that knows none of pandas': any other value is returned as it is.
+
+    A frame is a list of its rows, each a dict by label, or a list if labels occur twice. The labels of rows are left out. A series, an
+    index or an array is a list, a time or duration ISO text, and what is missing None.
+    """
+    pandas = sys.modules.get("pandas")
+    if pandas is None or type(value).__module__.partition(".")[0] != "pandas":
+        return value
+    if value is pandas.NA or value is pandas.NaT:
+        return None
+    if isinstance(value, pandas.Timestamp | pandas.Timedelta):
+        return value.isoformat()
+    if isinstance(value, pandas.DataFrame):
+        rows = zip(*(value.iloc[:, at].tolist() for at in range(value.shape[1])), strict=True)
+        labels = list(map(str, value.columns))
+        return [dict(zip(labels, row, strict=True)) if len(set(labels)) == len(labels) else list(row) for row in rows]
+    if isinstance(value, pandas.Series | pandas.Index | pandas.api.extensions.ExtensionArray):
+        return value.tolist()
+    return str(value) if isinstance(value, pandas.Period | pandas.Interval) else value
+
+
 def summary(value: Any) -> str:
     """Return a frame or a series on one line, by its size and labels, or "" for any other value."""
     pandas = sys.modules.get("pandas")
