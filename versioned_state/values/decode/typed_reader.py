@@ -13,7 +13,6 @@ import msgpack
 from versioned_state.errors import LimitExceededError, MissingDependencyError
 from versioned_state.values.cells import MAX_DEPTH, MAX_NESTING
 from versioned_state.values.decode.objects import read_typed
-from versioned_state.values.tables import layouts as tables
 from versioned_state.values.typed.layout import Layout
 from versioned_state.values.typed.older import OlderForms
 from versioned_state.values.typed.reflection import inherits
@@ -136,8 +135,11 @@ class TypedReader:
         if layout is _UNKNOWN:
             layout = self._layouts[name] = find_layout(name, self._classes)
         value, same = read_typed(cast("Layout | None", layout), name, data, notes)
-        if type(value) is Tagged and not self._describes and (extra := tables.missing_extra(name)) is not None:
-            raise MissingDependencyError(f"reading a {name}", extra=extra)
+        if type(value) is Tagged and not self._describes and name.startswith("pandas."):
+            from versioned_state.values.tables.layouts import missing_extra
+
+            if (extra := missing_extra(name)) is not None:
+                raise MissingDependencyError(f"reading a {name}", extra=extra)
         return value, same
 
     def note_older(self, value: Any, stored: Tagged) -> None:

@@ -530,11 +530,6 @@ def _three(data: Any) -> list[Any]:
 # The tables of layouts
 
 
-def is_of_pandas(module: str) -> bool:
-    """Return whether a class of this module may have a layout here."""
-    return module.partition(".")[0] == "pandas" and "pandas" in sys.modules
-
-
 def has_name(name: str) -> bool:
     """Return whether a stored name is one of pandas' values."""
     return name.startswith("pandas.") and name.removeprefix("pandas.") in _NAMES
@@ -552,8 +547,8 @@ def is_array(value: Any) -> bool:
 
 
 def layout_of_class(cls: type) -> Layout | None:
-    """Return the layout of a class of pandas, or None if it has none, as a subclass of ``DataFrame``."""
-    found = _layouts()[0].get(id(cls)) if _is_recent() else None
+    """Return the layout of a class of pandas, or None if it has none, as a subclass of ``DataFrame``. Never imports pandas."""
+    found = _layouts()[0].get(id(cls)) if "pandas" in sys.modules and _is_recent() else None
     return found if found is not None and found.cls is cls else None
 
 

@@ -19,7 +19,6 @@ from versioned_state.errors import InvalidArgumentError
 from versioned_state.values.codec.files import File, FileTree, Folder, Symlink
 from versioned_state.values.codec.scalars import WRITERS
 from versioned_state.values.codec.trust import TrustedClasses
-from versioned_state.values.tables import layouts as tables
 from versioned_state.values.typed.bases import BaseLayout, base_layout
 from versioned_state.values.typed.enums import enum_layout
 from versioned_state.values.typed.instances import attrs_layout, dataclass_layout, ordinary_layout
@@ -186,7 +185,7 @@ def _find_layout(cls: type) -> Layout | str:
         return known[1]
     if id(cls) in _DATA_IDS:
         return "it is built in"
-    if tables.is_of_pandas(module_of(cls)) and (table := tables.layout_of_class(cls)) is not None:
+    if module_of(cls).partition(".")[0] == "pandas" and (table := _tables().layout_of_class(cls)) is not None:
         _by_class[id(cls)] = table
         return table
     if not is_known_by_identity(cls):
@@ -226,8 +225,8 @@ def find_layout(name: str, classes: Classes) -> Layout | None:
     layout = _by_name.get(name)
     if layout is not None:
         return layout
-    if tables.has_name(name):
-        return tables.layout_named(name)
+    if name.startswith("pandas.") and _tables().has_name(name):
+        return _tables().layout_named(name)
     if name.startswith("builtins:"):
         cls = find_class(name)
         return layout_of(cls) if cls is not None and inherits(cls, BaseException) else None
@@ -257,6 +256,13 @@ def take_apart(value: Any) -> tuple[str, Any, Notes] | None:
     if layout.version is not None and layout.version > 1:
         notes = {**(notes or {}), "version": layout.version}
     return layout.name, data, notes
+
+
+def _tables() -> Any:
+    """Return the layouts of pandas' values, which few programs need."""
+    from versioned_state.values.tables import layouts
+
+    return layouts
 
 
 def quick_fingerprint(value: Any) -> Any:
