@@ -493,7 +493,7 @@ def _record(value: Any) -> tuple[Any, Any]:
     return record[1], record[2]
 
 
-def _plain_timestamp(count: int, unit: str, zone: Any) -> str:
+def _plain_timestamp(count: int, unit: Any, zone: Any) -> str:
     """Return a time of pandas, which counts from 1970 in UTC, as ISO text."""
     import numpy as np
 
