@@ -185,9 +185,11 @@ def _find_layout(cls: type) -> Layout | str:
         return known[1]
     if id(cls) in _DATA_IDS:
         return "it is built in"
-    if module_of(cls).partition(".")[0] == "pandas" and (table := _tables().layout_of_class(cls)) is not None:
-        _by_class[id(cls)] = table
-        return table
+    if module_of(cls).partition(".")[0] == "pandas":
+        table: Layout | None = _tables().layout_of_class(cls)
+        if table is not None:
+            _by_class[id(cls)] = table
+            return table
     if not is_known_by_identity(cls):
         return "its metaclass compares classes in its own way"
     if "<locals>" in qualname_of(cls):
@@ -226,7 +228,8 @@ def find_layout(name: str, classes: Classes) -> Layout | None:
     if layout is not None:
         return layout
     if name.startswith("pandas.") and _tables().has_name(name):
-        return _tables().layout_named(name)
+        named: Layout | None = _tables().layout_named(name)
+        return named
     if name.startswith("builtins:"):
         cls = find_class(name)
         return layout_of(cls) if cls is not None and inherits(cls, BaseException) else None
