@@ -464,8 +464,11 @@ def plain_value(value: Any) -> Any:
         return _plain_dict(value)
     if cls in (set, frozenset):
         return sorted(map(plain_value, value), key=json.dumps)
-    if (in_types_of_python := in_python(value)) is not value:
-        return plain_value(in_types_of_python)
+    in_types_of_python = in_python(value)
+    return _plain_other(value) if in_types_of_python is value else plain_value(in_types_of_python)
+
+
+def _plain_other(value: Any) -> Any:
     form = json_value(value)
     if type(form) is not dict:
         return form
