@@ -125,6 +125,7 @@ _TOPICS: tuple[tuple[tuple[str, int, str, int], ...], ...] = (
     (("service", 0, "save undo_session collect", 12),),
     (("service", 0, "save save undo_session collect", 12),),
     (("service", 0, "save save retain several", 6), ("service", 1, "save save several", 8)),
+    (("service", 0, "take_turn take_turn undo_turn collect", 8), ("service", 1, "take_turn check_turns", 6)),
     (("agent", 0, "edit refresh commit commit other_handle", 12), ("agent", 1, "commit undo reset", 4), ("maintenance", 2, "gc prune", 3)),
     (("agent", 0, "fork fork_handle", 2), ("agent", 0, "commit other_handle", 4), ("maintenance", 1, "purge_branch purge_thoroughly", 1)),
     (("agent", 0, "read fork tag fork_handle", 6), ("agent", 0, "commit edit", 10), ("maintenance", 1, "purge_branch", 1)),

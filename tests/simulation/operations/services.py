@@ -277,6 +277,56 @@ async def forget(client: Client, rng: Dice, operation: Operation) -> None:
     await client.services.memory.delete_memory(USER, session)
 
 
+async def take_turn(client: Client, rng: Dice, operation: Operation) -> None:
+    """A turn of a session of the session service: its state, messages and memory have the same words, or none of them has."""
+    word = client.world.word()
+    operation.detail = f"turn {word}"
+    sessions = client.services.sessions
+    try:
+        async with sessions.turn("turns", rng.place(SESSIONS)) as turn:
+            if rng.random() < 0.3:
+                await asyncio.sleep(rng.choice((0.001, 0.05)))
+            turn.append([_message(word), _message(f"answer to {word}")])
+            turn.state[word] = word
+            turn.remember(_message(word))
+            if rng.random() < 0.2:
+                raise AbandonedError
+    except AbandonedError:
+        await check_turns(client, rng, operation, without=word)
+    else:
+        assert turn.commit is not None
+        await check_turns(client, rng, operation)
+
+
+class AbandonedError(Exception):
+    """A turn was given up within its block."""
+
+
+async def check_turns(client: Client, rng: Dice, operation: Operation, without: str = "") -> None:
+    """Each commit of a session has the same words in its state, its messages and its memory."""
+    sessions = client.services.sessions
+    for session in SESSIONS:
+        for commit in (await sessions.log("turns", session))[:3]:
+
+            def words(session: str = session, commit: Any = commit) -> list[list[str]]:
+                snapshot = sessions.repository.snapshot(commit)
+                messages = [each["content"][0]["text"] for each in snapshot.namespace("history").get("messages", [])]
+                memory = snapshot.namespace("messages").namespace(session).copy().values()
+                asked = [each for each in messages if not each.startswith("answer to ")]
+                assert messages == [text for word in asked for text in (word, f"answer to {word}")]
+                return [sorted(snapshot), sorted(asked), sorted(each["content"][0]["text"] for each in memory)]
+
+            state, asked, remembered = await off_loop(words)
+            if not state == asked == remembered or without in state:
+                client.model.fail(f"a turn is there in part: {session} {commit.short} {state} {asked} {remembered}")
+
+
+async def undo_turn(client: Client, rng: Dice, operation: Operation) -> None:
+    session = rng.place(SESSIONS)
+    operation.detail = session
+    await client.services.sessions.undo("turns", session)
+
+
 def _other(rng: Dice) -> Dice:
     other = Dice(rng.random())
     other.hot, other.heat = rng.hot, rng.heat
@@ -302,7 +352,7 @@ async def wait_long(client: Client, rng: Dice, operation: Operation) -> None:
 
 SERVICE: dict[str, Kind] = table(
     (save, 6), export, (retain, 3), (delete_state, 1), undo_session, (collect, 2), delete_user, (create, 2), (append, 4), get_session,
-    delete_session, (remember, 2), recall, forget, (several, 3), pause, wait_long,
+    delete_session, (remember, 2), recall, forget, (several, 3), (take_turn, 4), check_turns, undo_turn, pause, wait_long,
     always=("save",),
 )  # fmt: skip
 
