@@ -90,8 +90,8 @@ def test_events_are_filtered(vstate: Vstate, store: Path, options: list[str], co
 
 def test_log_shows_the_commits_of_a_task_and_show_its_outcome(vstate: Vstate, store: Path):
     shown = vstate("log", "--task", "book", store=store).stdout
-    assert "book: trips added" in shown
-    assert "book: failure: ValueError('no such city')" in shown
+    assert "book('Rome'): trips added" in shown
+    assert "book('nowhere'): failure: ValueError('no such city')" in shown
     assert "plan" not in shown
     assert vstate("log", "--task", "plan", "--oneline", store=store).stdout.count("\n") == 1
     show = vstate("show", store=store).stdout

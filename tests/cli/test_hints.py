@@ -128,6 +128,8 @@ _FOR_PROGRAMS = {
     "a program must commit or discard; a command has nothing staged": ["commit() or discard() first"],
     "vstate log and grep put their own hint in its place": ["re.escape() searches for a text as it is"],
     "vstate apply checks the patch first": ["Diff.to_patch() gives one"],
+    "only a program names records": ["1 to x bytes, without lone surrogates; branch_name() makes any text one"],
+    "only a program registers": ["register() takes functions too"],
     "vstate checks the key file first": ["make one with secrets.token_bytes(x), and keep it apart from the store"],
     "vstate reads no value of a type of the user's": [
         "its class may be missing here or have changed since; register() types whose values must last",
