@@ -30,7 +30,7 @@ def a_state() -> Versioned:
 def test_the_newest_keys_come_first_and_events_are_hidden():
     state = a_state()
     lines = view(state).splitlines()
-    assert lines[0] == f"main at {state.head.short}, book: trips +1"
+    assert lines[0] == f"main at {state.head.short}, book('Oslo'): trips +1"
     assert lines[1:] == ["trips = ['Rome', 'Oslo']", "prefs = {'theme': 'dark'}", "@worker.name = 'one'"]
     state["new"] = 1
     assert view(state).splitlines()[1] == "new = 1"

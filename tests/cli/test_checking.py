@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.canonical_form import with_doubled_elements
+from tests.support.canonical_form import EARLIER_LEAVES, with_doubled_elements
 from tests.support.command_line import Vstate
 from tests.support.examples import Trip, control_characters
+from tests.support.small_nodes import small_nodes
 from versioned_state import Disk, Repository, Versioned
 from versioned_state.objects.keys import ref_key
 from versioned_state.repository.refs.gc_fence import GcRecord
@@ -101,13 +102,15 @@ def test_fsck_of_a_damaged_store(vstate: Vstate, own_trip: Trip):
 
 @pytest.mark.no_oracle("writes a tree with a fault on purpose")
 def test_fsck_of_a_tree_that_is_not_canonical(vstate: Vstate, tmp_path: Path):
-    state, _ = with_doubled_elements(Disk(tmp_path / "store"))
-    state.repository.store.close()
-    result = vstate("fsck", store=tmp_path / "store")
+    with small_nodes(EARLIER_LEAVES):
+        state, _ = with_doubled_elements(Disk(tmp_path / "store"))
+        state.repository.store.close()
+        result = vstate("fsck", store=tmp_path / "store")
+        as_json = vstate("fsck", "--json", store=tmp_path / "store")
     assert result.code == 1
     assert "not canonical sequence " in result.stdout
     assert ", in messages, named by " in " ".join(result.stdout.split())
-    shown = json.loads(vstate("fsck", "--json", store=tmp_path / "store").stdout)
+    shown = json.loads(as_json.stdout)
     assert not shown["ok"]
     assert {(finding["problem"], finding["path"]) for finding in shown["findings"]} == {("not canonical", "messages")}
     assert {finding["commit"] for finding in shown["findings"]} == {state.head.id}

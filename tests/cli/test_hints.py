@@ -128,6 +128,8 @@ _FOR_PROGRAMS = {
     "a program must commit or discard; a command has nothing staged": ["commit() or discard() first"],
     "vstate log and grep put their own hint in its place": ["re.escape() searches for a text as it is"],
     "vstate apply checks the patch first": ["Diff.to_patch() gives one"],
+    "vstate effects roll-back says it in its own words": ["pass it: using=[…]", "settle_effect() or forget_effect() ends that"],
+    "vstate calls no effect": ['another effect needs another key; arguments="any" does not compare them'],
     "only a program names records": ["1 to x bytes, without lone surrogates; branch_name() makes any text one"],
     "only a program registers": ["register() takes functions too"],
     "vstate checks the key file first": ["make one with secrets.token_bytes(x), and keep it apart from the store"],

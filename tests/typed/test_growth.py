@@ -82,7 +82,7 @@ def test_one_instance_of_many(make):
     for few, more in zip(*costs, strict=True):
         assert more[0] < 8_000
         assert more[1] <= few[1] + 6  # a level more, and the segments of its last nodes
-        assert more[2] <= 12
+        assert more[2] <= 16  # an open leaf has up to some 20 segments, of which an edit writes the later ones anew
 
 
 def test_instances_take_little_more_than_equal_dicts():

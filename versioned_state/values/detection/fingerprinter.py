@@ -327,7 +327,9 @@ class Fingerprinter:
         if group.marks is not None and group.marks.same(elements, start):
             return True
         if self.fast is not None and self.keeps_marks and is_plain_fingerprint(fingerprint):
-            return self._same_marked(self.fast, group, elements, start)
+            same = self._same_marked(self.fast, group, elements, start)
+            if same is not None:
+                return same
         run = elements[start : start + group.size]
         if type(fingerprint) is tuple:
             packed = self._pack_as_leaves(fingerprint, run)
@@ -346,11 +348,15 @@ class Fingerprinter:
         self._compared = group, packed
         return True
 
-    def _same_marked(self, fast: Accelerator, group: Group, elements: list[Any], start: int) -> bool:
-        """Do ``_same_group`` for a group of JSON types, and keep its marks. A longer run than the group's is given up on the way."""
+    def _same_marked(self, fast: Accelerator, group: Group, elements: list[Any], start: int) -> bool | None:
+        """Do ``_same_group`` for a group of JSON types, and keep its marks.
+
+        Returns None for values that the accelerator does not pack: other types, a longer run than the group's, and values that are too deep
+        to be committed, of which a handle may hold one that a crafted store gave it.
+        """
         marked = fast.pack_marked(elements, start, start + group.size, MAX_DEPTH, group.weight + _HEADER)
         if marked is None:
-            return False
+            return None
         packed, fingerprint = marked[0], group.fingerprint
         if type(fingerprint) is tuple:
             if packed != array_header(group.size) + b"".join(map(_elements_of, fingerprint)):
