@@ -53,7 +53,7 @@ settings.register_profile(
 )
 
 
-MOST_CASES: Final = 8
+MOST_CASES: Final = 5
 """The cases of one test that an everyday run of the whole suite takes, evenly spaced. All run if a path is named, and in the long run."""
 
 

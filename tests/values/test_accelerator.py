@@ -402,6 +402,7 @@ def test_what_another_thread_changes_is_in_the_next_commit():
     assert content_of(Versioned(state.repository)) == content_of(state)
 
 
+@pytest.mark.no_oracle("another thread changes a value while it is committed")
 def test_a_change_after_packing_is_not_taken_for_packed(fast):
     """Bytes and marks are of one moment: the marks of a run that has changed since its bytes were made would hide the change for good."""
     with switched(fast):
