@@ -143,7 +143,7 @@ def is_surely_large(value: Any, limit: int) -> bool:
     return exceeds(value, limit)
 
 
-def _left(value: Any, budget: int, depth: int) -> int:
+def _left(value: Any, budget: int, depth: int) -> int:  # noqa: C901 - one walk, which is hot
     """Return an upper bound for the rest of ``budget``.
 
     Each part counts one byte, or its length if it has one; each key counts one byte.
@@ -158,7 +158,10 @@ def _left(value: Any, budget: int, depth: int) -> int:
         return budget
     parts = value.values() if cls is dict else value
     if _only_sized(map(type, parts)):
-        return budget - sum(map(len, parts))
+        try:
+            return budget - sum(map(len, parts))
+        except TypeError:  # another thread has put another value in since
+            parts = list(parts)
     is_flat = True
     for part in parts:
         cls = type(part)
