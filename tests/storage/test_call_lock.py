@@ -42,10 +42,59 @@ LOOKING = textwrap.dedent(
     """
 )
 
+WALKING = textwrap.dedent(
+    """
+    import gc, random, sys, threading, time
+    from versioned_state.storage.call_lock import is_running
+
+    class Cycle:
+        def __init__(self):
+            self.me = self
+
+        def __del__(self):
+            time.sleep(0.0001)  # another thread goes on
+
+    def deep(depth):
+        return deep(depth - 1) if depth else wide(8)
+
+    def wide(depth):  # where this frame lies, the pointers of others lay
+        a = b = c = d = e = f = g = h = i = j = k = l = m = o = p = q = r = s = t = u = v = "text"
+        return wide(depth - 1) if depth else None
+
+    sys.setswitchinterval(1e-6)
+
+    def work():
+        while not done:
+            deep(random.randrange(40))
+            wide(random.randrange(20))
+
+    done = False
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        for _ in range(600):
+            gc.disable()
+            for _ in range(3):
+                Cycle()
+            gc.set_threshold(random.randrange(4, 60))
+            gc.enable()
+            is_running(None)
+    finally:
+        done = True
+        thread.join()
+    """
+)
+
 
 def test_threads_that_look_while_the_collector_runs_do_not_wait_for_each_other():
     """CPython 3.11 lets the collector run while it lists the stacks: a deadlock, if a finalizer lets another thread go on."""
     run = subprocess.run([sys.executable, "-c", LOOKING], capture_output=True, text=True, timeout=120, check=False)
+    assert run.returncode == 0, run.stderr[-2_000:]
+
+
+def test_the_stack_of_a_thread_that_goes_on_meanwhile_is_walked_to_its_end():
+    """CPython 3.11 lets the collector run while it makes a frame's object, whose call may have ended after a finalizer."""
+    run = subprocess.run([sys.executable, "-c", WALKING], capture_output=True, text=True, timeout=120, check=False)
     assert run.returncode == 0, run.stderr[-2_000:]
 
 

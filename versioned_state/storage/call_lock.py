@@ -11,11 +11,15 @@ import gc
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from operator import call
+from functools import partial
+from operator import attrgetter, call
 from threading import Lock, get_ident
 from types import FrameType, TracebackType
-from typing import Final, cast
+from typing import Final, TypeVar, cast
+
+T = TypeVar("T")
 
 # The call that releases the lock wakes a waiting call. The waiting call also looks after this long, in case another thread was
 # interrupted while it held the lock. A look walks over the stacks of all threads.
@@ -25,20 +29,21 @@ Call = tuple[FrameType, int]
 """A call and its thread."""
 
 
-_UNCOLLECTED: Final = (gc.disable, sys._current_frames, gc.enable)
+_BACK: Final = attrgetter("f_back")
 
 
-def _stacks() -> dict[int, FrameType]:
-    """Return the innermost frame of each thread.
+def _uncollected(function: Callable[[], T]) -> T:
+    """Return the result of a function in C that reads frames of other threads, during which the collector is off.
 
-    CPython holds a lock of its own for this, and in 3.11 the collector may run meanwhile (python/cpython#106883). If a finalizer then lets
-    another thread go on, and that thread wants the lock, it waits with the GIL, and nothing goes on any more. So the collector is off for
-    this call. All three are made in one step of the interpreter, so that neither another thread nor a signal comes in between.
+    In CPython 3.11 the collector may run whenever the object of a frame is made, and a finalizer may then let another thread go on.
+    Meanwhile ``_current_frames`` holds a lock of the interpreter: a thread that waits for it keeps the GIL, a deadlock
+    (python/cpython#106883). And ``f_back`` reads the frame of a call that has ended by then: it returns whatever lies there now. All
+    three calls are made in one step of the interpreter, so that neither another thread nor a signal comes in between.
     """
     if not gc.isenabled():
-        return sys._current_frames()
-    _, stacks, _ = map(call, _UNCOLLECTED)
-    return cast("dict[int, FrameType]", stacks)
+        return function()
+    _, result, _ = map(call, (gc.disable, function, gc.enable))
+    return cast("T", result)
 
 
 def is_running(frame: FrameType) -> bool:
@@ -46,12 +51,12 @@ def is_running(frame: FrameType) -> bool:
     top: FrameType | None
     at: FrameType | None
     try:
-        for top in _stacks().values():
+        for top in _uncollected(sys._current_frames).values():
             at = top
             while at is not None:
                 if at is frame:
                     return True
-                at = at.f_back
+                at = _uncollected(partial(_BACK, at))
         return False
     finally:
         top = at = None  # this call's own frame is among them: a cycle would keep all of its callers' values alive
