@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import random
 import signal
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from tests.support.services.session_contract import all_of
 from versioned_state import Disk, Memory, Repository
 from versioned_state.agents.workspace import files_of
 from versioned_state.errors import (
+    BranchMovedError,
     CommitInDoubtError,
     InvalidArgumentError,
     QuotaExceededError,
@@ -33,6 +36,7 @@ from versioned_state.services.session_history import SessionHistoryService
 from versioned_state.services.session_hooks import FILES_KEY
 from versioned_state.services.users import read_export
 from versioned_state.storage import Counting
+from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
 
@@ -138,6 +142,26 @@ async def test_a_turn_of_a_session_that_is_deleted_meanwhile_begins_none_anew() 
                 await service.delete_session("u", "s")
         assert turn.commit is None
         assert (await all_of(service)).commits == 0
+
+
+@in_event_loop
+async def test_a_turn_whose_head_was_pruned_and_collected_meanwhile_is_run_again() -> None:
+    store, rng = Memory(), random.Random(1)
+    async with SessionService.over(store) as service, SessionService.over(Wrapper(store)) as other:
+        for number in range(70):
+            await take_turn(other, f"{number} {rng.randbytes(30).hex()}")
+        with pytest.raises(BranchMovedError, match="nothing of the turn was committed\nhint: run the turn again"):  # noqa: PT012 - the end raises
+            async with service.turn("u", "s") as turn:
+                turn.append(said("mine"))
+                turn.state["mine"] = 1
+                await take_turn(other, "theirs")
+                Repository(Wrapper(store)).prune(keep_last=1, expire=timedelta(), gc=True)
+        assert turn.commit is None
+        assert "mine" not in (await service.state.export_state("u", "s") or {})
+        await take_turn(service, "again")
+        messages = (await all_of(other)).messages
+        assert messages is not None
+        assert messages[-2:] == ["theirs", "again"]
 
 
 @in_event_loop

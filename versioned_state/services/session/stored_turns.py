@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from versioned_state.errors import (
     BranchMovedError,
@@ -39,7 +39,7 @@ from versioned_state.services.session_history.stored_sessions import MESSAGES, S
 from versioned_state.services.session_hooks import FILES_KEY, SessionHooks
 from versioned_state.state.branch import port
 from versioned_state.state.branch.commit_options import CommitOptions
-from versioned_state.state.branch.publisher import MovedError, again_if_moved
+from versioned_state.state.branch.publisher import MovedError, again_if_moved, raise_if_moved
 from versioned_state.state.branch.together import prepare_commit
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.keys import NAMESPACE
@@ -48,11 +48,17 @@ from versioned_state.values.trees.nodes import Nodes
 if TYPE_CHECKING:
     from versioned_state.repository.merging.policies import Policy
 
+T = TypeVar("T")
+
 _REMAINS: Final = "nothing of the turn was committed"
 
 
 class _GoneError(Exception):
     """The session does not have the commit with which a turn began."""
+
+
+def _moved_away(branch: str, head: str | None) -> BranchMovedError:
+    return BranchMovedError(branch, expected=head, actual=None, remains=_REMAINS, hint="run the turn again")
 
 
 @dataclass(slots=True)
@@ -144,7 +150,7 @@ class StoredTurns:
         try:
             state = turn.open = unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
         except _GoneError:
-            raise BranchMovedError(turn.branch, expected=turn.base, actual=None, remains=_REMAINS, hint="run the turn again") from None
+            raise _moved_away(turn.branch, turn.base) from None
         has = turn.workspace is not None or has_files(_nodes(state), state.head.tree)
         turn.hidden = frozenset((FILES_KEY,) if has else ())
 
@@ -177,14 +183,11 @@ class StoredTurns:
                         stack.enter_context(self._hooks.joined(turn.branch, state))
                     self._commit_alone(turn)
             else:
-                prepared = self._prepare(turn)
-                if prepared is not None:
-                    answer = yield from sent(prepared.publication)
-                    made = prepared.settle(answer)
-                    if made is None:
-                        yield ALONE
-                        self._behind(turn)
-                        self._commit_alone(turn)
+                made = yield from self._sent_with_others(turn)
+                if not made:
+                    yield ALONE
+                    self._behind(turn)
+                    self._commit_alone(turn)
         except StateError as error:
             if not isinstance(error, CommitInDoubtError):
                 error.remains = _REMAINS
@@ -198,35 +201,57 @@ class StoredTurns:
             self._handles.give(turn.branch, state)
         return None if state.head.id == ROOT_ID else state.head
 
-    def _prepare(self, turn: OpenTurn) -> Any:
-        options = self._stage(turn)
-        hook = rounds_hook(turn.handle)
+    def _sent_with_others(self, turn: OpenTurn) -> Steps[bool]:
+        """Commit a turn on the head of its handle. Returns whether that was done; otherwise the session has another head."""
         try:
-            return prepare_commit(turn.handle, options)
-        finally:
-            hook.rounds = None
+            prepared = self._staged(turn, lambda options: prepare_commit(turn.handle, options))
+        except BranchMovedError:
+            return False
+        if prepared is None:
+            return True
+        answer = yield from sent(prepared.publication)
+        return prepared.settle(answer) is not None
 
     def _commit_alone(self, turn: OpenTurn) -> None:
         state = turn.handle
-        hook = rounds_hook(state)
 
         def attempt(_: None) -> None:
-            options = self._stage(turn)
-            try:
-                state.commit(options.message, meta=options.meta, on_moved=OnMoved.REFUSE)
-            finally:
-                hook.rounds = None
+            self._staged(turn, lambda options: state.commit(options.message, meta=options.meta, on_moved=OnMoved.REFUSE))
 
         try:
             again_if_moved(attempt, None, lambda _: self._behind(turn))
         except MovedError:
-            raise BranchMovedError(turn.branch, expected=state.head.id, actual=None, hint="run the turn again") from None
+            raise _moved_away(turn.branch, state.head.id) from None
 
     def _behind(self, turn: OpenTurn) -> None:
-        """Move to the head of others: merge the changes of the state by path, and drop what is staged anew."""
-        state = turn.handle
-        port.handle(state).worktree.restore(within=NAMESPACE)
-        state.refresh(policies=turn.policies)
+        """Move to the head of others: merge the changes of the state by path, and drop what is staged anew.
+
+        Raises ``BranchMovedError`` if the changes need a value as it was at the turn's head, and that was collected.
+        """
+        state, head = turn.handle, turn.handle.head
+        try:
+            port.handle(state).worktree.restore(within=NAMESPACE)
+            state.refresh(policies=turn.policies)
+        except MissingObjectError as error:
+            try:
+                raise_if_moved(port.handle(state), error)
+            except BranchMovedError:
+                raise _moved_away(turn.branch, head.id) from None
+            raise
+
+    def _staged(self, turn: OpenTurn, commit: Callable[[CommitOptions], T]) -> T:
+        """Stage the turn on the head of its handle, and return the result of ``commit``.
+
+        Raises ``BranchMovedError`` if that head was collected, because others have moved the branch and pruned it.
+        """
+        hook = rounds_hook(turn.handle)
+        try:
+            return commit(self._stage(turn))
+        except MissingObjectError as error:
+            raise_if_moved(port.handle(turn.handle), error)
+            raise
+        finally:
+            hook.rounds = None
 
     def _stage(self, turn: OpenTurn) -> CommitOptions:
         """Stage the messages, the memory and the round of a turn on the head of its handle. Returns the commit."""
