@@ -41,7 +41,7 @@ class Framework:
         return installed is not None and _order(self.oldest) <= _order(installed) < _order(self.below)
 
 
-FRAMEWORKS: Final[tuple[Framework, ...]] = ()
+FRAMEWORKS: Final[tuple[Framework, ...]] = (Framework("openai_agents", "openai-agents", "0.20", "0.25", "openai-agents"),)
 """All of them, by module."""
 
 

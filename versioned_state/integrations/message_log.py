@@ -1,0 +1,117 @@
+"""``MessageLog``: the messages of threads, each a list on a branch of its own. Layer: integrations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from versioned_state.errors import UnknownRevisionError
+from versioned_state.repository.committing import OnMoved
+from versioned_state.repository.history.commit import ROOT, Commit
+from versioned_state.repository.repository import Repository
+from versioned_state.services.calls.handles import close_handle
+from versioned_state.services.calls.heads import at_head, head_of, unless_erased
+from versioned_state.services.calls.locks import Locks
+from versioned_state.state.branch import port
+from versioned_state.state.branch.publisher import again_if_moved
+from versioned_state.state.sequence import StateSequence
+from versioned_state.state.versioned import Versioned
+
+T = TypeVar("T")
+
+MESSAGES: Final = "messages"
+"""The key of the list."""
+
+
+class MessageLog:
+    """Messages of threads: a thread is a branch with a list under ``messages``, and a change of the list is a commit.
+
+    To append messages or to read the last ones costs these messages, whatever the length of the list. Any number of threads and processes
+    may change one list: a change whose branch has moved is made again on the new head, so changes are never mixed. Safe for many threads.
+    """
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._turns = Locks()  # the writers of one branch in this process wait for each other, and need not try again
+
+    def exists(self, branch: str) -> bool:
+        """Return whether there is such a branch."""
+        return head_of(self._repository.database, branch) is not None
+
+    def read(self, branch: str, last: int | None = None) -> list[Any]:
+        """Return copies of the messages, or of the last ones, oldest first. A missing branch has none."""
+
+        def messages(head: Commit) -> list[Any]:
+            snapshot = self._repository.snapshot(head)
+            if MESSAGES not in snapshot:
+                return []
+            if last is None:
+                found: list[Any] = snapshot[MESSAGES]
+                return found
+            kept = snapshot.sequence(MESSAGES)
+            return kept[max(len(kept) - last, 0) :]
+
+        return at_head(self._repository.database, branch, messages, [])
+
+    def change(self, branch: str, change: Callable[[StateSequence], T], message: str = "", *, create: bool = True) -> T:
+        """Change the messages in one commit, and return the result of the function that does.
+
+        Args:
+            change: called with the list at the head of the branch, and again with a new one if the branch has moved. If it raises, or
+                changes nothing, no commit is made.
+            message: describes the commit; by default the number of messages that came or left.
+            create: begin a missing branch.
+
+        Raises:
+            UnknownRevisionError: there is no such branch, and none is begun.
+            CommitInDoubtError: the store failed, and whether it has the change is not known.
+            StateError: nothing was changed.
+        """
+
+        def attempt(_: None) -> T:
+            state = Versioned(self._repository, branch=branch)
+            try:
+                if not create and port.handle(state).ref.head is None:
+                    raise UnknownRevisionError(branch)
+                messages = state.sequence(MESSAGES)
+                before = len(messages)
+                result = change(messages)
+                state.commit(message or f"messages {len(messages) - before:+}", on_moved=OnMoved.REFUSE)
+            finally:
+                close_handle(state)
+            return result
+
+        with self._turns.held(branch):
+            return unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
+
+    def fork(self, branch: str, target: str, *, keep: int | None = None) -> None:
+        """Begin a branch at the head of another one. It shares what both have; a missing branch has an empty fork.
+
+        Args:
+            keep: the messages that it begins with, the first ones; by default all.
+
+        Raises:
+            RefExistsError: there is a branch of that name.
+        """
+        branches, database = self._repository.branches, self._repository.database
+
+        def attempt() -> None:
+            head = head_of(database, branch)
+            branches.begin(target, ROOT if head is None else head, origin=branch)
+
+        unless_erased(attempt)
+        if keep is not None:
+            try:
+                self.change(target, lambda messages: messages.__delitem__(slice(keep, None)), f"fork after {keep} messages")
+            except BaseException:
+                self.delete(target)
+                raise
+
+    def delete(self, branch: str) -> bool:
+        """Delete a branch. Returns whether there was one. Its reflog keeps it until it expires."""
+        with self._turns.held(branch):
+            try:
+                self._repository.branches.delete(branch, force=True)
+            except UnknownRevisionError:
+                return False
+            return True

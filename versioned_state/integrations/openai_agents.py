@@ -1,0 +1,328 @@
+"""``VersionedSession``: a session of the OpenAI Agents SDK whose items are a list on a branch. Needs the extra ``openai-agents``.
+
+Layer: integrations.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+
+from agents import SessionSettings
+from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
+
+from versioned_state.arguments import count, string
+from versioned_state.errors import InvalidArgumentError, RefExistsError, UnknownRevisionError
+from versioned_state.integrations.adapter import Adapter, Place
+from versioned_state.integrations.frameworks import check_version
+from versioned_state.integrations.message_log import MessageLog
+from versioned_state.off_loop import off_loop
+from versioned_state.repository.names.branch_name import branch_name, id_of
+
+if TYPE_CHECKING:
+    from agents.items import TResponseInputItem
+
+    from versioned_state.state.sequence import StateSequence
+
+check_version("openai_agents")
+
+_PREFIX: Final = "openai-agents"
+_MAIN: Final = "main"
+_PREVIEW: Final = 100
+"""The characters of a turn's ``content`` in a list of turns, as in ``AdvancedSQLiteSession``."""
+
+
+class VersionedSession(Adapter):
+    """A session of the OpenAI Agents SDK: its items are the list ``messages`` of a branch, and each change of them is a commit.
+
+    ::
+
+        from versioned_state.integrations.openai_agents import VersionedSession
+
+        session = VersionedSession("./agent-state", "user-123")
+        result = await Runner.run(agent, "Hello", session=session)
+
+    An append costs the items, whatever the length of the session. Any number of sessions, threads and processes may use one store: hand
+    them one ``Repository``, or the path or URL to each. Items that are popped, undone or cleared stay in the history of the branch.
+
+    The calls of branches and turns are those of ``AdvancedSQLiteSession``. A turn is a message of the user with all that follows it; the
+    first one is number 1.
+
+    Args:
+        place: as for ``Adapter``.
+        session_id: any text.
+        session_settings: its ``limit`` is the number of items that ``get_items`` returns by default.
+
+    Attributes:
+        branch_id: the branch of the session that the calls use, at first ``main``.
+    """
+
+    def __init__(self, place: Place, session_id: str, *, session_settings: SessionSettings | dict[str, Any] | None = None) -> None:
+        self.session_id = string("session_id", session_id)
+        self.session_settings: SessionSettings | None = coerce_session_settings(session_settings or {})
+        self.branch_id = _MAIN
+        super().__init__(place)
+        self._log = MessageLog(self.repository)
+
+    def branch(self, session_id: str | None = None, branch_id: str | None = None) -> str:
+        """Return the name of the branch in the repository of a session, by default of this one, at the branch that it uses."""
+        own = session_id is None or session_id == self.session_id
+        branch_id = (self.branch_id if own else _MAIN) if branch_id is None else string("branch_id", branch_id)
+        parts = (_PREFIX, self.session_id if session_id is None else session_id)
+        return branch_name(*parts) if branch_id == _MAIN else branch_name(*parts, branch_id)
+
+    # The protocol of sessions
+
+    async def get_items(self, limit: int | None = None, branch_id: str | None = None) -> list[TResponseInputItem]:
+        """Return the items, oldest first: the newest ``limit`` ones, by default as many as the settings say, or all.
+
+        Args:
+            limit: a negative number is no limit, as in SQLite.
+            branch_id: another branch of the session.
+        """
+        limit = resolve_session_limit(limit, self.session_settings)
+        last = None if limit is None or limit < 0 else limit
+        return await off_loop(partial(self._log.read, self.branch(None, branch_id), last))
+
+    async def add_items(self, items: list[TResponseInputItem]) -> None:
+        """Append items: all of them or none, in one commit."""
+        given = list(items)
+        if given:
+            await self._change(lambda messages: messages.extend(given))
+
+    async def pop_item(self) -> TResponseInputItem | None:
+        """Remove the newest item and return it, or return None if there is none."""
+        popped: TResponseInputItem | None = await self._change(lambda messages: messages.pop() if len(messages) else None)
+        return popped
+
+    async def clear_session(self) -> None:
+        """Remove all items, and all branches but ``main``, which is used from then on. History keeps them until it is purged."""
+
+        def clear() -> None:
+            for each in self._branch_ids():
+                if each != _MAIN:
+                    self._log.delete(self.branch(None, each))
+            self._log.change(self.branch(None, _MAIN), lambda messages: messages.clear(), "cleared")
+
+        await off_loop(clear)
+        self.branch_id = _MAIN
+
+    # Undo, and copies
+
+    async def undo(self, turns: int = 1) -> list[TResponseInputItem]:
+        """Remove the last turns, in one commit: each a message of the user and what follows it. Returns the items, oldest first.
+
+        Raises:
+            InvalidArgumentError: there are fewer turns. Nothing was removed.
+        """
+        turns = count("turns", turns, least=1)
+
+        def cut(messages: StateSequence) -> list[TResponseInputItem]:
+            at, found = len(messages), 0
+            for item in reversed(messages):
+                at -= 1
+                found += _is_of_user(item)
+                if found == turns:
+                    last: list[TResponseInputItem] = messages[at:]
+                    del messages[at:]
+                    return last
+            raise InvalidArgumentError(f"the session has {found} turn{'s' * (found != 1)}, not {turns}")
+
+        removed: list[TResponseInputItem] = await self._change(cut, f"undo {turns} turn{'s' * (turns != 1)}")
+        return removed
+
+    async def fork(self, session_id: str | None = None, *, turn: int | None = None) -> VersionedSession:
+        """Begin another session with the items of this one, which both share, and return it.
+
+        Args:
+            session_id: that of the new session; by default a new one.
+            turn: leave this turn and those after it out.
+
+        Raises:
+            RefExistsError: there is such a session.
+            InvalidArgumentError: there is no such turn.
+        """
+        copy = VersionedSession(self.repository, str(uuid4()) if session_id is None else session_id, session_settings=self.session_settings)
+        source = self.branch()
+        await off_loop(lambda: self._log.fork(source, copy.branch(), keep=None if turn is None else self._start(source, turn)))
+        return copy
+
+    # Branches of the session, and turns, as in AdvancedSQLiteSession
+
+    async def create_branch_from_turn(self, turn_number: int, branch_name: str | None = None) -> str:
+        """Begin a branch with the items before a turn, and use it from then on. Returns its id.
+
+        Raises:
+            InvalidArgumentError: there is no such turn, or the name is blank or longer than 63 bytes, or a branch has it. It is a
+                ``ValueError``.
+        """
+        branch_id = f"branch_from_turn_{turn_number}_{uuid4().hex[:8]}" if branch_name is None else string("branch_name", branch_name)
+        source, target = self.branch(), self.branch(None, branch_id)
+        if branch_id == _MAIN:
+            raise _exists(branch_id)
+        if not branch_id.strip() or id_of(target.rpartition("/")[2]) != branch_id:
+            raise InvalidArgumentError(f"the name of a branch must have 1 to 63 bytes and not be blank, not {branch_id!r:.80}")
+        try:
+            await off_loop(lambda: self._log.fork(source, target, keep=self._start(source, turn_number)))
+        except RefExistsError:
+            raise _exists(branch_id) from None
+        self.branch_id = branch_id
+        return branch_id
+
+    async def create_branch_from_content(self, search_term: str, branch_name: str | None = None) -> str:
+        """Begin a branch before the first turn whose message has a text in it, and use it from then on. Returns its id.
+
+        Raises:
+            InvalidArgumentError: there is no such turn, or as ``create_branch_from_turn``.
+        """
+        found = await self.find_turns_by_content(search_term)
+        if not found:
+            raise InvalidArgumentError(f"no turn has {search_term!r:.80} in it")
+        return await self.create_branch_from_turn(found[0]["turn"], branch_name)
+
+    async def switch_to_branch(self, branch_id: str) -> None:
+        """Use another branch of the session from then on. Raises ``InvalidArgumentError`` if there is none of that id."""
+        if branch_id != _MAIN and not await off_loop(partial(self._log.exists, self.branch(None, branch_id))):
+            raise _no_branch(branch_id)
+        self.branch_id = branch_id
+
+    async def delete_branch(self, branch_id: str, force: bool = False) -> None:  # noqa: FBT001, FBT002 - as in AdvancedSQLiteSession
+        """Delete a branch of the session. Its reflog keeps it for 30 days.
+
+        Args:
+            force: delete it even if it is the one in use; ``main`` is used from then on.
+
+        Raises:
+            InvalidArgumentError: it is ``main``, or in use, or there is none. Nothing was deleted.
+        """
+        if branch_id == _MAIN:
+            raise InvalidArgumentError("the branch 'main' of a session cannot be deleted", hint="clear_session() empties it")
+        if branch_id == self.branch_id and not force:
+            raise InvalidArgumentError(f"the branch {branch_id!r} is in use", hint="switch to another one, or pass force=True")
+        if not await off_loop(partial(self._log.delete, self.branch(None, branch_id))):
+            raise _no_branch(branch_id)
+        if branch_id == self.branch_id:
+            self.branch_id = _MAIN
+
+    async def list_branches(self) -> list[dict[str, Any]]:
+        """List the branches: of each ``branch_id``, ``message_count``, ``user_turns`` and ``is_current``. Cost: reads all their items."""
+
+        def listing() -> list[dict[str, Any]]:
+            found = []
+            for branch_id in self._branch_ids():
+                items = self._log.read(self.branch(None, branch_id))
+                turns = sum(map(_is_of_user, items))
+                current = branch_id == self.branch_id
+                found.append({"branch_id": branch_id, "message_count": len(items), "user_turns": turns, "is_current": current})
+            return found
+
+        return await off_loop(listing)
+
+    async def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
+        """List the turns: of each ``turn``, its number, ``content``, the user's message, cut, ``full_content`` and ``can_branch``."""
+        return await off_loop(partial(self._turns, self.branch(None, branch_id)))
+
+    async def find_turns_by_content(self, search_term: str, branch_id: str | None = None) -> list[dict[str, Any]]:
+        """List the turns whose user's message has a text in it, in any case, as ``get_conversation_turns``."""
+        wanted = string("search_term", search_term).lower()
+        found = await self.get_conversation_turns(branch_id)
+        return [turn for turn in found if any(wanted in text.lower() for text in _texts(turn["full_content"]))]
+
+    # The hook of OpenAIResponsesCompactionSession
+
+    async def _get_compaction_snapshot(
+        self, limit: int, *, prune_prefix: Callable[[TResponseInputItem], bool] | None = None
+    ) -> _CompactionSnapshot:
+        """Return the newest items, which a compaction of the SDK then replaces in one commit."""
+        found = await self.get_items(limit + 1)
+        branch = self.branch()
+
+        async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
+            expected = items[start:]
+
+            def replace(messages: StateSequence) -> bool:
+                at = len(messages) - len(expected)
+                if not expected or at < 0 or messages[at:] != expected:
+                    return False
+                messages[at:] = output
+                if prune_prefix is not None:
+                    expired = next((number for number in range(at) if not prune_prefix(messages[number])), at)
+                    del messages[:expired]
+                return True
+
+            return await off_loop(lambda: self._log.change(branch, replace, "compacted"))
+
+        items = found[max(len(found) - limit, 0) :]
+        return _CompactionSnapshot(items, len(found) <= limit, replace_suffix)
+
+    # Parts
+
+    async def _change(self, change: Callable[[StateSequence], Any], message: str = "") -> Any:
+        branch = self.branch()
+        create = branch == self.branch(None, _MAIN)
+        try:
+            return await off_loop(lambda: self._log.change(branch, change, message, create=create))
+        except UnknownRevisionError:
+            raise _no_branch(self.branch_id) from None  # deleted, or cleared with the session, by another handle on it
+
+    def _branch_ids(self) -> list[str]:
+        """List the ids of the branches, ``main`` first."""
+        prefix = self.branch(None, _MAIN) + "/"
+        found = (id_of(info.name.removeprefix(prefix)) for info in self.repository.branches.iter_info(prefix=prefix))
+        return [_MAIN, *(each for each in found if each is not None)]
+
+    def _turns(self, branch: str) -> list[dict[str, Any]]:
+        contents = [item.get("content", "") for item in self._log.read(branch) if _is_of_user(item)]
+        return [
+            {"turn": number, "content": _preview(content), "full_content": content, "can_branch": True}
+            for number, content in enumerate(contents, 1)
+        ]
+
+    def _start(self, branch: str, turn: int) -> int:
+        """Return the index of the first item of a turn. Raises ``InvalidArgumentError`` if there is none."""
+        turn = count("turn", turn, least=1)
+        starts = [at for at, item in enumerate(self._log.read(branch)) if _is_of_user(item)]
+        if turn > len(starts):
+            raise InvalidArgumentError(f"the session has {len(starts)} turn{'s' * (len(starts) != 1)}, and no turn {turn}")
+        return starts[turn - 1]
+
+
+@dataclass(frozen=True)
+class _CompactionSnapshot:
+    """The newest items of a session, for a compaction: what the SDK's own sessions return.
+
+    Attributes:
+        complete: whether these are all.
+        replace_suffix: replaces the items from an index on by others, if nobody has changed them meanwhile. Returns whether it did.
+    """
+
+    items: list[Any]
+    complete: bool
+    replace_suffix: Callable[[int, list[Any]], Awaitable[bool]]
+
+
+def _is_of_user(item: Any) -> bool:
+    return isinstance(item, dict) and item.get("role") == "user"
+
+
+def _texts(content: Any) -> list[str]:
+    if isinstance(content, str):
+        return [content]
+    return [str(part["text"]) for part in content if isinstance(part, dict) and "text" in part] if isinstance(content, list) else []
+
+
+def _preview(content: Any) -> str:
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, default=str)
+    return text if len(text) <= _PREVIEW else text[:_PREVIEW] + "..."
+
+
+def _exists(branch_id: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"the session has a branch {branch_id!r} already")
+
+
+def _no_branch(branch_id: str) -> InvalidArgumentError:
+    return InvalidArgumentError(f"the session has no branch {branch_id!r:.80}")
