@@ -88,13 +88,13 @@ def parts_of(cell: bytes | None) -> Parts:
 
 def extend_series(nodes: Nodes, parts: Parts, entries: Mapping[str, bytes]) -> Parts:
     """Add entries to a series. Cost: their bytes, and sometimes a leaf or a path, if they come last; else the paths to them."""
-    cells = {order_key(name, b""): cell for name, cell in entries.items()}
-    keys = sorted(cells)
-    if not keys:
+    names = sorted(entries)  # their keys, which are in UTF-8, have the same order
+    if not names:
         return parts
+    keys, items = [order_key(name, b"") for name in names], [entries[name] for name in names]
     if _come_last(nodes, parts, keys[0]):
-        return _append(nodes, parts, keys, [cells[key] for key in keys])
-    return _split(nodes, edit_map(nodes, _whole(nodes, parts), cells))
+        return _append(nodes, parts, keys, items)
+    return _split(nodes, edit_map(nodes, _whole(nodes, parts), dict(zip(keys, items, strict=True))))
 
 
 def _come_last(nodes: Nodes, parts: Parts, key: bytes) -> bool:
@@ -115,16 +115,17 @@ def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -
     leaf = extended_leaf(_leaf_of(nodes, newest), keys, items)
     keys, items = leaf.keys or [], leaf.items
     if not sizes and sum(map(len, keys)) + sum(map(len, items)) < GROUP:
-        return Parts(complete, last, _part(Tree(Shape.MAP, len(keys), leaf)))
+        return Parts(complete, last, _part(Tree(Shape.MAP, leaf.count, leaf)))
     if sizes:
-        keys, items = _appended_to(nodes, last, keys, items)
-        leaves, done = leaves_of(keys, items, sizes)
-        keys, items = keys[done:], items[done:]
-        complete, last = _stored(nodes, append_leaves(nodes, complete.tree, leaves)), _NONE
+        first = sizes[0] - last.tree.count
+        begun = extended_leaf(_leaf_of(nodes, last), keys[:first], items[:first])
+        leaves, done = leaves_of(keys[first:], items[first:], sizes[1:])
+        keys, items = keys[first + done :], items[first + done :]
+        complete, last = _stored(nodes, append_leaves(nodes, complete.tree, [begun, *leaves])), _NONE
     grouped = size_of_groups(keys, items)
     if grouped:
-        more_keys, more_items = _appended_to(nodes, last, keys[:grouped], items[:grouped])
-        last = _stored(nodes, Tree(Shape.MAP, len(more_keys), Node(0, more_items, None, more_keys)))
+        leaf = extended_leaf(_leaf_of(nodes, last), keys[:grouped], items[:grouped])
+        last = _stored(nodes, Tree(Shape.MAP, leaf.count, leaf))
         keys, items = keys[grouped:], items[grouped:]
     return Parts(complete, last, _part(Tree(Shape.MAP, len(keys), Node(0, items, None, keys))) if keys else _NONE)
 

@@ -494,9 +494,6 @@ def current_worker() -> tuple[int, object]:
 def _current_task() -> object:
     """Return the task that runs in this thread, or None if no event loop runs here."""
     asyncio = sys.modules.get("asyncio")
-    if asyncio is None:
+    if asyncio is None or asyncio._get_running_loop() is None:  # current_task() would raise then, which takes longer than all of this
         return None
-    try:
-        return asyncio.current_task()
-    except RuntimeError:  # no loop runs in this thread
-        return None
+    return asyncio.current_task()
