@@ -50,7 +50,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(dist: Path):
     tops = {name.split("/")[0] for name in names}
     assert {top for top in tops if not top.endswith(".dist-info")} == {"versioned_state"}
     source = {str(path.relative_to(ROOT)) for path in (ROOT / "versioned_state").rglob("*.py")}
-    assert source | {"versioned_state/py.typed"} <= set(names)
+    page = ROOT / "versioned_state" / "server" / "page"
+    files = {str(path.relative_to(ROOT)) for folder in ("templates", "static") for path in (page / folder).iterdir()}
+    assert len(files) > 5
+    assert source | files | {"versioned_state/py.typed"} <= set(names)
 
 
 def test_the_package_is_pure_and_does_not_ask_for_its_accelerator(dist: Path):

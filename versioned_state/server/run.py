@@ -85,7 +85,7 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
         StorageError: the store failed.
     """
     server = Server(services_over(store, options.limits.handle_bytes), Tokens.read(options.tokens), options.limits)
-    listener = _listen(options.host, options.port)
+    listener = listen(options.host, options.port)
     try:
         config = uvicorn.Config(
             server.application(),
@@ -106,7 +106,8 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
         listener.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address. Raises ``InvalidArgumentError`` if it cannot."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         listener = socket.socket(family, kind, protocol)

@@ -27,6 +27,7 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "bisect": ("commands.read.bisect", "Find the commit where something went wrong."),
         "events": ("commands.agents.events", "Show the events of tasks."),
         "view": ("commands.agents.view", "Show a state at a glance, newest changes first."),
+        "ui": ("commands.read.ui", "Look at history in a browser."),
         "export": ("commands.read.export", "Write a state as JSON."),
     },
     "Change a branch": {

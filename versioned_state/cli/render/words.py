@@ -5,23 +5,18 @@ As ``git diff --word-diff`` shows it: ``Lisbon by [-train-]{+plane+}``.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from difflib import SequenceMatcher
-from itertools import takewhile
 from typing import Any, Final
 
 from versioned_state.cli.render.changes import change_lines
 from versioned_state.cli.render.output import Line, Part, Span
 from versioned_state.repository.views.change import Change
 from versioned_state.repository.views.render import one_line
+from versioned_state.repository.views.word_diff import word_diff
 
-_WORD: Final = re.compile(r"\w+|\s+|[^\w\s]")
 _AROUND: Final = 40
 """Unchanged characters that are shown on either side of a change."""
-
-_WORDS: Final = 20_000
-"""Longer texts are not compared by word: the comparison is quadratic at worst."""
 
 
 def word_lines(change: Change, *, full: bool = False) -> Iterator[Line]:
@@ -53,25 +48,12 @@ def _marked(sign: str, text: str) -> list[Part]:
 
 def _parts(old: str, new: str, *, full: bool) -> Iterator[Part]:
     """Yield the pieces of both texts in order: unchanged ones plain, removed and added ones marked."""
-    a, b = _WORD.findall(old), _WORD.findall(new)
-    # Equal words at both ends are set aside first, so that a change within a long text costs no more than one in a short text.
-    start = _count_alike(a, b)
-    end = _count_alike(a[: start - 1 if start else None : -1], b[: start - 1 if start else None : -1])
-    yield from _kept("".join(a[:start]), full=full, first=True)
-    a_middle, b_middle = a[start : len(a) - end], b[start : len(b) - end]
-    if max(len(a_middle), len(b_middle)) > _WORDS:
-        a_middle, b_middle = ["".join(a_middle)], ["".join(b_middle)]
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, a_middle, b_middle, autojunk=len(b_middle) > 2000).get_opcodes():
-        if tag == "equal":
-            yield from _kept("".join(b_middle[j1:j2]), full=full)
+    pieces = list(word_diff(old, new))
+    for at, (sign, text) in enumerate(pieces):
+        if sign == " ":
+            yield from _kept(text, full=full, first=at == 0, last=at == len(pieces) - 1)
         else:
-            yield from _marked("-", "".join(a_middle[i1:i2]))
-            yield from _marked("+", "".join(b_middle[j1:j2]))
-    yield from _kept("".join(a[len(a) - end :]), full=full, last=True)
-
-
-def _count_alike(a: list[str], b: list[str]) -> int:
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))
+            yield from _marked(sign, text)
 
 
 def _kept(text: str, *, full: bool, first: bool = False, last: bool = False) -> Iterator[Part]:

@@ -267,8 +267,12 @@ class Branches(Refs):
             for each in listing.run(self._database)
         )
 
-    def search(self, text: str, *, limit: int = 100, after: str | None = None) -> BranchPage:
+    def search(
+        self, text: str, *, limit: int = 100, after: str | None = None, prefix: str = "", where: Mapping[str, Any] | None = None
+    ) -> BranchPage:
         """Return the branches whose name has a text in it, in any case, in the order of the names: at most ``limit``, beyond ``after``.
+
+        With ``prefix`` and ``where`` only branches for which these hold too, as in ``iter_info``.
 
         ``complete`` of the result is whether there are no more; if it is false, the last name is ``after`` for the next page. Cost: of the
         branches that are passed over only the names are read, from ``after`` on until enough are found.
@@ -277,7 +281,8 @@ class Branches(Refs):
             InvalidArgumentError: an argument is not what it should be.
         """
         limit = count("limit", limit)
-        found = list(self.iter_info(like=f"*{_in_any_case(string('text', text))}*", after=after, limit=limit + 1))
+        like = f"*{_in_any_case(string('text', text))}*"
+        found = list(self.iter_info(prefix=prefix, like=like, after=after, limit=limit + 1, where=where))
         return BranchPage(found[:limit], complete=len(found) <= limit)
 
     def compare(self, base: str | Commit | None = None, *, among: Iterable[BranchInfo] | None = None) -> Iterator[BranchComparison]:

@@ -1,0 +1,1 @@
+"""The page: history and state in a browser. Layer: server."""
