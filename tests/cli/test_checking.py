@@ -14,6 +14,7 @@ from tests.support.examples import Trip, control_characters
 from tests.support.small_nodes import small_nodes
 from versioned_state import Disk, Repository, Versioned
 from versioned_state.objects.keys import ref_key
+from versioned_state.repository.format import write_format
 from versioned_state.repository.refs.gc_fence import GcRecord
 
 
@@ -135,3 +136,31 @@ def test_fsck_unpickles_nothing_and_escapes_what_it_shows(vstate: Vstate, hostil
     result = vstate("fsck", store=hostile)
     assert "missing branch branch\\u202e\\x9b: " in result.stdout
     assert control_characters(result.stdout) == set()
+
+
+def test_an_upgrade_has_nothing_to_do(vstate: Vstate, own_trip: Trip):
+    before = (own_trip.path / "store.sqlite3").read_bytes()
+    for args in ([], ["--dry-run"]):
+        done = vstate("upgrade", *args, store=own_trip.path)
+        assert (done.code, done.stdout) == (0, "nothing to do: the store has format version 1, the newest of this release\n")
+    assert json.loads(vstate("upgrade", "--json", store=own_trip.path).stdout) == {"found": 1, "version": 1, "dry_run": False}
+    assert (own_trip.path / "store.sqlite3").read_bytes() == before
+
+
+@pytest.mark.parametrize("args", [["upgrade"], ["upgrade", "--dry-run"], ["log"], ["set", "k", "1"], ["gc"], ["fsck"]], ids=" ".join)
+def test_a_store_of_a_newer_release_is_one_line_with_a_way_out(vstate: Vstate, own_trip: Trip, args: list[str]):
+    with Disk(own_trip.path) as store:
+        store.set("format", write_format(2))
+    refused = vstate(*args, store=own_trip.path)
+    assert refused.code == 1
+    assert refused.stderr.splitlines()[0].startswith("error: the store has format version 2; this release reads up to 1")
+    assert "upgrade versioned-state" in refused.stderr
+
+
+def test_fsck_tells_of_records_of_other_releases(vstate: Vstate, own_trip: Trip):
+    with Disk(own_trip.path) as store:
+        store.set("later/one", b"")
+    done = vstate("fsck", store=own_trip.path)
+    assert done.code == 0
+    assert "kinds that this release does not have: later/" in done.stderr
+    assert json.loads(vstate("fsck", "--json", store=own_trip.path).stdout)["unknown"] == ["later/"]

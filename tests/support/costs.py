@@ -320,6 +320,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "prune": on(lambda room: room.repository.prune(keep_last=2, branches="main")),
         "purge": on(lambda room: room.repository.purge("step")),
         "gc": on(lambda room: room.repository.gc()),
+        "upgrade, nothing to do": on(lambda room: room.repository.upgrade()),
         "expire, nothing to do": on(lambda room: room.repository.expire()),
         "expire": expiring,
         "fsck": on(lambda room: room.repository.fsck()),

@@ -120,6 +120,7 @@ class Database:
         self.format_version = read_format(stored)
         if self.format_version > FORMAT_VERSION:
             raise FormatError(self.format_version, FORMAT_VERSION)
+        self.fence.version = self.format_version
         self.commits.take_shallow(found.get(SHALLOW))
         self.fence.learn(found.get(GC))
         self._caches.begin(self.fence.sweeps)

@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view 
     from versioned_state.repository.maintenance.prune import PruneReport
     from versioned_state.repository.maintenance.purge.purge import PurgeReport
     from versioned_state.repository.maintenance.purge.rewrite import Progress as PurgeProgress
+    from versioned_state.repository.maintenance.upgrade import UpgradeReport
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, Log
     from versioned_state.repository.views.reading import Reading
@@ -483,6 +484,15 @@ class Repository:
 
         return check(self.store, progress=progress)
 
+    def upgrade(self, *, dry_run: bool = False, force: bool = False) -> UpgradeReport:
+        """Bring the store to the newest format version that this release writes. See ``upgrade.upgrade``.
+
+        Until then each release keeps the version that the store has.
+        """
+        from versioned_state.repository.maintenance.upgrade import upgrade
+
+        return upgrade(self.database, dry_run=dry_run, force=force)
+
     def verify(
         self, rev: str | Commit = "HEAD", *, keys: Iterable[PublicKey], limit: int | None = None, since: str | Commit | None = None
     ) -> Verification:
@@ -538,6 +548,7 @@ class RepositoryAio(Aio[Repository]):
     reflog = streamed(lambda: Repository.reflog)
     snapshot = awaitable(lambda: Repository.snapshot)
     stats = awaitable(lambda: Repository.stats)
+    upgrade = awaitable(lambda: Repository.upgrade)
     verify = awaitable(lambda: Repository.verify)
 
     async def run(self, function: Callable[[], R]) -> R:

@@ -66,6 +66,7 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
         "expire": ("commands.store.expire", "Delete branches whose time to live is over."),
         "prune": ("commands.store.prune", "Prune old history."),
         "purge": ("commands.store.purge", "Erase a path from all of history."),
+        "upgrade": ("commands.store.upgrade", "Bring a store to the newest format version."),
         "serve": ("commands.store.serve", "Offer states, histories and memories over HTTP."),
         "mcp": ("commands.agents.mcp", "Offer tools for a model, by MCP."),
         "demo": ("demo.demo", "Watch a small agent, and look at its memory."),

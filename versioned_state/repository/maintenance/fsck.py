@@ -30,6 +30,7 @@ from versioned_state.objects.keys import (
     OBJECTS,
     PURGES,
     RECORDS,
+    REFS,
     SHALLOW,
     RefKind,
     address_in,
@@ -62,6 +63,7 @@ from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node
 from versioned_state.values.trees.tree import Tree
 
 MAX_FINDINGS: Final = 1000
+_MAX_UNKNOWN: Final = 100
 _TRAITS: Final = FREE_BIT
 _REFUSED: Final = FREE_BIT + len(Trait)
 """Where the traits of a node, and those that are refused where it is named, lie in its value in the set of addresses."""
@@ -101,7 +103,8 @@ def check(store: KVStore, *, progress: Callable[[int, int | None], None] | None 
         if attempt == _ATTEMPTS or not check.findings or not check.swept():
             break
         # An object that was reachable at the start may have been dropped and collected meanwhile.
-    return FsckReport(check.objects, check.commits, check.refs, check.dangling, tuple(check.findings), check.more, time.monotonic() - start)
+    seconds, unknown = time.monotonic() - start, tuple(sorted(check.unknown))
+    return FsckReport(check.objects, check.commits, check.refs, check.dangling, tuple(check.findings), check.more, seconds, unknown)
 
 
 class _Step(NamedTuple):
@@ -125,6 +128,7 @@ class _Check:
         self._shallow = Shallow({})
         self._gc = GcRecord()
         self.findings: list[Finding] = []
+        self.unknown: set[str] = set()
         self.more = self.objects = self.commits = self.refs = self.dangling = 0
 
     def run(self) -> None:
@@ -480,8 +484,7 @@ class _Check:
             self._check_each("journal", [key for key in page if key.startswith(PURGES)], check_journal)
             for key in page:
                 if not key.startswith(OBJECTS):
-                    if not is_record(key):
-                        self._find("misplaced", "record", key, "no record of ours has such a key")
+                    self._check_key(key)
                     continue
                 try:
                     address = address_in(key)
@@ -501,6 +504,17 @@ class _Check:
                         self._find("corrupt", "object", address.hex(), _reason(error))
                 self.dangling += any(not isinstance(error, MissingObjectError) or error.id != address.hex() for error in found)
             self._tell(len(rest))
+
+    def _check_key(self, key: str) -> None:
+        if is_record(key):
+            return
+        if key.startswith(REFS):  # what it leads to may be anything
+            self._find(
+                "misplaced", "record", key, "a ref of a kind that this release does not have: gc and purge refuse the store"
+            )
+        elif len(self.unknown) < _MAX_UNKNOWN:
+            first, slash, _ = key.partition("/")
+            self.unknown.add(first + slash)
 
 
 def _reason(error: StateError) -> str:

@@ -49,6 +49,8 @@ class FsckReport:
         dangling: how many objects nothing leads to. That is not a fault: gc deletes them.
         findings: the faults, at most 1,000.
         more: how many more faults there are.
+        unknown: how the keys of records of other releases begin, up to the first slash; at most 100. They are no fault, and nothing changes
+            them.
         seconds: how long it took.
     """
 
@@ -59,6 +61,7 @@ class FsckReport:
     findings: tuple[Finding, ...]
     more: int
     seconds: float
+    unknown: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:

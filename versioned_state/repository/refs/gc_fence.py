@@ -17,12 +17,13 @@ from typing import Final, NamedTuple
 
 import msgpack
 
-from versioned_state.errors import CorruptObjectError, MissingObjectError, StateError, StoreBusyError
+from versioned_state.errors import CorruptObjectError, FormatError, MissingObjectError, StateError, StoreBusyError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
 from versioned_state.objects.keys import GC, REFS, moved_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
 from versioned_state.records import dataclass, field, replace
+from versioned_state.repository.format import FORMAT_VERSION
 from versioned_state.storage import KVStore
 from versioned_state.storage.base import Batch
 
@@ -33,6 +34,8 @@ record, which every commit then writes, must not grow for ever: the writer ends 
 _HEADS_KEPT: Final = 256
 _MOVED_KEPT: Final = 65_536
 _ATTEMPTS: Final = 1000
+_NO_MORE: Final = (0, 1)
+"""The fields that the record does not have if they have these values: ``marking`` and ``version``."""
 _COURTESY_S: Final = 0.25
 """The longest time that a writer waits at the request of gc, which may have died since."""
 
@@ -51,6 +54,7 @@ class GcRecord:
         published: the commits and log entries that refs were moved to since the owner last read the record.
         marking: the ``generation`` of the gc that last began to mark; 0 if none ever did. The first move of a ref after that leaves a
             record under this number (``moved_key``), so that the refs that moved since a marking are known.
+        version: the format version of the store. A writer that opened the store at a lower one must not write to it any more.
         stored: the bytes of the record, or None if there is none.
     """
 
@@ -62,6 +66,7 @@ class GcRecord:
     hold: bool = False
     published: tuple[Address, ...] = ()
     marking: int = 0
+    version: int = 1
     stored: bytes | None = field(default=None, compare=False)
 
     def but(self, **changes: object) -> GcRecord:
@@ -76,27 +81,39 @@ class GcRecord:
 
 def _write(record: GcRecord) -> bytes:
     fields = [record.generation, record.owner, record.beat, record.sweeps, record.expired, record.hold, b"".join(record.published)]
-    if record.marking:
+    if record.marking or record.version > 1:
         fields.append(record.marking)
+    if record.version > 1:
+        fields.append(record.version)
     body: bytes = msgpack.packb(fields)
     return write_record(GC, body)
 
 
-def read_gc_record(stored: bytes | None) -> GcRecord:
-    """Return the record in these bytes. Raises ``CorruptObjectError``."""
+def read_gc_record(stored: bytes | None, *, version: int = FORMAT_VERSION) -> GcRecord:
+    """Return the record in these bytes.
+
+    Args:
+        version: the greatest format version that the caller can write.
+
+    Raises:
+        FormatError: the store was upgraded to a higher one.
+        CorruptObjectError: the record is damaged.
+    """
     if stored is None:
         return GcRecord()
     try:
         generation, owner, beat, sweeps, expired, hold, joined, *rest = msgpack.unpackb(read_record(GC, stored))
-        marking = rest[0] if rest else 0
-        if not all(type(number) is int for number in (generation, beat, sweeps, expired, marking)) or type(hold) is not bool:
+        marking, found = (*rest, *_NO_MORE[len(rest) :])[:2]
+        if not all(type(number) is int for number in (generation, beat, sweeps, expired, marking, found)) or type(hold) is not bool:
             raise ValueError("a field of another type")
         if not (owner is None or type(owner) is bytes) or type(joined) is not bytes or len(joined) % ADDRESS_SIZE:
             raise ValueError("a field of another type")
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptObjectError(GC, f"the record of gc is damaged: {error}") from error
+    if found > version:
+        raise FormatError(found, version)
     published = tuple(Address(joined[i : i + ADDRESS_SIZE]) for i in range(0, len(joined), ADDRESS_SIZE))
-    return GcRecord(generation, owner, beat, sweeps, expired, hold, published, marking, stored)
+    return GcRecord(generation, owner, beat, sweeps, expired, hold, published, marking, found, stored)
 
 
 _NO_RECORD: Final = GcRecord()
@@ -115,11 +132,14 @@ class FencedBatch(NamedTuple):
 class GcFence:
     """The record as one database last saw it, and writing beside gc. Safe for many threads.
 
-    ``enabled`` is False for a store that takes one condition a batch: gc refuses to run on it, and moves carry no condition.
+    Attributes:
+        enabled: False for a store that takes one condition a batch: gc refuses to run on it, and moves carry no condition.
+        version: the format version of the store when it was opened. Calls that find a higher one raise ``FormatError``.
     """
 
     def __init__(self, store: KVStore) -> None:
         self._store = store
+        self.version = FORMAT_VERSION
         self._record: GcRecord | None = None
         self._damaged = False
         self._heads: OrderedDict[Address, int] = OrderedDict()
@@ -130,7 +150,7 @@ class GcFence:
         """Take the bytes of the record, read just now. Damage raises only when the record is needed: it must not stop a reader."""
         self._record, self._damaged = None, False
         try:
-            self._record = read_gc_record(stored)
+            self._record = read_gc_record(stored, version=self.version)
         except CorruptObjectError:
             self._damaged = True
 
@@ -138,7 +158,7 @@ class GcFence:
         """Read the record. Raises ``CorruptObjectError``."""
         stored = self._store.get(GC)
         self.learn(stored)
-        return read_gc_record(stored) if self._record is None else self._record
+        return read_gc_record(stored, version=self.version) if self._record is None else self._record
 
     @property
     def record(self) -> GcRecord:

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 import msgpack
 
 from versioned_state.arguments import string
-from versioned_state.errors import CorruptRefError, InvalidArgumentError
+from versioned_state.errors import CorruptRefError, InvalidArgumentError, UnsafeStoreError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
-from versioned_state.objects.keys import RefKind, birth_key, due_key, recent_key, ref_key
+from versioned_state.objects.keys import REFS, RefKind, birth_key, due_key, read_ref_key, recent_key, ref_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
 from versioned_state.records import dataclass, field, replace
@@ -387,6 +387,24 @@ def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool 
         name = key[len(born) :]
         if name not in listed:  # created since the first listing, or lost, which raises
             read_ref(store, kind, name)
+
+
+def check_ref_kinds(store: KVStore) -> None:
+    """Raise ``UnsafeStoreError`` if the store has a ref that is neither a branch nor a tag: what it leads to is not known here.
+
+    Cost: few keys, whatever their number, if the store keeps them in order.
+    """
+    after = None
+    while page := store.page(REFS, after=after, limit=1):
+        try:
+            kind, _ = read_ref_key(page[0])
+        except ValueError:
+            raise UnsafeStoreError(
+                f"the store has a ref of a kind that this release does not have: {page[0]}",
+                remains="nothing was deleted",
+                hint="use the release that wrote it",
+            ) from None
+        after = f"{REFS}{kind}{chr(ord('/') + 1)}"  # behind every ref of this kind
 
 
 def literal_in(pattern: str) -> str:

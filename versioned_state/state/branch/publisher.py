@@ -20,6 +20,7 @@ from versioned_state.errors import (
     STAGED,
     BranchMovedError,
     CommitInDoubtError,
+    FormatError,
     MissingObjectError,
     StateError,
     StorageError,
@@ -278,7 +279,7 @@ def _answered(sent: Sequence[PreparedCommit], answer: StateError | None, remains
     """
     handles = [each.proposal.handle for each in sent]
     questions = [handle.unfinished.question for handle in handles]
-    if isinstance(answer, StorageError) and not isinstance(answer, StoreClosedError):
+    if isinstance(answer, StorageError) and not isinstance(answer, StoreClosedError | FormatError):
         for question in questions:
             question.under_way = isinstance(answer, UnknownOutcomeError)
         try:

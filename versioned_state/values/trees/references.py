@@ -36,12 +36,13 @@ _INT_SIZES: Final = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8}
 
 
 may_refer: Final = re.compile(
-    b"|".join(re.escape(head) + rb"[\x20-\x29]" for head in (b"\xd4", b"\xd5", b"\xd6", b"\xd7", b"\xd8"))
-    + rb"|\xc7.[\x20-\x29]|\xc8..[\x20-\x29]|\xc9....[\x20-\x29]",
+    b"|".join(re.escape(head) + rb"[\x20-\x2f]" for head in (b"\xd4", b"\xd5", b"\xd6", b"\xd7", b"\xd8"))
+    + rb"|\xc7.[\x20-\x2f]|\xc8..[\x20-\x2f]|\xc9....[\x20-\x2f]",
     re.DOTALL,
 ).search
 """Finds the header of an extension that is a tree, as it lies in a leaf at any depth. A leaf without a match refers to nothing, and need
-not be decoded, which is ten times faster for most leaves. Each way begins with one byte, so that the search skips all others at once."""
+not be decoded, which is ten times faster for most leaves. Each way begins with one byte, so that the search skips all others at once. The
+codes 32 to 47 are those of trees: one that has no meaning yet matches too, so that gc stops there instead of deleting what it refers to."""
 
 
 def tree_parts(tree: Tree) -> list[bytes]:

@@ -33,6 +33,8 @@ def fsck(context: click.Context, *, as_json: bool) -> None:
             output.print(Span(finding.problem, "error"), str(finding).removeprefix(finding.problem))
         if report.more:
             output.print(f"and {report.more:,} more")
+        if report.unknown:
+            output.note(f"left alone: records of kinds that this release does not have: {', '.join(report.unknown)}")
         checked_refs = plural(report.refs, "branch or tag", "branches and tags")
         what = f"{plural(report.objects, 'object')}, {plural(report.commits, 'commit')}, {checked_refs}; {report.dangling:,} dangling"
         faults = len(report.findings) + report.more

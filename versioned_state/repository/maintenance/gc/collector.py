@@ -35,7 +35,7 @@ from versioned_state.repository.maintenance.gc.marks import clear_marks, load_ma
 from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.lock_record import remove_unused_locks
-from versioned_state.repository.refs.ref import Ref, keys_of
+from versioned_state.repository.refs.ref import Ref, check_ref_kinds, keys_of
 from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE
 from versioned_state.storage import KVStore
 from versioned_state.storage.wrappers.tiered import backends
@@ -117,7 +117,8 @@ def collect(
 
     Raises:
         StoreBusyError: another gc is at work, or has replaced this one. The objects deleted so far were garbage.
-        UnsafeStoreError: the store takes only one condition a batch, so gc cannot run beside writers.
+        UnsafeStoreError: the store takes only one condition a batch, so gc cannot run beside writers; or it has refs of a kind that this
+            release does not have, which may lead to any object.
         MissingObjectError, CorruptObjectError, CorruptRefError: a reachable object is damaged, so garbage cannot be told from the rest.
     """
     arguments.age("expire", expire)
@@ -152,6 +153,7 @@ def collect(
 
 def _count_garbage(database: Database, marking: Marking, tally: _Tally, sweeps: int) -> None:
     """Mark, and count the unmarked objects. ``sweeps`` is the number of batches that gc had deleted before."""
+    check_ref_kinds(database.store)
     try:
         marking.mark_refs()
         for garbage in _garbage(marking, tally):
@@ -253,7 +255,11 @@ class Collector:
                 return
 
     def check_free(self) -> tuple[bytes | None, GcRecord]:
-        """Return the stored record, and what it says. Raises ``StoreBusyError`` if another collector is at work."""
+        """Return the stored record, and what it says.
+
+        Raises ``StoreBusyError`` if another collector is at work, and ``UnsafeStoreError`` as ``check_ref_kinds``.
+        """
+        check_ref_kinds(self._store)
         stored = self._store.get(GC)
         record = self._read(stored)
         now = self._database.now()
@@ -268,13 +274,13 @@ class Collector:
 
     def _read(self, stored: bytes | None) -> GcRecord:
         try:
-            return read_gc_record(stored)
+            return read_gc_record(stored, version=self._database.format_version)
         except CorruptObjectError:
             if not self._force:
                 raise
             # No earlier record can have had these numbers, so this record cannot be mistaken for an earlier one.
             now = self._database.now()
-            return GcRecord(generation=now, sweeps=now)
+            return GcRecord(generation=now, sweeps=now, version=self._database.format_version)
 
     def put(self, before: bytes | None, after: GcRecord, deletes: Collection[str] = ()) -> bool:
         """Replace the record if it has not changed, and delete some keys in the same batch. Returns whether it did."""
@@ -287,7 +293,7 @@ class Collector:
 
     def look(self) -> GcRecord:
         """Read the record. Raises ``StoreBusyError`` if this gc no longer owns it."""
-        record = read_gc_record(self._store.get(GC))
+        record = read_gc_record(self._store.get(GC), version=self._database.format_version)
         if record.owner != self._owner.id:
             raise StoreBusyError(
                 "another gc took this one's place, or a writer called it off", remains="the objects deleted so far were garbage"
@@ -302,7 +308,7 @@ class Collector:
 
     def give_up(self) -> None:
         """Remove this gc from the record, if the record names it: a write whose reply was lost may have put it there."""
-        while (record := read_gc_record(self._store.get(GC))).owner == self._owner.id:
+        while (record := read_gc_record(self._store.get(GC), version=self._database.format_version)).owner == self._owner.id:
             self.put(record.stored, record.ended())
 
 
