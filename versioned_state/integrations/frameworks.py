@@ -41,7 +41,11 @@ class Framework:
         return installed is not None and _order(self.oldest) <= _order(installed) < _order(self.below)
 
 
-FRAMEWORKS: Final[tuple[Framework, ...]] = (Framework("openai_agents", "openai-agents", "0.20", "0.25", "openai-agents"),)
+FRAMEWORKS: Final[tuple[Framework, ...]] = (
+    Framework("langchain", "langchain-core", "1.0", "2.0", "langchain"),
+    Framework("openai_agents", "openai-agents", "0.20", "0.25", "openai-agents"),
+    Framework("opentelemetry", "opentelemetry-sdk", "1.30", "1.46", "opentelemetry"),
+)
 """All of them, by module."""
 
 
