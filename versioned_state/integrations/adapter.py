@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any, Self
 
 from versioned_state.errors import InvalidArgumentError
@@ -57,3 +58,13 @@ class Adapter:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+def check_trusted(repository: Repository, modules: Sequence[str]) -> None:
+    """Raise ``InvalidArgumentError`` unless values of the classes of these modules come back from a repository as what they are."""
+    policy = repository.database.policy
+    missing = [name for name in modules if not policy.imports and (policy.classes is None or not policy.classes.covers(f"{name}:"))]
+    if missing:
+        raise InvalidArgumentError(
+            f"the repository would not read the classes of {', '.join(missing)}", hint=f"Repository(store, classes={missing!r})"
+        )

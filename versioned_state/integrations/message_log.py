@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from versioned_state.errors import UnknownRevisionError
+from versioned_state.errors import BranchMovedError, RefExistsError, UnknownRevisionError
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import ROOT, Commit
 from versioned_state.repository.repository import Repository
@@ -85,27 +85,33 @@ class MessageLog:
             return unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
 
     def fork(self, branch: str, target: str, *, keep: int | None = None) -> None:
-        """Begin a branch at the head of another one. It shares what both have; a missing branch has an empty fork.
+        """Begin a branch with the messages of another one, and its history. A missing branch has an empty fork.
 
         Args:
-            keep: the messages that it begins with, the first ones; by default all.
+            keep: the messages that it begins with, the first ones. By default all: then both share them, and nothing is read.
 
         Raises:
             RefExistsError: there is a branch of that name.
         """
-        branches, database = self._repository.branches, self._repository.database
+        repository = self._repository
 
         def attempt() -> None:
-            head = head_of(database, branch)
-            branches.begin(target, ROOT if head is None else head, origin=branch)
+            head = head_of(repository.database, branch) or ROOT
+            if keep is None:
+                repository.branches.begin(target, head, origin=branch)
+                return
+            state = Versioned(repository, branch=target)
+            try:
+                if port.handle(state).ref.head is not None:
+                    raise RefExistsError("branch", target)
+                state[MESSAGES] = self.read(branch)[:keep]
+                state.commit(f"fork after {keep} messages", parent=head, on_moved=OnMoved.REFUSE)
+            except BranchMovedError:
+                raise RefExistsError("branch", target) from None
+            finally:
+                close_handle(state)
 
         unless_erased(attempt)
-        if keep is not None:
-            try:
-                self.change(target, lambda messages: messages.__delitem__(slice(keep, None)), f"fork after {keep} messages")
-            except BaseException:
-                self.delete(target)
-                raise
 
     def delete(self, branch: str) -> bool:
         """Delete a branch. Returns whether there was one. Its reflog keeps it until it expires."""
