@@ -105,16 +105,16 @@ def age(name: str, value: Any) -> timedelta:
     return given
 
 
-def string(name: str, value: Any, *, empty: bool = True, without: str = "", remains: str | None = None) -> str:
+def string(name: str, value: Any, *, empty: bool = True, without: str = "") -> str:
     """Return a string, of no subclass. ``empty`` says whether it may be empty, ``without`` which characters it must not have."""
     if type(value) is str and (value or empty) and not (without and any(char in value for char in without)):
         return value
     if empty and not without:
-        instance_of(name, value, str, remains=remains)
+        instance_of(name, value, str)
     wanted = "a string" if empty else "a string of one character or more"
     if without:
         wanted += ", without " + " and ".join("NUL" if char == "\0" else repr(char) for char in without)
-    raise _refused(name, wanted, value, remains)
+    raise _refused(name, wanted, value)
 
 
 def check_text(name: str, value: Any) -> None:

@@ -16,13 +16,13 @@ from benchmarks import data
 from tests.support.damage import flipped
 from tests.support.exact import exact
 from tests.support.handles import cold
+from tests.support.worlds import reached
 from versioned_state import Commit, Memory, ObjectInfo, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, InvalidPathError, UnknownPathError
 from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import Staging
-from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ID
-from versioned_state.repository.history.reach import references_of_tree, walk
+from versioned_state.repository.history.reach import references_of_tree
 from versioned_state.storage import Counting, Wrapper
 from versioned_state.values.cells import ENTRY_INLINE
 from versioned_state.values.encode.encoder import Encoder
@@ -477,8 +477,7 @@ def large() -> tuple[Counting, int]:
         state[key] = {"id": n, "changed": True}
         state.sequence("messages").append(found.messages(1, start=MESSAGES + n)[0])
         state.commit(str(n))
-    with AddressSet() as seen:
-        return store, sum(1 for _ in walk(repository.database.objects, references_of_tree(state.head.tree), seen))
+    return store, len(reached(repository.database.objects, references_of_tree(state.head.tree)))
 
 
 def test_blame_of_the_last_messages_reads_little(large):
@@ -508,8 +507,7 @@ def test_what_each_round_appends_is_learned_from_the_last():
     state.update({f"item-{n}": n for n in range(2000)})
     state["messages"] = found.messages(500)
     state.commit("begin")
-    with AddressSet() as seen:
-        objects = sum(1 for _ in walk(state.repository.database.objects, references_of_tree(state.head.tree), seen))
+    objects = len(reached(state.repository.database.objects, references_of_tree(state.head.tree)))
     repository = Repository(store)
     store.reset()
     assert {part.commit.message for part in repository.blame()} == {"begin"}
@@ -543,8 +541,7 @@ def test_blame_of_a_long_text_reads_each_chunk_once():
         text[n * 300] = f"changed {n}"
         state["text"] = "\n".join(text)
         state.commit(f"{n}")
-    with AddressSet() as seen:
-        objects = sum(1 for _ in walk(state.repository.database.objects, references_of_tree(state.head.tree), seen))
+    objects = len(reached(state.repository.database.objects, references_of_tree(state.head.tree)))
     repository = Repository(store)
     store.reset()
     assert sum(part.commit.message != "first" for part in repository.blame("text")) == 20

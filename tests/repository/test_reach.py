@@ -1,4 +1,4 @@
-"""What an object refers to: exactly what reading its values reads; and walks over all of it, each object once."""
+"""The references of an object name exactly the objects that reading its values reads; a walk over them reads each once."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.support.codec import Codec
 from tests.support.mutations import sample
 from tests.support.segments import in_segments
 from tests.support.strategies import any_values, make_large
+from tests.support.worlds import reached
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import Address, Role
@@ -21,7 +22,7 @@ from versioned_state.objects.keys import address_in, object_key
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ID
-from versioned_state.repository.history.reach import Reference, iter_new, references, references_of_cell, references_of_tree, walk
+from versioned_state.repository.history.reach import Reference, iter_new, references, references_of_cell, references_of_tree
 from versioned_state.repository.maintenance.gc.collector import collect
 from versioned_state.repository.maintenance.prune import prune
 from versioned_state.storage import Counting
@@ -56,8 +57,7 @@ def by_decoder(objects: ObjectStore, cell: bytes) -> set[Address]:
 
 
 def by_references(objects: ObjectStore, cell: bytes) -> set[Address]:
-    with AddressSet() as seen:
-        return {reference.address for reference, _ in walk(objects, references_of_cell(cell), seen)}
+    return {address for address, role in reached(objects, references_of_cell(cell)).items() if role is not Role.SEGMENT}
 
 
 @given(any_values)
@@ -98,33 +98,11 @@ def test_references_of_every_form():
         found = by_references(objects, cell)
         assert found == by_decoder(objects, cell)
         every |= found
-    with AddressSet() as seen:
-        reader = Recording(objects)
-        start = Reference(Address(bytes.fromhex(head.id)), Role.COMMIT)
-        walked = [reference.address for reference, _ in walk(reader, [start], seen)]
-        segments = {name for _, names in in_segments(store) for name in names}
-        assert len(walked) == len(set(walked)) == len(seen) - len(segments)
-        assert every < {*walked, *segments} == {address_in(key) for key in store.keys("o/")}, (
-            "all that one commit wrote is reachable from it"
-        )
-        assert {*walked, *segments} == {address for address, _ in seen.items()}
-        roles = {reference.role for reference, _ in walk(objects, [start], AddressSet())}
-        assert roles == {Role.COMMIT, Role.SEQUENCE, Role.MAP, Role.BLOB, Role.CHUNK}
-
-
-def test_a_walk_without_chunks_marks_them_and_does_not_read_them():
-    store = Memory()
-    state = Versioned(store)
-    state["bytes"] = random.Random(1).randbytes(700_000)
-    head = state.commit()
-    start = Reference(Address(bytes.fromhex(head.id)), Role.COMMIT)
-    chunks: list[Reference] = []
-    with AddressSet() as seen:
-        read = [reference for reference, _ in walk(state.repository.database.objects, [start], seen, chunks=False, unread=chunks.append)]
-        assert all(reference.role is not Role.CHUNK for reference in read)
-        assert sum(chunk.size or 0 for chunk in chunks) == 700_000
-        assert len(read) + len(chunks) == len(seen) == sum(1 for _ in store.keys("o/"))
-        assert all(address_in(key) in seen for key in store.keys("o/"))
+    led = reached(objects, [Reference(Address(bytes.fromhex(head.id)), Role.COMMIT)])
+    assert every < set(led) == {address_in(key) for key in store.keys("o/")}, "all that one commit wrote is reachable from it"
+    segments = {name for _, names in in_segments(store) for name in names}
+    assert {address for address, role in led.items() if role is Role.SEGMENT} == segments
+    assert set(led.values()) - {Role.SEGMENT} == {Role.COMMIT, Role.SEQUENCE, Role.MAP, Role.BLOB, Role.CHUNK}
 
 
 def history(store: KVStore, rounds: int) -> Repository:
@@ -138,10 +116,8 @@ def history(store: KVStore, rounds: int) -> Repository:
 def test_a_long_line_of_commits_is_read_in_a_few_batches():
     store = Counting(Memory())
     repository = history(store, 2000)
-    start = Reference(Address(bytes.fromhex(repository.branches["main"].id)), Role.COMMIT)
     store.reset()
-    with AddressSet() as seen:
-        assert sum(1 for _ in walk(repository.database.objects, [start], seen)) == 2001
+    repository.gc()
     assert store.counts.get_manys < 60, "by jumps; by parents it would be one read for each commit"
 
 
@@ -151,11 +127,7 @@ def test_where_history_was_cut_nothing_beyond_is_walked():
     prune(repository.database, keep_last=10)
     assert repository.database.commits.shallow
     start = Reference(Address(bytes.fromhex(repository.branches["main"].id)), Role.COMMIT)
-    with AddressSet() as seen:
-        commits = [
-            reference for reference, _ in walk(repository.database.objects, [start], seen, shallow=repository.database.commits.shallow)
-        ]
-    assert len(commits) == 10
+    assert len(reached(repository.database.objects, [start], shallow=repository.database.commits.shallow)) == 10
 
 
 def test_what_is_missing_ends_a_walk():
@@ -164,8 +136,8 @@ def test_what_is_missing_ends_a_walk():
     head = repository.branches["main"]
     store.delete(object_key(Address(bytes.fromhex(head.parents[0]))))
     start = Reference(Address(bytes.fromhex(head.id)), Role.COMMIT)
-    with pytest.raises(MissingObjectError) as caught, AddressSet() as seen:
-        list(walk(repository.database.objects, [start], seen))
+    with pytest.raises(MissingObjectError) as caught:
+        reached(repository.database.objects, [start])
     assert caught.value.id in {head.parents[0], head.jump}
 
 
@@ -182,11 +154,8 @@ def test_log_entries_refer_to_commits_until_they_expire():
     assert ref.log is not None
     start = Reference(ref.log, Role.LOG_ENTRY)
     for expired, commits in ((None, {first.id, second.id, ROOT_ID}), (now, {first.id, second.id, ROOT_ID}), (now + 1, set())):
-        with AddressSet() as seen:
-            found = {
-                r.address.hex() for r, _ in walk(state.repository.database.objects, [start], seen, expired=expired) if r.role is Role.COMMIT
-            }
-            assert found == commits
+        found = reached(state.repository.database.objects, [start], expired=expired)
+        assert {address.hex() for address, role in found.items() if role is Role.COMMIT} == commits
 
 
 @pytest.mark.parametrize("role", list(Role), ids=lambda role: role.name)
@@ -248,8 +217,7 @@ def test_what_is_new_between_two_trees():
     objects = state.repository.database.objects
 
     def whole(commit: Any) -> set[Address]:
-        with AddressSet() as seen:
-            return {reference.address for reference, _ in walk(objects, references_of_tree(commit.tree), seen)}
+        return {address for address, role in reached(objects, references_of_tree(commit.tree)).items() if role is not Role.SEGMENT}
 
     for old, new in ((first, second), (second, first)):
         store.reset()

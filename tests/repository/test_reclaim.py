@@ -17,14 +17,13 @@ from tests.support.garbage import assert_whole, contents
 from tests.support.histories import Clock
 from tests.support.interrupts import Interrupt, Trace
 from tests.support.personal_data import SECRET, holds
-from tests.support.worlds import World, is_fast
+from tests.support.worlds import World, is_fast, reached
 from versioned_state import Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StateError, UnfinishedPurgeError
 from versioned_state.objects.address import Role
 from versioned_state.objects.keys import GC, KEEPER_PAGES, KEEPERS, MOVED, address_in
-from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.keepers import KeeperSet, groups_of
-from versioned_state.repository.history.reach import Reference, walk
+from versioned_state.repository.history.reach import Reference
 from versioned_state.repository.maintenance.gc import collector as gc_module
 from versioned_state.repository.maintenance.gc.keeper_table import read_table
 from versioned_state.repository.maintenance.gc.marking import Marking
@@ -187,11 +186,8 @@ def naive_keepers(repository: Repository) -> dict[bytes, str]:
     for ref in (ref for kind in ("branch", "tag") for ref in iter_refs(repository.store, kind, deleted=True)):
         starts = [Reference(ref.head, Role.COMMIT)] if ref.head else []
         starts += [Reference(ref.log, Role.LOG_ENTRY)] if ref.log else []
-        with AddressSet() as seen:
-            for _ in walk(repository.database.objects, starts, seen, shallow=repository.database.commits.refresh_shallow(), expired=0):
-                pass
-            for address, _ in seen.in_order():
-                led.setdefault(address, set()).add(f"{ref.kind}/{ref.name}")
+        for address in reached(repository.database.objects, starts, shallow=repository.database.commits.refresh_shallow(), expired=0):
+            led.setdefault(address, set()).add(f"{ref.kind}/{ref.name}")
     found = {}
     for address, names in led.items():
         common = [group for group in groups_of(min(names)) if all(name.startswith(group) for name in names)]

@@ -9,13 +9,13 @@ import pytest
 
 from tests.support.histories import Clock
 from tests.support.segments import own_bytes
+from tests.support.worlds import reached
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.address import Address, Role
 from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import Staging
-from versioned_state.repository.history.address_set import AddressSet
-from versioned_state.repository.history.reach import Reference, walk
+from versioned_state.repository.history.reach import Reference
 from versioned_state.repository.inspect.stats import Size, stats
 from versioned_state.repository.maintenance.prune import prune
 
@@ -56,10 +56,7 @@ def size_of(store: KVStore, addresses: set[Address]) -> Size:
 def reach(repository: Repository, *starts: tuple[Address | None, Role]) -> set[Address]:
     """The addresses that are reachable, by the walk of gc without its jumps and batches."""
     references = [Reference(address, role) for address, role in starts if address is not None]
-    with AddressSet() as seen:
-        for _ in walk(repository.database.objects, references, seen, shallow=repository.database.commits.shallow):
-            pass
-        return {Address(address) for address, _ in seen.items()}
+    return set(reached(repository.database.objects, references, shallow=repository.database.commits.shallow))
 
 
 def naive(repository: Repository) -> dict[str, set[Address]]:

@@ -17,6 +17,7 @@ from versioned_state import Cache, Commit, KVStore, Memory, Repository, Versione
 from versioned_state.errors import MissingObjectError, StateError
 from versioned_state.objects.address import Address, Role
 from versioned_state.objects.keys import RefKind, object_key
+from versioned_state.objects.store import Reader
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ADDRESS
 from versioned_state.repository.history.reach import Reference, followed, segments_of
@@ -30,26 +31,42 @@ def is_fast(report: PurgeReport) -> bool:
     return report.collected is not None and report.collected.kept_bytes is None
 
 
+def reached(
+    reader: Reader,
+    starts: Iterable[Reference],
+    *,
+    shallow: Shallow = Shallow({}),  # noqa: B008 - it never changes
+    expired: int | None = None,
+    lenient: bool = False,
+) -> dict[Address, Role]:
+    """Return the objects that some references lead to, each read by itself, with their segments. ``lenient``: some may be missing."""
+    found: dict[Address, Role] = {}
+    pending = list(starts)
+    while pending:
+        each = pending.pop()
+        if each.address in found:
+            continue
+        try:
+            raw = reader.read(each.address)
+        except MissingObjectError:
+            if not lenient:
+                raise
+            continue
+        found[each.address] = each.role
+        found.update(dict.fromkeys(segments_of(raw), Role.SEGMENT))
+        pending += followed(each, raw, shallow=shallow, expired=expired)
+    return found
+
+
 def led_to(store: KVStore, refs: Iterable[Ref], *, whole: bool = True) -> dict[Address, Role]:
-    """Return the objects that some refs lead to, each read by itself; with ``whole``, those that have expired or been pruned too."""
+    """Return the objects that some refs lead to. With ``whole``, those that have expired or were pruned are among them."""
     repository = Repository(store)
     shallow = Shallow({}) if whole else repository.database.commits.refresh_shallow()
     expired = 0 if whole else repository.database.fence.record.expired
-    found: dict[Address, Role] = {}
-    pending = [Reference(head, Role.COMMIT) for ref in refs if (head := ref.head) is not None]
-    pending += [Reference(log, Role.LOG_ENTRY) for ref in refs if (log := ref.log) is not None]
-    while pending:
-        each = pending.pop()
-        if each.address in found or each.address == ROOT_ADDRESS:
-            continue
-        try:
-            raw = repository.database.objects.read(each.address)
-        except MissingObjectError:
-            assert whole
-            continue
-        found[each.address] = each.role
-        pending += [Reference(segment, Role.SEGMENT) for segment in segments_of(raw)]
-        pending += followed(each, raw, shallow=shallow, expired=expired)
+    starts = [Reference(head, Role.COMMIT) for ref in refs if (head := ref.head) is not None]
+    starts += [Reference(log, Role.LOG_ENTRY) for ref in refs if (log := ref.log) is not None]
+    found = reached(repository.database.objects, starts, shallow=shallow, expired=expired, lenient=whole)
+    found.pop(ROOT_ADDRESS, None)
     return found
 
 

@@ -184,7 +184,7 @@ class Server:
                 yield
             except RefusalError:
                 is_named = (users or grant.user != EVERY_USER) and (operation.session != "required" or call.session_id is not None)
-                if operation.must_exist and is_named and not await operation.exists(call):
+                if operation.exists is not None and is_named and not await operation.exists(call):
                     raise absent() from None
                 raise
 

@@ -100,6 +100,12 @@ class Call:
     body: Any = None
     fingerprint: str = ""
 
+    @property
+    def session(self) -> str:
+        """The id of the session, for an operation that needs one."""
+        assert self.session_id is not None, "checked by the operation"
+        return self.session_id
+
     async def messages(self, given: Any) -> CheckedMessages:
         """Check the messages of the body, off the event loop if they are many. Raises ``InvalidArgumentError``."""
         check = partial(as_messages, given)
@@ -108,10 +114,6 @@ class Call:
 
 def _as_it_is(value: Any) -> Any:
     return value
-
-
-async def _nowhere(_: Call) -> bool:
-    return True
 
 
 async def _nothing(_: Call, __: Done) -> Any:
@@ -127,7 +129,7 @@ class Operation:
         document: turns the result into data, off the event loop if it is large.
         own: the parameters besides user and session.
         session: whether it needs a session, may have one, or has none.
-        must_exist: whether a missing session is an error, by ``exists``.
+        exists: returns whether the session exists, if a missing one is an error.
         body, result: the pydantic types of the request's body and of the answer, or None.
         repeated: makes the answer if an earlier attempt has made the commit.
     """
@@ -139,8 +141,7 @@ class Operation:
     run: Callable[[Call], Awaitable[Any]]
     own: tuple[Parameter, ...] = ()
     session: Literal["none", "optional", "required"] = "none"
-    must_exist: bool = False
-    exists: Callable[[Call], Awaitable[bool]] = _nowhere
+    exists: Callable[[Call], Awaitable[bool]] | None = None
     body: Any = None
     result: Any = None
     repeated: Callable[[Call, Done], Awaitable[Any]] = _nothing
@@ -239,8 +240,7 @@ async def _delete_state(call: Call) -> Any:
 
 
 async def _has_session(call: Call) -> bool:
-    assert call.session_id is not None
-    return await call.services.history.get_session(call.user_id, call.session_id, last=0) is not None
+    return await call.services.history.get_session(call.user_id, call.session, last=0) is not None
 
 
 async def _create_session(call: Call) -> Any:
@@ -251,13 +251,11 @@ async def _create_session(call: Call) -> Any:
 
 
 async def _open_session(call: Call) -> Any:
-    assert call.session_id is not None
-    return _found(await call.services.opening.get_session(call.user_id, call.session_id, call.arguments.get("last")))
+    return _found(await call.services.opening.get_session(call.user_id, call.session, call.arguments.get("last")))
 
 
 async def _get_session(call: Call) -> Any:
-    assert call.session_id is not None
-    return _found(await call.services.history.get_session(call.user_id, call.session_id, call.arguments.get("last")))
+    return _found(await call.services.history.get_session(call.user_id, call.session, call.arguments.get("last")))
 
 
 async def _list_history_sessions(call: Call) -> Any:
@@ -270,18 +268,16 @@ async def _delete_user_sessions(call: Call) -> Any:
 
 
 async def _delete_session(call: Call) -> Any:
-    assert call.session_id is not None
     history = call.services.history
     if not await _has_session(call):
-        return await _repeated(history, history.branch(call.user_id, call.session_id))
-    await history.delete_session(call.user_id, call.session_id)
+        return await _repeated(history, history.branch(call.user_id, call.session))
+    await history.delete_session(call.user_id, call.session)
     return NOTHING
 
 
 async def _append(call: Call) -> Any:
-    assert call.session_id is not None
     messages: Any = await call.messages(call.body)
-    await call.services.history.append_message(Session(id=call.session_id, user_id=call.user_id), messages, **call.arguments)
+    await call.services.history.append_message(Session(id=call.session, user_id=call.user_id), messages, **call.arguments)
     return NOTHING
 
 
@@ -345,13 +341,11 @@ def _commit_or_none(commit: Commit | None) -> dict[str, Any]:
 
 
 async def _begin_turn(call: Call) -> Any:
-    assert call.session_id is not None
-    base, state = await call.services.sessions.read(call.user_id, call.session_id)
+    base, state = await call.services.sessions.read(call.user_id, call.session)
     return {"base": base, "state": state}
 
 
 async def _end_turn(call: Call) -> Any:
-    assert call.session_id is not None
     given: TurnBody = call.body
     if len(given.message) > _LONGEST_MESSAGE:
         raise LimitExceededError("the length of a commit's message", limit=_LONGEST_MESSAGE)
@@ -359,12 +353,12 @@ async def _end_turn(call: Call) -> Any:
     memory: Any = await call.messages(given.memory)
     ttl = call.arguments.get("ttl_seconds")
     sessions, request = call.services.sessions, REQUEST.get()
-    branch, database = sessions.branch(call.user_id, call.session_id), sessions.repository.database
+    branch, database = sessions.branch(call.user_id, call.session), sessions.repository.database
     if request is not None and request.age is not None and isinstance(database, OnceDatabase):  # repeated, it might change nothing
         done = await sessions.run_in_turn(branch, partial(database.commit_of, request, branch))
         if done is not None:
             return await _made_commit(call, done)
-    turn = sessions.turn(call.user_id, call.session_id, ttl_seconds=ttl, message=given.message, base=given.base)
+    turn = sessions.turn(call.user_id, call.session, ttl_seconds=ttl, message=given.message, base=given.base)
     async with turn:
         for key in given.removed:
             turn.state.pop(key, None)
@@ -380,27 +374,25 @@ async def _made_commit(call: Call, done: Done) -> Any:
 
 
 async def _undo(call: Call) -> Any:
-    assert call.session_id is not None
     sessions, request = call.services.sessions, REQUEST.get()
-    branch, database = sessions.branch(call.user_id, call.session_id), sessions.repository.database
+    branch, database = sessions.branch(call.user_id, call.session), sessions.repository.database
     if request is not None and request.age is not None and isinstance(database, OnceDatabase):
         moved = await sessions.run_in_turn(branch, lambda: database.move_of(request, database.ref("branch", branch)))
         if moved is not None:
             return await _made_commit(call, moved)
     try:
-        return await sessions.undo(call.user_id, call.session_id, call.arguments.get("turns", 1))
+        return await sessions.undo(call.user_id, call.session, call.arguments.get("turns", 1))
     except SessionNotFoundError:
         await _repeated(sessions, branch)
         return None
 
 
 async def _fork(call: Call) -> Any:
-    assert call.session_id is not None
     sessions, request, to = call.services.sessions, REQUEST.get(), call.arguments.get("to")
     if to is None and request is not None:
         to = str(UUID(request.id))  # so that a repeated request finds the copy of the first one
     try:
-        made = await sessions.fork(call.user_id, call.session_id, to)
+        made = await sessions.fork(call.user_id, call.session, to)
     except RefExistsError:
         if to is None or request is None or request.age is None:
             raise
@@ -413,22 +405,19 @@ async def _fork(call: Call) -> Any:
 
 
 async def _log(call: Call) -> Any:
-    assert call.session_id is not None
     limit = min(call.arguments.get("limit", _MOST_COMMITS), _MOST_COMMITS)
-    return await call.services.sessions.log(call.user_id, call.session_id, limit=limit)
+    return await call.services.sessions.log(call.user_id, call.session, limit=limit)
 
 
 async def _has_whole_session(call: Call) -> bool:
-    assert call.session_id is not None
-    return bool(await call.services.sessions.log(call.user_id, call.session_id, limit=1))
+    return bool(await call.services.sessions.log(call.user_id, call.session, limit=1))
 
 
 async def _delete_whole_session(call: Call) -> Any:
-    assert call.session_id is not None
     sessions = call.services.sessions
     if not await _has_whole_session(call):
-        return await _repeated(sessions, sessions.branch(call.user_id, call.session_id))
-    await sessions.delete_session(call.user_id, call.session_id)
+        return await _repeated(sessions, sessions.branch(call.user_id, call.session))
+    await sessions.delete_session(call.user_id, call.session)
     return NOTHING
 
 
@@ -531,7 +520,6 @@ _SEPARATE: Final[tuple[Operation, ...]] = (
         run=_export,
         own=(_ROUND,),
         session="optional",
-        must_exist=True,
         exists=_has_state,
         result=dict[Any, Any],
     ),
@@ -543,7 +531,6 @@ _SEPARATE: Final[tuple[Operation, ...]] = (
         run=_delete_state,
         own=(_ROUND,),
         session="optional",
-        must_exist=True,
         exists=_has_state,
     ),
     Operation(
@@ -553,7 +540,6 @@ _SEPARATE: Final[tuple[Operation, ...]] = (
         summary="List the rounds of a session, in order.",
         run=_list_rounds,
         session="optional",
-        must_exist=True,
         exists=_has_state,
         result=list[int],
     ),
@@ -603,7 +589,6 @@ _SEPARATE: Final[tuple[Operation, ...]] = (
         document=session_document,
         own=(_LAST,),
         session="required",
-        must_exist=True,
         exists=_has_session,
         result=Session,
     ),
@@ -626,7 +611,6 @@ _SEPARATE: Final[tuple[Operation, ...]] = (
         summary="Delete a session.",
         run=_delete_session,
         session="required",
-        must_exist=True,
         exists=_has_session,
     ),
     Operation(
@@ -637,7 +621,6 @@ _SEPARATE: Final[tuple[Operation, ...]] = (
         run=_append,
         own=(_TTL,),
         session="required",
-        must_exist=True,
         exists=_has_session,
         body=dict[str, Any] | list[dict[str, Any]],
     ),
@@ -679,7 +662,6 @@ _SEPARATE: Final[tuple[Operation, ...]] = (
         summary="Delete the memory of a user, or that of one session.",
         run=_delete_memory,
         session="optional",
-        must_exist=True,
         exists=_has_memory,
     ),
 )
@@ -717,7 +699,6 @@ _OF_TURNS: Final[tuple[Operation, ...]] = (
         repeated=_made_commit,
         own=(_TURNS,),
         session="required",
-        must_exist=True,
         exists=_has_whole_session,
         result=CommitOrNone,
     ),
@@ -729,7 +710,6 @@ _OF_TURNS: Final[tuple[Operation, ...]] = (
         run=_fork,
         own=(_TO,),
         session="required",
-        must_exist=True,
         exists=_has_whole_session,
         result=Copy,
     ),
@@ -751,7 +731,6 @@ _OF_TURNS: Final[tuple[Operation, ...]] = (
         summary="Delete a session: state, messages, memory and files.",
         run=_delete_whole_session,
         session="required",
-        must_exist=True,
         exists=_has_whole_session,
     ),
 )

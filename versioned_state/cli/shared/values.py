@@ -52,10 +52,10 @@ class Given:
     value: Any
     error: Exception | None = None
 
-    def parsed(self, *, hint: str, what: str = "") -> Any:
+    def parsed(self, *, hint: str) -> Any:
         """Return the value. Raises ``InvalidArgumentError``, with this hint, if the text is not JSON."""
         if self.error is not None:
-            raise InvalidArgumentError(f"{what}{not_json(self.text, self.error)}", hint=hint) from self.error
+            raise InvalidArgumentError(not_json(self.text, self.error), hint=hint) from self.error
         return self.value
 
 

@@ -67,13 +67,13 @@ def _moved(tools: Context, head: Commit, expected: str) -> str:
     return f"{at}; nothing was changed: read it again, then repeat the call"
 
 
-def _committed(tools: Context, before: Commit, after: Commit, note: str = "") -> str:
+def _committed(tools: Context, before: Commit, after: Commit) -> str:
     tools.refresh()
     page = Page(heading(tools.scope.branch, after), tools.max_chars)
     if after == before:
         page.add("no change, no commit")
         return page.text()
-    page.add(f"committed {after.id}{note}")
+    page.add(f"committed {after.id}")
     return changes_in(tools, page, tools.scope.repository.diff(before, after))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -25,9 +25,6 @@ from versioned_state.values.codec.scalars import RAW_READERS
 from versioned_state.values.trees.nodes import Node, Shape, read_node
 from versioned_state.values.trees.references import may_refer, read_tree
 from versioned_state.values.trees.tree import Tree
-
-if TYPE_CHECKING:
-    from versioned_state.repository.history.address_set import AddressSet
 
 BATCH: Final = 512
 """The number of objects of one read: 2 MB in memory, at 4 KB each."""
@@ -194,56 +191,6 @@ def _shape_of(code: int) -> Shape:
     if code == Code.DICT_TREE:
         return Shape.MAP
     return Shape.BLOB if code >= Code.TEXT else Shape.SEQUENCE
-
-
-def walk(
-    reader: Reader,
-    starts: Iterable[Reference],
-    seen: AddressSet,
-    *,
-    shallow: Shallow = _WHOLE,
-    expired: int | None = None,
-    chunks: bool = True,
-    unread: Callable[[Reference], None] = lambda _: None,
-    pending: list[Reference] | None = None,
-) -> Iterator[tuple[Reference, bytes]]:
-    """Yield every reachable object with its raw bytes, each once.
-
-    Segments are added to ``seen`` and not returned: their leaf has their bytes.
-
-    Objects in ``seen`` are not walked again, and every object that is found is added to it. At most ``BATCH`` objects are read at once, the
-    last found first, which keeps the list of pending objects short. Jumps of commits are followed too, so a long line of commits is read in
-    a few batches instead of one by one.
-
-    Args:
-        shallow: where history ends: pruned parents are not followed.
-        expired: log entries older than this, in microseconds, are returned, but their references are not followed.
-        chunks: whether to read and return chunks. They are always added to ``seen``.
-        unread: called with each chunk that is not read.
-        pending: references in ``seen`` that are still to be read. If the reader raises, this has all of them, so that the walk can
-            continue.
-
-    Raises:
-        MissingObjectError, CorruptObjectError: the walk cannot go on.
-    """
-    pending = [] if pending is None else pending
-    pending += [start for start in starts if seen.add(start.address, start.role)]
-    while pending:
-        batch = pending[-BATCH:]
-        raws = reader.read_many({reference.address for reference in batch})
-        del pending[-BATCH:]
-        for reference in batch:
-            raw = raws[reference.address]
-            for address in segments_of(raw):
-                seen.add(address, Role.SEGMENT)
-            yield reference, raw
-            for found in followed(reference, raw, shallow=shallow, expired=expired):
-                if not seen.add(found.address, found.role):
-                    continue
-                if chunks or found.role not in UNREAD:
-                    pending.append(found)
-                else:
-                    unread(found)
 
 
 def segments_of(raw: bytes) -> list[Address]:

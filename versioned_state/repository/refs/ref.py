@@ -7,7 +7,7 @@ created, so that a lost ref is not mistaken for one that never existed. A delete
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from typing import Final, NamedTuple
 
@@ -298,8 +298,6 @@ def move_ref(
     after: Ref,
     *,
     staging: Staging,
-    parents: Collection[Address] = (),
-    since: int = 0,
     secure: Callable[[int], None] = lambda _: None,
     part: BatchPart = NOTHING,
 ) -> Ref | None:
@@ -310,16 +308,13 @@ def move_ref(
     Args:
         after: see ``after_move``.
         staging: has the objects, with the new log entry.
-        parents: commits that the head leads to.
-        since, secure: see ``GcFence.apply``.
+        secure: see ``GcFence.apply``.
         part: goes into the same batch. None is returned also if one of its conditions does not hold.
     """
     batch = batch_of(before, after)
     if part is not NOTHING:
         batch = batch.joined(part)
-    sweeps = fence.apply(
-        batch.expected, batch.puts, batch.deletes, staging=staging, keep=batch.keep, instead_of=parents, since=since, secure=secure
-    )
+    sweeps = fence.apply(batch.expected, batch.puts, batch.deletes, staging=staging, keep=batch.keep, secure=secure)
     return None if sweeps is None else after if sweeps == after.sweeps else replace(after, sweeps=sweeps)
 
 

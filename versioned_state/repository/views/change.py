@@ -147,12 +147,12 @@ class ChangeRun:
         return {"kind": self.kind, "first": str(self.first), "last": str(self.last), "count": self.count}
 
 
-def fold(changes: Sequence[Change], *, least: int = _FOLDED) -> Iterator[Change | ChangeRun]:
-    """Yield the changes, with ``least`` or more in a row of one kind and one container folded. Cost: no value is read."""
+def fold(changes: Sequence[Change]) -> Iterator[Change | ChangeRun]:
+    """Yield the changes, with ten or more in a row of one kind and one container folded. Cost: no value is read."""
     start = 0
     ends = [index for index, (a, b) in enumerate(pairwise(changes), 1) if not _continues(a, b)]
     for end in [*ends, len(changes)]:
-        if end - start >= least:
+        if end - start >= _FOLDED:
             first, last = changes[start], changes[end - 1]
             yield ChangeRun(first.kind, StatePath(first.path.steps[:-1]), first.path, last.path, end - start)
         else:

@@ -70,7 +70,7 @@ class Marking:
         return raws
 
     def _mark(self, starts: Iterable[tuple[Reference, int]], pending: Pending) -> None:
-        """Walk as ``reach.walk`` does, with a keeper for each reference."""
+        """Walk from some references, each with its keeper. ``pending`` always has the references that are still to be read."""
         shallow, reach = self._database.commits.shallow, self.seen.reach
         for start, keeper in starts:
             whose = reach(start.address, start.role, keeper)
