@@ -1,15 +1,16 @@
-"""``commit(tag=…)``: the tag and the commit are made in one batch, or neither is."""
+"""``commit(tag=…, note=…)``: the tag, the note and the commit are stored in one batch, or none of them is."""
 
 from __future__ import annotations
 
 from contextlib import suppress
 from functools import partial
+from typing import Any
 
 import pytest
 
 from tests.support.interrupts import Interrupt, Trace
 from tests.support.outage import Outage
-from versioned_state import Memory, Repository, Versioned
+from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import (
     STAGED,
     BranchMovedError,
@@ -24,6 +25,17 @@ from versioned_state.storage import Counting
 from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
+TAG: dict[str, Any] = {"tag": "one"}
+NOTE: dict[str, Any] = {"note": {"score": 0.5, "parts": [b"\0"]}}
+BOTH = TAG | NOTE
+BESIDE = [pytest.param(TAG, id="tag"), pytest.param(NOTE, id="note"), pytest.param(BOTH, id="both")]
+
+
+def assert_has(repository: Repository, beside: dict[str, Any], commit: Commit | None) -> None:
+    """Assert that the store has the tag, the note or both for this commit alone, or neither for None."""
+    assert repository.tags.get("one") == (commit if "tag" in beside else None)
+    assert dict(repository.notes.items()) == ({commit.id: beside["note"]} if commit and "note" in beside else {})
+
 
 def test_the_tag_names_the_commit():
     state = Versioned()
@@ -33,18 +45,21 @@ def test_the_tag_names_the_commit():
     assert state.checkout("thread/1")["a"] == 1
 
 
-def test_it_costs_no_call_of_the_store():
+@pytest.mark.parametrize("beside", BESIDE)
+def test_it_costs_no_call_of_the_store(beside: dict[str, Any]):
     store = Counting(Memory())
     state = Versioned(store)
     state["a"] = 1
     state.commit()
     calls = []
-    for tag in (None, "one"):
+    for options in ({}, beside):
         before = store.counts.round_trips
         state["a"] += 1
-        state.commit(tag=tag)
+        state.commit(**options)
         calls.append(store.counts.round_trips - before)
     assert calls[0] == calls[1]
+    assert_has(state.repository, beside, state.head)
+    assert state.repository.fsck().ok
 
 
 def test_a_tag_that_exists_refuses_the_commit():
@@ -103,11 +118,11 @@ def test_a_tag_that_was_deleted_is_made_again():
     assert [position.commit for position in state.repository.reflog("one", kind="tag")] == [second, None, first]
 
 
-def test_a_transaction_makes_a_tag():
+def test_a_transaction_makes_both():
     state = Versioned()
-    with state.transaction("both", tag="one"):
+    with state.transaction("both", **BOTH):
         state["a"] = 1
-    assert state.repository.tags["one"] == state.head
+    assert_has(state.repository, BOTH, state.head)
     with pytest.raises(RefExistsError), state.transaction(tag="one"):
         state["a"] = 2
     assert dict(state) == {"a": 1}
@@ -165,9 +180,10 @@ def test_a_store_of_one_condition_a_batch_says_so():
     assert state.commit() == state.head
 
 
+@pytest.mark.parametrize("beside", BESIDE)
 @pytest.mark.parametrize("keys", [None, ["a"]])
 @pytest.mark.parametrize("fault", list(Fault))
-def test_a_failure_at_any_call_leaves_both_or_neither(fault, keys):
+def test_a_failure_at_any_call_leaves_all_or_none(fault, keys, beside):
     for at in range(1, 12):
         store = Memory()
         state = Versioned(store)
@@ -178,9 +194,9 @@ def test_a_failure_at_any_call_leaves_both_or_neither(fault, keys):
         state["a"] = 2
         faulty.calls, faulty.at = 0, at
         with suppress(StateError):
-            state.commit("second", tag="one", keys=keys)
+            state.commit("second", keys=keys, **beside)
         repository = Repository(store)
-        assert (repository.tags.get("one") == repository.branches["main"]) == (repository.snapshot("main")["a"] == 2)
+        assert_has(repository, beside, repository.branches["main"] if repository.snapshot("main")["a"] == 2 else None)
         faulty.at = 10_000
         state.refresh()
         if not faulty.fired:
@@ -188,8 +204,9 @@ def test_a_failure_at_any_call_leaves_both_or_neither(fault, keys):
     pytest.fail("the commit never went through without a fault")
 
 
+@pytest.mark.parametrize("beside", BESIDE)
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
-def test_after_a_commit_in_doubt_the_same_call_finds_its_tag_or_makes_both(fault):
+def test_after_a_commit_in_doubt_the_same_call_finds_its_commit_or_makes_it(fault, beside):
     store = Outage(Memory(), calls=2)  # the batch, and the look for its outcome
     state = Versioned(store)
     state["a"] = 1
@@ -197,14 +214,15 @@ def test_after_a_commit_in_doubt_the_same_call_finds_its_tag_or_makes_both(fault
     state["a"] = 2
     store.calls, store.at, store.fault = 0, 1, fault
     with pytest.raises(CommitInDoubtError):
-        state.commit("second", tag="one")
-    commit = state.commit("second", tag="one")
+        state.commit("second", **beside)
+    commit = state.commit("second", **beside)
     repository = Repository(store.store)
-    assert repository.tags["one"] == commit == repository.branches["main"]
+    assert commit == repository.branches["main"]
+    assert_has(repository, beside, commit)
     assert [each.message for each in repository.log()] == ["second", "first"]
 
 
-def test_an_interrupt_at_any_line_leaves_both_or_neither():
+def test_an_interrupt_at_any_line_leaves_all_or_none():
     trace = Trace()
     for at in range(0, 100_000, 23):
         store = Memory()
@@ -214,10 +232,10 @@ def test_an_interrupt_at_any_line_leaves_both_or_neither():
         state["a"].append(2)
         trace = Trace(at)
         try:
-            trace.run(partial(state.commit, "second", tag="one"))
+            trace.run(partial(state.commit, "second", **BOTH))
         except Interrupt:
             repository = Repository(store)
-            assert ("one" in repository.tags) == (repository.snapshot()["a"] == [1, 2])
+            assert_has(repository, BOTH, repository.branches["main"] if repository.snapshot()["a"] == [1, 2] else None)
             state["a"].append(3)
             state.commit()
             assert Repository(store).snapshot()["a"] == [1, 2, 3]
