@@ -27,6 +27,7 @@ from versioned_state.errors import (
 from versioned_state.repository.ledger import Ledger
 from versioned_state.repository.maintenance.owner import Owner
 from versioned_state.storage import Counting, ReadOnly
+from versioned_state.storage.testing.writers import run_together
 
 
 @dataclass
@@ -574,13 +575,11 @@ def test_a_result_is_of_any_size(size):
 
 def test_threads_that_race_for_a_key_act_once():
     store = Memory()
-    meet = threading.Barrier(8)
     done: list[object] = []
     paid: list[int] = []
 
     def race(number: int) -> None:
         state = Versioned(store, branch=f"b{number}")
-        meet.wait()
         try:
             done.append(effect("pay", pay, number, state=state, check=lambda *_: False, idempotent=True, arguments="any"))
         except EffectInDoubtError as error:
@@ -591,11 +590,7 @@ def test_threads_that_race_for_a_key_act_once():
         threading.Event().wait(0.02)
         return number
 
-    threads = [threading.Thread(target=race, args=(number,)) for number in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(partial(race, number) for number in range(8))
     assert len(paid) == 1
     assert {each for each in done if isinstance(each, int)} == {*paid}
     assert len(done) == 8

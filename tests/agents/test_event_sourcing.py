@@ -8,7 +8,6 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from tests.support.interrupts import Interrupt, Trace
 from versioned_state import EventSourced, Live, Memory, Versioned, parallel, task
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, MergeConflictError, ReplayMismatchError, UnknownRevisionError
 from versioned_state.storage import Counting
+from versioned_state.storage.testing.writers import run_together
 
 
 def add(total, event):
@@ -584,11 +584,7 @@ def test_a_state_with_events_is_freed_at_once():
 def test_a_closed_state_and_other_threads():
     state = Versioned()
     total = total_of(state)
-    threads = [Thread(target=lambda: [total.append(1) for _ in range(25)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(lambda: [total.append(1) for _ in range(25)] for _ in range(4))
     assert total.value == 100
     state.commit()
     total.check()

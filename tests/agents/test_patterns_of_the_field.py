@@ -6,8 +6,8 @@ import json
 import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import count
-from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +17,7 @@ from hypothesis import given, settings, strategies as st
 from versioned_state import Bounded, EventSourced, Live, Memory, StateMachine, TransitionEvent, Versioned, branch_name, events, task
 from versioned_state.errors import MergeConflictError, SchemaError
 from versioned_state.storage import Tiered
+from versioned_state.storage.testing.writers import run_together
 
 # The state, as it is shown
 
@@ -546,11 +547,7 @@ def test_distributed_with_a_lock():
             with suppress(MergeConflictError):  # none: each update is made under the lock, on the newest state
                 agent.update_state({f"{name} {number}": number})
 
-    threads = [Thread(target=work, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(partial(work, name) for name in "abcd")
     agent = agent_class("7")
     agent.update_state({})
     assert agent.get_state() == {f"{name} {number}": number for name in "abcd" for number in range(5)}

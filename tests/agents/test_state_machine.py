@@ -8,7 +8,6 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from versioned_state.errors import (
     UncommittedChangesError,
     UnserializableValueError,
 )
+from versioned_state.storage.testing.writers import run_together
 
 TRANSITIONS = {
     ("idle", "new_task"): "planning",
@@ -175,11 +175,7 @@ def test_within_a_task_on_a_state_without_commits():
 def test_a_closed_state_and_other_threads():
     state = Versioned()
     machine = StateMachine(state, "n", initial=0, transitions={(number, "up"): number + 1 for number in range(100)})
-    threads = [Thread(target=lambda: [machine.transition("up") for _ in range(25)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(lambda: [machine.transition("up") for _ in range(25)] for _ in range(4))
     assert machine.current == 100
     assert len(told(state)) == 100
     state.commit()

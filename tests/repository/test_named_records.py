@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +21,7 @@ from versioned_state.errors import (
 )
 from versioned_state.repository.refs import named_records
 from versioned_state.storage import Counting, ReadOnly
+from versioned_state.storage.testing.writers import run_together
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
 
@@ -118,11 +118,7 @@ def test_steps_beside_other_writers(repository):
     def add(found):
         return {"n": found["n"] + 1}
 
-    threads = [threading.Thread(target=lambda: [records.edit("a", add) for _ in range(50)]) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(lambda: [records.edit("a", add) for _ in range(50)] for _ in range(4))
     assert records["a"] == {"n": 200}
     assert records.edit("a", lambda found: found) == {"n": 200}
     assert records.edit("a", lambda _: None) is None

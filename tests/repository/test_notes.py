@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -21,6 +20,7 @@ from versioned_state.errors import (
     UnserializableValueError,
 )
 from versioned_state.storage import Counting
+from versioned_state.storage.testing.writers import run_together
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
 
@@ -100,11 +100,7 @@ def test_writers_side_by_side_lose_no_key(state):
         for n in range(20):
             notes.update(id, {f"{name}{n}": n})
 
-    threads = [threading.Thread(target=write, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(partial(write, name) for name in "abcd")
     assert len(state.repository.notes[id]) == 80
 
 

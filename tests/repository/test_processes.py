@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import time
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import pytest
 from tests.support.exact import exact
 from tests.support.processes import fork, join, start
 from versioned_state import Disk, Repository, Versioned
+from versioned_state.storage.testing.writers import run_together
 
 WRITER = """
     import os, sys
@@ -113,54 +115,32 @@ def test_processes_that_commit_to_one_branch_at_once(tmp_path):
 
 
 def test_threads_with_a_handle_each(tmp_path):
-    import threading
-
-    errors: list[BaseException] = []
     with Repository(Disk(tmp_path / "store", timeout=30)) as repository:
 
         def work(name: str) -> None:
-            try:
-                state = Versioned(repository)
-                for n in range(25):
-                    state[name] = n
-                    state.commit(f"{name} {n}")
-            except BaseException as error:  # noqa: BLE001 - told by the main thread
-                errors.append(error)
+            state = Versioned(repository)
+            for n in range(25):
+                state[name] = n
+                state.commit(f"{name} {n}")
 
-        threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert not errors
+        run_together(partial(work, name) for name in "abcd")
         assert repository.snapshot("main").copy() == dict.fromkeys("abcd", 24)
         assert repository.branches["main"].height == 100
 
 
 def test_threads_that_share_a_handle():
-    import threading
-
     state = Versioned()
     state["log"] = []
-    errors: list[BaseException] = []
 
     def work(name: str) -> None:
-        try:
-            for n in range(60):
-                state[name] = {"n": n}
-                assert state[name] == {"n": n}
-                state.commit(f"{name} {n}")
-                list(state)
-                state.status()
-        except BaseException as error:  # noqa: BLE001 - told by the main thread
-            errors.append(error)
+        for n in range(60):
+            state[name] = {"n": n}
+            assert state[name] == {"n": n}
+            state.commit(f"{name} {n}")
+            list(state)
+            state.status()
 
-    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not errors
+    run_together(partial(work, name) for name in "abcd")
     state.commit()
     assert state.checkout("HEAD").copy() == {"log": [], **{name: {"n": 59} for name in "abcd"}}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+from functools import partial
 from typing import Any
 
 import httpx
@@ -17,6 +17,7 @@ from tests.support.services.zygote import Zygote
 from versioned_state import Memory
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.server.limits import Limits
+from versioned_state.storage.testing.writers import run_together
 
 
 @in_event_loop
@@ -199,10 +200,6 @@ def test_many_large_bodies_at_once_take_the_memory_that_they_may(zygote: Zygote,
                         kept.append(number)
                         return
 
-        threads = [threading.Thread(target=post, args=(number,)) for number in range(clients)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_together(partial(post, number) for number in range(clients))
         assert sorted(kept) == list(range(clients))
         assert _peak(server.pid) - before < 150_000_000  # all of them at once would be 160 MB before anything is made of them

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
-import threading
 import tracemalloc
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from versioned_state.services.agent_state import StateService
 from versioned_state.services.calls.handles import Handles
 from versioned_state.services.memory import MemoryService
 from versioned_state.services.session_history import SessionHistoryService
+from versioned_state.storage.testing.writers import run_together
 
 
 class _Opened:
@@ -77,25 +78,16 @@ def test_a_handle_in_use_is_neither_closed_nor_given_twice():
 
 def test_threads_that_use_handles_at_once_leave_the_count_of_bytes_exact():
     opened = _Opened(limit=5, max_bytes=250_000)
-    failures: list[BaseException] = []
 
     def work(seed: int) -> None:
-        try:
-            for n in range(25):
-                branch = f"b{(seed * 7 + n * 5) % 9}"
-                if n % 8 == 7:
-                    opened.handles.forget(branch)
-                with opened.handles.handle(branch) as state:
-                    assert state.branch == branch
-        except BaseException as error:  # noqa: BLE001 - shown by the test
-            failures.append(error)
+        for n in range(25):
+            branch = f"b{(seed * 7 + n * 5) % 9}"
+            if n % 8 == 7:
+                opened.handles.forget(branch)
+            with opened.handles.handle(branch) as state:
+                assert state.branch == branch
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    run_together(partial(work, seed) for seed in range(4))
     handles = opened.handles
     assert handles._idle.keys() == handles._sizes.keys()
     assert handles._bytes == sum(handles._sizes.values()) <= 250_000

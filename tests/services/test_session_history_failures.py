@@ -9,6 +9,7 @@ import signal
 import threading
 import time
 from collections.abc import Awaitable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from versioned_state.errors import CommitInDoubtError, QuotaExceededError, Sessi
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session_history import RedisSessionHistoryService, SessionHistoryService
 from versioned_state.services.users import export_user, read_export
+from versioned_state.storage.testing.writers import run_together
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
 
@@ -210,11 +212,7 @@ def test_event_loops_in_several_threads_share_a_service() -> None:
     async def append(number: int) -> None:
         await asyncio.gather(*(service.append_message(named(), text(f"{number}.{n}")) for n in range(25)))
 
-    threads = [threading.Thread(target=lambda number=number: asyncio.run(append(number))) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(partial(asyncio.run, append(number)) for number in range(4))
     found = texts(asyncio.run(service.get_session("u", "s")))
     assert sorted(found) == sorted(f"{number}.{n}" for number in range(4) for n in range(25))
     asyncio.run(service.stop())

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from versioned_state import Memory
 from versioned_state.errors import BranchMovedError, ServiceNotStartedError, StorageError, UnreachableStoreError
 from versioned_state.services.agent_state import InMemoryStateService, StateService
 from versioned_state.storage import KVStore
+from versioned_state.storage.testing.writers import run_together
 from versioned_state.storage.wrapper import Wrapper
 
 SAVER = """
@@ -97,25 +99,13 @@ def test_what_a_killed_process_was_told_is_there(url: str) -> None:
 
 def test_threads_with_loops_of_their_own_share_a_service() -> None:
     service = InMemoryStateService()
-    failed: list[BaseException] = []
 
-    def work(name: str) -> None:
-        async def save() -> None:
-            for n in range(20):
-                await service.save_state("u", {"from": name, "n": n, "more": list(range(n))}, "s")
-                await service.save_state(name, {"n": n})
+    async def save(name: str) -> None:
+        for n in range(20):
+            await service.save_state("u", {"from": name, "n": n, "more": list(range(n))}, "s")
+            await service.save_state(name, {"n": n})
 
-        try:
-            asyncio.run(save())
-        except BaseException as error:  # noqa: BLE001 - shown below
-            failed.append(error)
-
-    threads = [threading.Thread(target=work, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert not failed
+    run_together(partial(asyncio.run, save(name)) for name in "abcd")
 
     async def check() -> None:
         assert await contents(service, 80) == [(name, n) for name in "abcd" for n in range(20)]

@@ -41,6 +41,7 @@ from versioned_state.errors import (
 from versioned_state.off_loop import _THREADS
 from versioned_state.state.aio.caller import HandleLock
 from versioned_state.storage import Counting
+from versioned_state.storage.testing.writers import run_together
 
 
 @dataclass
@@ -629,12 +630,7 @@ def test_two_threads_with_an_event_loop_each_share_a_handle():
             await asyncio.gather(state.aio.commit(), state.aio.status())
             state[key].append(n)
 
-    threads = [Thread(target=lambda key=key: asyncio.run(work(key))) for key in ("a", "b")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(PATIENCE_S)
-        assert not thread.is_alive()
+    run_together(partial(asyncio.run, work(key)) for key in ("a", "b"))
     state.commit()
     assert dict(state.checkout("HEAD")) == {"a": list(range(30)), "b": list(range(30))}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from threading import Thread
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
@@ -16,6 +16,7 @@ from tests.support.interrupts import Interrupt, Trace
 from versioned_state import Bounded, Disk, Memory, Schema, Versioned, checkpoint, parallel, task
 from versioned_state.errors import InvalidArgumentError, SchemaError, StorageError, UnserializableValueError
 from versioned_state.storage import Counting, Faulty
+from versioned_state.storage.testing.writers import run_together
 
 
 def bounded(store: Any = None, **options: Any) -> Versioned:
@@ -473,11 +474,7 @@ def test_threads_that_append_lose_nothing():
     seed = Versioned(store)
     seed["messages"] = []
     seed.commit()
-    threads = [Thread(target=work, args=(name,)) for name in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(partial(work, name) for name in range(4))
     state = bounded(store, max_items=10)
     assert len(state["messages"]) == 10
     assert in_history(state) == {f"{name}/{index}" for name in range(4) for index in range(8)}

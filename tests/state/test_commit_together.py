@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -28,6 +27,7 @@ from versioned_state.state.branch.commit_options import CommitOptions
 from versioned_state.state.branch.hooks import Hook
 from versioned_state.state.branch.together import prepare_commit
 from versioned_state.storage import Counting, KVStore
+from versioned_state.storage.testing.writers import run_together
 from versioned_state.storage.wrapper import Wrapper
 from versioned_state.storage.wrappers.faulty import Fault, Faulty
 
@@ -240,12 +240,7 @@ def test_threads_that_commit_the_same_handles_in_either_order_do_not_wait_for_ea
             with suppress(BranchMovedError):
                 a.repository.commit_together(states)
 
-    threads = [threading.Thread(target=work, args=(states,), daemon=True) for states in ([a, b], [b, a])]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-        assert not thread.is_alive()
+    run_together(partial(work, states) for states in ([a, b], [b, a]))
 
 
 def test_writers_on_both_branches_lose_nothing(tmp_path):
@@ -259,11 +254,7 @@ def test_writers_on_both_branches_lose_nothing(tmp_path):
                 a[key], b[key] = n, n
                 repository.commit_together([a, b])
 
-        threads = [threading.Thread(target=work, args=(key,)) for key in ("x", "y", "z")]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_together(partial(work, key) for key in ("x", "y", "z"))
         repository = Repository(store)
         for name in ("a", "b"):
             assert {key: repository.snapshot(name)[key] for key in "xyz"} == {"x": 14, "y": 14, "z": 14}

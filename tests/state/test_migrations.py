@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Iterator
-from threading import Lock, Thread
+from functools import partial
+from threading import Lock
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ from versioned_state.errors import (
     UncommittedChangesError,
 )
 from versioned_state.storage import Counting, Faulty
+from versioned_state.storage.testing.writers import run_together
 
 CALLS: list[int] = []
 
@@ -498,22 +500,13 @@ def test_threads_migrate_at_once(tmp_path):
     with Versioned(Disk(tmp_path / "s")) as old:
         old.update(first="Ann", last="Lee", messages=["hi"], count=1)
         old.commit("old")
-    failures = []
 
     def work(name: str) -> None:
-        try:
-            with Versioned(Disk(tmp_path / "s"), migrations=migrations()) as state:
-                state[name] = 1
-                state.commit(name)
-        except Exception as error:  # noqa: BLE001 - shown below
-            failures.append(error)
+        with Versioned(Disk(tmp_path / "s"), migrations=migrations()) as state:
+            state[name] = 1
+            state.commit(name)
 
-    threads = [Thread(target=work, args=(f"t{index}",)) for index in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    run_together(partial(work, f"t{index}") for index in range(4))
     with Versioned(Disk(tmp_path / "s")) as state:
         assert dict(state) == NEW | {f"t{index}": 1 for index in range(4)}
         assert messages(state).count("migrate to version 3") == 1

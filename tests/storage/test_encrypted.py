@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from hashlib import sha256
 from itertools import combinations, count
 from pathlib import Path
-from threading import Thread
 
 import pytest
 
@@ -26,6 +26,7 @@ from versioned_state.errors import (
 )
 from versioned_state.storage import Cache, Counting, Disk, Encrypted, Fault, Faulty, InjectedFaultError, KVStore, Memory, ReadOnly
 from versioned_state.storage.testing.contract import KVStoreContract
+from versioned_state.storage.testing.writers import run_together
 from versioned_state.storage.wrappers.encrypted.cipher import Cipher, EntryNames
 from versioned_state.storage.wrappers.encrypted.keyring import KEYRING
 
@@ -223,11 +224,7 @@ def test_of_two_that_make_a_store_at_once_one_wins() -> None:
 def test_many_threads_that_make_one_store_agree() -> None:
     memory = Memory()
     made: list[KVStore] = []
-    threads = [Thread(target=lambda: made.append(Encrypted(memory, KEY))) for _ in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
+    run_together(lambda: made.append(Encrypted(memory, KEY)) for _ in range(8))
     for number, store in enumerate(made):
         store.set(f"k{number}", b"v")
     assert len(made) == 8
@@ -468,11 +465,7 @@ def test_counter_of_writers_with_different_first_keys_is_exact() -> None:
                     break
 
     stores = [Encrypted(memory, first, old_keys=[second]) for first, second in ((KEY, NEW), (NEW, KEY)) * 2]
-    threads = [Thread(target=add, args=(store,), daemon=True) for store in stores]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
+    run_together(partial(add, store) for store in stores)
     assert Encrypted(memory, NEW, old_keys=[KEY]).get("n") == b"200"
 
 

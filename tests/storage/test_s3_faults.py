@@ -299,11 +299,7 @@ def test_a_writer_decides_against_a_batch_that_was_left_open(s3_server: S3Server
     die_before_deciding(s3_server, place)
     # Three that wait for the same one: the reference, a deleted key, a deleted object.
     works = [lambda: store.set("new", b"mine"), lambda: store.delete("ref"), lambda: store.apply({}, {}, objects={"o/cc": b"C"})]
-    threads = [Thread(target=work) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(works)
     assert dict(store.items()) == {"gone": b"x", "other": b"o", "new": b"mine", "o/cc": b"C", **OBJECTS}
     # No waiting any more: it is decided.
     assert store.compare_and_set("gone", b"x", b"y")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -36,6 +37,7 @@ from tests.support.typed_classes import (
 )
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import StateError
+from versioned_state.storage.testing.writers import run_together
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # handles that an interrupt left are dropped with changes
 
@@ -332,11 +334,7 @@ def test_handles_in_threads_merge_their_changes_of_one_instance():
             mine["notes"][number].tags.append(round_)
             mine.commit(f"{number} {round_}")
 
-    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_together(partial(work, number) for number in range(4))
     state.refresh()
     assert [getattr(state["agent"], f"f{n}") for n in range(4)] == [list(range(10))] * 4
     assert [note.tags[1:] for note in state["notes"][:4]] == [list(range(10))] * 4

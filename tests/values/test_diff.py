@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 from collections import deque
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from tests.support.strategies import any_values, json_values, make_large, values
 from versioned_state import Change, Diff, Memory, Repository, Versioned
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.storage import Counting
+from versioned_state.storage.testing.writers import run_together
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.paths.path import Index, Key
 from versioned_state.values.trees import prefetch
@@ -342,18 +343,11 @@ def test_threads_share_what_was_read():
         state.update({f"k{rng:05}": n for rng in range(n, 6_000, 37)})
         commits.append(state.commit())
     repository = Repository(state.repository.store)
-    failed = []
 
     def compare(seed: int) -> None:
         rng = random.Random(seed)
         for _ in range(8):
             at = rng.randrange(14)
-            if len(repository.diff(commits[at], commits[at + 1])) != len(range(at + 1, 6_000, 37)):
-                failed.append(at)
+            assert len(repository.diff(commits[at], commits[at + 1])) == len(range(at + 1, 6_000, 37))
 
-    threads = [threading.Thread(target=compare, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failed == []
+    run_together(partial(compare, seed) for seed in range(4))
