@@ -127,7 +127,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
 
 
 def _forbidden_skips(config: pytest.Config) -> int:
-    """How many tests were skipped that must not be; 0 in the workers of xdist, which report to the main process."""
+    """Return the number of forbidden skips. It is 0 in the workers of xdist, which report to the main process."""
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     if reporter is None or not config.getoption("--no-skips"):
         return 0

@@ -39,7 +39,7 @@ def run_console(example: Example) -> None:
 
 
 def environment() -> dict[str, str]:
-    """This Python and its vstate first on the path; a plain terminal of 100 columns; nothing of the user's."""
+    """The environment of programs: this Python and its vstate first, a plain terminal of 100 columns, no settings of the user."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     return {"PATH": path, "HOME": str(Path.cwd()), "LANG": "C.UTF-8", "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100", "TZ": "UTC"}
 

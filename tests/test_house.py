@@ -14,7 +14,7 @@ _NAMES_A_TEST = re.compile(r"(?<!def )\b(?:test_|conftest)")
 
 
 def imported_modules(source: str) -> Iterator[str]:
-    """The modules that a source imports, the names that it imports from them included; also in programs kept as text."""
+    """Return the modules that a source imports and the names that it imports from them, also in programs kept as text."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)

@@ -91,7 +91,7 @@ def modules() -> list[Module]:
 
 
 def at_the_top(tree: ast.AST) -> Iterator[ast.AST]:
-    """All nodes of a tree but the bodies of functions; those of ``if TYPE_CHECKING:`` are included."""
+    """Yield all nodes of a tree outside of functions, also those in ``if TYPE_CHECKING:``."""
     yield tree
     for child in ast.iter_child_nodes(tree):
         if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):

@@ -81,7 +81,7 @@ _DEFAULTS = {"OnMoved": OnMoved, "timedelta": timedelta}
 
 
 def sections() -> Iterator[tuple[str, str]]:
-    """The parts of the page by title; one that has no owners of its own counts as the section that it is in."""
+    """Yield the parts of the page by title. A part without owners of its own has those of its section."""
     section = ""
     for part in re.split(r"^##(?=#? )", PAGE, flags=re.MULTILINE)[1:]:
         level, title, text = re.fullmatch(r"(#?) (.*?)\n(.*)", part, flags=re.DOTALL).groups()  # type: ignore[union-attr]

@@ -27,7 +27,7 @@ _THREADS: Final = 32
 
 
 class Threads:
-    """Threads that run functions off the event loop; ``off_loop`` has those of the process, and says what a call of them does.
+    """Threads that run functions off the event loop. Those of the process are ``off_loop``, which documents a call.
 
     Args:
         most: calls that are under way at once; more of them wait for their turn.

@@ -22,7 +22,7 @@ else:
     _FIELDS = "__record_fields__"
 
     class _Field:
-        """What ``field()`` returns; the arguments are those of ``dataclasses.field``."""
+        """The result of ``field()``. The arguments are those of ``dataclasses.field``."""
 
         __slots__ = ("annotation", "options")
 
@@ -45,7 +45,7 @@ else:
         return instance.__class__(**changes)
 
     def dataclass(*, slots, frozen=False, eq=True, repr=True, unsafe_hash=False):  # noqa: A002 - as in dataclasses
-        """Make a class a dataclass with slots; see ``dataclasses.dataclass``."""
+        """Make a class a dataclass with slots, as ``dataclasses.dataclass`` does."""
         if not slots:
             raise TypeError("a record has slots")
         options = {"frozen": frozen, "eq": eq, "repr": repr, "unsafe_hash": unsafe_hash}

@@ -1,4 +1,4 @@
-"""Agents: names of tasks, runners of tasks without a body; and the stream of a call's events."""
+"""Agents: names of tasks, runners of tasks without a body, and the stream of a call's events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An effect is carried out once for each key, whatever happens to the history; in doubt, it waits to be settled."""
+"""An effect is carried out once for each key, whatever happens to the history. In doubt, it waits to be settled."""
 
 from __future__ import annotations
 

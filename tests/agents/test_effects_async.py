@@ -190,7 +190,7 @@ def test_cancelled_while_the_function_runs_it_is_in_doubt():
 
 
 def test_a_coroutine_that_is_closed_leaves_it_in_doubt():
-    """A loop that ends closes its coroutines; nothing can be awaited then."""
+    """A loop that ends closes its coroutines, which cannot await anything then."""
     state, till = Versioned(), Till()
     loop = asyncio.new_event_loop()
     work: Any = effect("pay", till.never, "Rome", state=state)
@@ -233,7 +233,7 @@ def test_under_anyio_which_cancels_again_and_again():
 
 
 def test_a_result_is_recorded_though_no_thread_is_free():
-    """A cancelled call that waits for a thread of the library would be dropped; a result must not be."""
+    """A cancelled call that waits for a thread of the library would be dropped, but a result must not be."""
     state, till = Versioned(), Till()
     release = threading.Event()
     others: list[asyncio.Future[bool]] = []

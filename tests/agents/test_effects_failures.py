@@ -63,7 +63,7 @@ FAULTS = [Fault.BEFORE, Fault.AFTER]
 
 
 def failing(make: Callable[[KVStore], Faulty], begin: Callable[[Versioned], object], fault: Fault, **options: Any) -> Iterator[Any]:
-    """A state over a store that fails at its first call, then at its second, and so on; and the same state over a store that does not."""
+    """Yield pairs of states: one over a store that fails at its first call, then its second, and so on, and one over a sound store."""
     for at in itertools.count(1):
         store = OneCondition()
         faulty = make(store)
@@ -96,7 +96,7 @@ def test_one_lost_call_does_no_harm(fault):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
 @pytest.mark.parametrize("end", ["crash", "down"])
 def test_from_then_on_the_store_is_gone(fault, end):
-    """Each time the effect is done, or in doubt, or as if never tried; never twice, and a result is never lost."""
+    """Each time the effect is done, in doubt, or as if never tried. It is never done twice, and a result is never lost."""
     seen = []
     make, options = (Faulty, {"crash": True}) if end == "crash" else (Down, {})
     for state, healthy, _ in failing(make, lambda _: None, fault, **options):
@@ -131,7 +131,7 @@ def test_from_then_on_the_store_is_gone(fault, end):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
 @pytest.mark.parametrize("kind", ["declined", "failed", "retried"])
 def test_the_store_fails_around_a_function_that_raises(fault, kind):
-    """The exception of the function goes on, whatever the store does; what it means for the effect is never forgotten."""
+    """The exception of the function propagates, whatever the store does, and what it means for the effect is recorded."""
 
     def pay() -> None:
         raise ValueError
@@ -187,7 +187,7 @@ def test_the_store_fails_while_an_effect_is_settled(fault, call):
 
 
 class Flaky(Wrapper):
-    """Carries out a write and loses the reply; does not answer the next time; then works."""
+    """Carries out a write and loses its reply, then fails the next call, then works."""
 
     def __init__(self, store: KVStore) -> None:
         super().__init__(store)
@@ -275,7 +275,7 @@ def told(file: Path) -> int:
 
 
 def pay(file: Path, die: str = "") -> int:
-    """Pay, which a file counts; the process may be killed before or after."""
+    """Pay, and count it in a file. The process may be killed before or after that."""
     if die == "before":
         os.kill(os.getpid(), signal.SIGKILL)
     with file.open("ab") as log:
@@ -286,7 +286,7 @@ def pay(file: Path, die: str = "") -> int:
 
 
 def in_a_child(work: Callable[[], object]) -> bool:
-    """Run a piece of work in a process of its own; whether it was killed."""
+    """Run work in a process of its own. Return whether it was killed."""
     status = os.waitpid(fork(lambda: (work(), None)[1]), 0)[1]
     assert os.WIFSIGNALED(status) or status == 0
     return os.WIFSIGNALED(status)
@@ -343,7 +343,7 @@ def test_killed_within_the_function(die, tmp_path):
 
 
 def test_a_process_that_lives_is_not_taken_for_one_that_died(tmp_path):
-    """While the function runs in another process, neither ``check`` nor ``idempotent`` repeats it; when that process has died, they do."""
+    """While the function runs in another process, ``check`` and ``idempotent`` do not repeat it. Once that process has died, they do."""
     path = tmp_path / "store"
     opened(Disk(path)).repository.close()
     reads, writes = os.pipe()
@@ -378,7 +378,7 @@ def test_a_process_that_lives_is_not_taken_for_one_that_died(tmp_path):
 
 
 def test_an_attempt_that_failed_is_not_waited_for_while_its_process_lives(tmp_path):
-    """The process that failed goes on, as a server does; another one may find out and try again."""
+    """The process that failed keeps running, as a server does. Another process can find out and try again."""
     path = tmp_path / "store"
     with Disk(path) as store:
         state = opened(store)
@@ -425,7 +425,7 @@ def test_processes_that_race_for_keys_act_once(kind, request, tmp_path):
 
 
 class InterruptAt:
-    """Raises at the k-th line of the library that runs; ``count`` is the number of lines so far."""
+    """Raises at the k-th line of the library that runs, and counts the lines so far."""
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -458,7 +458,7 @@ class InterruptAt:
 @pytest.mark.filterwarnings("ignore:coroutine.*never awaited")  # the interrupt came before its first step
 @pytest.mark.parametrize("kind", ["new", "retried", "declined"])
 def test_interrupted_at_any_line(kind, long_run):
-    """Ctrl-C at any line leaves an effect as if never tried, in doubt, or done; never one that seems to run for ever."""
+    """Ctrl-C at any line leaves an effect as if never tried, in doubt, or done, but never one that seems to be running."""
 
     def decline() -> None:
         raise ValueError

@@ -26,7 +26,7 @@ def add(total, event):
 
 
 def noted(value, event):
-    """Changes its argument, as many such functions do; and the event too."""
+    """Change the argument and the event, as such functions often do."""
     value["seen"].append(event["name"])
     value["count"] = value.get("count", 0) + 1
     event["name"] = "changed"

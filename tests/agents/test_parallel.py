@@ -1,4 +1,4 @@
-"""Parallel calls: forks, merged by path; conflicts by path and caller; nothing lands if one fails, unless asked for."""
+"""Parallel calls work on forks that are merged by path. If one fails, nothing is merged, unless that is asked for."""
 
 from __future__ import annotations
 

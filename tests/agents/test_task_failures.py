@@ -1,4 +1,4 @@
-"""The store fails at each call that a task's call makes of it, once or from there on; processes race for a key."""
+"""The store fails at each of its calls within a task's call, once or from then on. Processes race for a key."""
 
 from __future__ import annotations
 

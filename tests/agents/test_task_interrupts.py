@@ -194,7 +194,7 @@ def _wrong_events(state: Versioned) -> Iterator[str]:
 
 
 def contents(name: str) -> list[Any]:
-    """The content before the call, at its checkpoint, and after it; without repetitions."""
+    """The content before the call, at its checkpoint, and after it, without repetitions."""
     world = World()
     found = [world.content()]
     if name == "fails behind a checkpoint":

@@ -1,4 +1,4 @@
-"""Tasks: one call, one commit; a failure is restored and recorded; what a call takes, gives and refuses."""
+"""A call of a task is one commit. A failure is rolled back and recorded. Also: arguments, results and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``view``: a state as text within a budget, newest first; it says what it leaves out."""
+"""``view`` returns a state as text within a budget, newest first, and mentions what it leaves out."""
 
 from __future__ import annotations
 

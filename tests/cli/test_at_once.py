@@ -16,7 +16,7 @@ from versioned_state import Disk, Versioned
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three commits on main, and one on a branch beside it; whoever opens the store by a command is overtaken by "theirs"."""
+    """Three commits on main and one on another branch. "theirs" commits after each command has opened the store."""
     path = tmp_path / "store"
     with Versioned(Disk(path), author="me") as state:
         state["plan"], state["notes"] = ["train"], "quiet"

@@ -1,4 +1,4 @@
-"""``vstate gc`` and ``vstate fsck``: what they print, what they did, and their exit codes; the engine's tests have the rest."""
+"""``vstate gc`` and ``vstate fsck``: their output, their effects and their exit codes. The engine's tests cover the rest."""
 
 from __future__ import annotations
 

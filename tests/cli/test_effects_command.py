@@ -1,4 +1,4 @@
-"""``vstate effects``: the ledger of a store, listed, settled and forgotten; and ``vstate purge --effect``."""
+"""``vstate effects`` lists, settles and forgets the effects of a store. Also ``vstate purge --effect``."""
 
 from __future__ import annotations
 

@@ -161,7 +161,7 @@ _FOR_PROGRAMS = {
 
 
 class _Hints(ast.NodeVisitor):
-    """Collects the hints of a module, each with the name of its error; an x stands for what is filled in."""
+    """Collects the hints of a module, each with the name of its error, and with an x for each inserted value."""
 
     def __init__(self) -> None:
         self.found: list[tuple[str, str]] = []

@@ -1,4 +1,4 @@
-"""``vstate prune``, ``purge`` and ``stats``: what they print and what they did; the engine's tests have the rest."""
+"""``vstate prune``, ``purge`` and ``stats``: their output and their effects. The engine's tests cover the rest."""
 
 from __future__ import annotations
 

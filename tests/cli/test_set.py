@@ -1,4 +1,4 @@
-"""``vstate set`` and ``vstate init``: a store and its values from the terminal; and how a store is found."""
+"""``vstate set`` and ``vstate init`` make a store and its values from a terminal. Also: how a store is found."""
 
 from __future__ import annotations
 

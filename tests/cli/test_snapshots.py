@@ -1,4 +1,4 @@
-"""What each command prints, to the letter. The files in ``snapshots/`` are the expectation; conftest says how to renew them."""
+"""The exact output of each command. The expected texts are the files in ``snapshots/``. ``conftest.py`` describes how to renew them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a command says where the store is missing, is none, is newer, or is damaged: one line and a hint, and nothing is changed."""
+"""If the store is missing, foreign, newer or damaged, a command prints one line and a hint, and changes nothing."""
 
 from __future__ import annotations
 

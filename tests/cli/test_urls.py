@@ -1,4 +1,4 @@
-"""Stores that a command reaches by URL, across a network or encrypted; and that no password or key is printed."""
+"""Commands open stores by URL, across a network or encrypted, and print no password or key."""
 
 from __future__ import annotations
 

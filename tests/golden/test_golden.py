@@ -91,7 +91,7 @@ def test_work_goes_on_where_an_earlier_release_left_it(store):
 
 
 def test_the_store_holds_just_what_is_written_today(store):
-    """Byte for byte, below the envelope; but for the branch with a pickle, which is Python's affair."""
+    """The objects are equal byte for byte, apart from the envelope and from the branch with a pickle, whose bytes depend on Python."""
     written = Memory()
     fill(written)
     with store:
@@ -105,7 +105,7 @@ def test_the_store_holds_just_what_is_written_today(store):
 
 
 def test_stored_forms_of_an_object_that_will_always_be_read():
-    """The envelope is outside the address, so a writer may choose otherwise; what was once written stays readable."""
+    """The envelope is not part of the address, so a writer may choose another one, and earlier ones stay readable."""
     raw = b"\x14" + b"some bytes, " * 40
     assert unseal(b"\0" + raw) == raw
     assert unseal(bytes.fromhex(SEALED)) == raw

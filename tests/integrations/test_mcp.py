@@ -166,7 +166,7 @@ def test_over_http_a_web_page_of_another_origin_is_refused(served):
 
 
 def test_a_server_that_is_killed_has_committed_all_or_nothing(place):
-    """The tool's call is one commit; the client may die at any moment too."""
+    """A call of a tool is one commit, even if the client dies at any moment."""
 
     async def run() -> None:
         server = StdioServerParameters(command=VSTATE[0], args=[*VSTATE[1:], "--store", place, "mcp", "--write"])

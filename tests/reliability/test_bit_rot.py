@@ -17,7 +17,7 @@ from versioned_state.storage import Disk, KVStore
 
 
 def make(kind: Kind, place: Path) -> bytes:
-    """A store of about 50 KB with several commits, a branch and a tag; its file."""
+    """Make a store of about 50 KB with several commits, a branch and a tag. Return its file."""
     dice = random.Random(1)
     with kind.open(place) as store, Versioned(store) as state:
         state["text"] = dice.randbytes(6000).hex()

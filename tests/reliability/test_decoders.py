@@ -64,7 +64,7 @@ def test_any_bytes_give_a_value_or_an_error_of_ours(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", DECODERS)
 def test_fuzzer_finds_nothing(name, tmp_path):
-    """By libFuzzer, which looks for inputs that take branches not taken before; with its memory and the time of an input capped."""
+    """Fuzz with libFuzzer, which searches for inputs that take new branches. Its memory and the time of an input are limited."""
     seconds = os.environ.get("VSTATE_FUZZ_S", FUZZED_FOR_S)
     corpus = tmp_path / "corpus"
     corpus.mkdir()

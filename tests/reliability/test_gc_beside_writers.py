@@ -37,7 +37,7 @@ EVERYDAY_S = {"disk": 3.0, "disk cache": 1.0, "redis": 1.5, "postgres": 1.5}
 
 
 def write(opener: Opener, name: str, until: float, acknowledgements: Path, *, put_back: bool) -> None:
-    """Rounds on a branch of its own and on one that all share; half of what it makes it drops again."""
+    """Write rounds on a branch of its own and on a shared one, and drop half of what was written."""
     vars(worktree)["_FLUSH_AT"] = 20_000  # large commits go ahead
     rng = random.Random(name)
     log = os.open(acknowledgements, os.O_WRONLY | os.O_APPEND | os.O_CREAT)

@@ -25,7 +25,7 @@ def resident() -> int:
 @pytest.mark.no_oracle("it counts blocks of memory")
 @pytest.mark.parametrize("kind", [DISK, pytest.param(DISK_CACHE, marks=pytest.mark.long)], ids=str)
 def test_memory_and_descriptors_stay_flat(tmp_path, kind, long_run, monkeypatch):
-    """The windows compared begin when the caches are full; from then on their content varies by some hundred blocks."""
+    """The compared windows begin when the caches are full. From then on their content varies by some hundred blocks."""
     monkeypatch.setattr(NodeCache, "DEFAULT_BYTES", 1 << 18)  # full long before the first window
     commits = (1_000_000 if kind is DISK else 100_000) if long_run else 2700
     blocks: dict[str, list[int]] = {"early": [], "late": []}

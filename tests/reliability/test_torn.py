@@ -32,7 +32,7 @@ def torn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def reopened(kind: Kind, source: Path, place: Path, log: bytes, *, thorough: bool) -> int:
-    """How many commits are there with that log; that they can be read, and that commits go on."""
+    """Check that the commits can be read with that log, and that another commit succeeds. Return the number of commits."""
     place.mkdir()
     shutil.copy(source / kind.file, place)
     (place / f"{kind.file}-wal").write_bytes(log)

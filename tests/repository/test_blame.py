@@ -136,7 +136,7 @@ class Histories:
         return value
 
     def blame(self, commit: Commit, keys: list[str], part: Any, *, whole: bool) -> Commit:
-        """Where a part comes from: (key, value) of a dict, an element, or a line; or the whole value."""
+        """Return the origin of a part: a (key, value) of a dict, an element, a line, or the whole value."""
         parents = self.repository.parents(commit)
         here = self.at(commit, keys)
         for parent in parents:
@@ -464,7 +464,7 @@ COUNT, MESSAGES, ROUNDS = 100_000, 10_000, 80
 
 @pytest.fixture(scope="module")
 def large() -> tuple[Counting, int]:
-    """A store with a large state and some rounds, each with a message and a changed key; and how many objects its tree has."""
+    """A store with a large state and some rounds, each with a message and a changed key, and the number of objects of its tree."""
     store, found = Counting(Memory()), data.sample()
     with Versioned(Repository(store)) as state:
         state.update({f"item-{n:06}": {"id": n, "score": n * 7919 % 1000, "tag": f"tag {n % 10}"} for n in range(COUNT)})

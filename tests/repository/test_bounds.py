@@ -1,4 +1,4 @@
-"""Bounds of searches: ``diff(deadline=)``, ``log(deadline=)``, ``branches.search``; and the awaitable twins of what reads."""
+"""Searches with bounds: ``diff(deadline=)``, ``log(deadline=)`` and ``branches.search``, and the coroutines of calls that read."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from versioned_state.storage import Counting, Fault, Wrapper
 
 
 def rounds(repository: Repository, branch: str, *messages: str) -> Commit:
-    """Commits on a branch, one for each message; the last of them."""
+    """Make a commit on a branch for each message. Return the last one."""
     state = Versioned(repository, branch=branch)
     for message in messages:
         state[f"{branch} {message}"] = message

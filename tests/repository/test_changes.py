@@ -117,7 +117,7 @@ def test_two_arrays_show_how_they_differ(old, new, shown):
 @pytest.mark.parametrize("dtype", ["f8", "i1", "S3", [("a", "i4"), ("b", "f8")]], ids=str)
 @pytest.mark.parametrize("count", [3000, 400_000])
 def test_the_elements_of_an_array_that_differ(dtype, count):
-    """Of one chunk and of many, elements that straddle chunks among them; a NaN equals itself."""
+    """Arrays of one chunk and of many, with elements across the boundaries of chunks. A NaN equals itself."""
     old = np.zeros((count // 10, 10), dtype)
     if dtype == "f8":
         old[5] = np.nan

@@ -238,7 +238,7 @@ def test_a_ref_to_what_is_no_commit():
 
 
 def plant_commit(store: Memory, change: Callable[[list[Any]], None], *, of: Commit | None = None) -> str:
-    """A commit like the head of main but for some of its fields, as the head of a branch; its id."""
+    """Make a commit that differs from the head of main in some fields, as the head of a branch. Return its id."""
     repository = Repository(store)
     head = of or repository.branches["main"]
     fields = msgpack.unpackb(repository.database.objects.read(Address(bytes.fromhex(head.id)))[1:])
@@ -437,7 +437,7 @@ def test_a_finding_reads_as_a_line():
 
 
 def test_a_damaged_file_is_reported(tmp_path):
-    """The driver itself fails, where pages of the file are damaged; what it gives up is a finding, and the rest is checked."""
+    """The driver itself fails where pages of the file are damaged. What it cannot read is a finding, and the rest is checked."""
     with Disk(tmp_path / "store") as store:
         fill(store)
     file = tmp_path / "store" / "store.sqlite3"

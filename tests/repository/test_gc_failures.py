@@ -56,7 +56,7 @@ def test_gc_that_fails_at_any_call_leaves_a_whole_store(fault, crash, long_run, 
 
 
 def test_a_gc_whose_place_was_taken_deletes_nothing_more(monkeypatch):
-    """It sleeps before any of its calls; meanwhile another gc runs, and a writer puts back what both took for garbage."""
+    """A gc sleeps before any of its calls. Meanwhile another gc runs, and a writer stores again what both took for garbage."""
     monkeypatch.setattr("versioned_state.repository.maintenance.gc.collector._BATCH", 40)
     stopped = 0
     for k in itertools.count(1):

@@ -53,7 +53,7 @@ def test_others_act_before_each_call_of_gc(name, cached, long_run):
 
 
 def commit_stale(handle: Versioned) -> None:
-    """A handle that has stood where nothing leads any more; its values were loaded and given long ago."""
+    """A handle at a commit that nothing leads to any more. Its values were loaded and assigned long ago."""
     handle["messages"].append("late")
     handle["kept"] = handle["messages"]
     handle.commit("late")
@@ -152,7 +152,7 @@ def test_a_handle_whose_history_was_cut_and_collected(cached):
 
 @pytest.mark.parametrize("how", ["branch", "tag", "reset"])
 def test_nothing_can_point_to_what_was_collected(how):
-    """The commit is at hand as an object, and in the cache of the repository; the store has it no more, or only a part of it."""
+    """The commit is at hand as an object and in the cache of the repository, but the store has lost all or a part of it."""
     store = Memory()
     ids = prepare(store)
     repository = Repository(store)

@@ -1,4 +1,4 @@
-"""Walks over the graph of commits give what naive walks give; revisions mean what they say; the reflog explains every move."""
+"""Walks over commits agree with naive walks, revisions are resolved, and the reflog explains every move."""
 
 from __future__ import annotations
 

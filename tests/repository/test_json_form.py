@@ -1,4 +1,4 @@
-"""Values as JSON and back: every type, exactly; what is no form is refused; JSON without types."""
+"""Values of every type become JSON and come back exactly. JSON that is not a valid form is refused. Also: JSON without types."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ NOW = timedelta(0)
 
 
 class BeforePages(Wrapper):
-    """A store that acts when a gc is about to write its table, once all garbage is deleted; or its marks."""
+    """A store that acts when a gc is about to write its marks, or its table after all garbage was deleted."""
 
     def __init__(self, store: KVStore, act: Callable[[], None], *, pages: str = KEEPER_PAGES) -> None:
         super().__init__(store)
@@ -51,7 +51,7 @@ def has_no_room() -> None:
 
 
 def pruned(store: KVStore, *, reset: bool = True) -> tuple[Repository, list[Any]]:
-    """A branch whose older commits are gone, at the last gc; its commits; and a repository whose cache still has all of them."""
+    """A branch whose older commits the last gc deleted, its commits, and a repository whose cache still has all of them."""
     repository = Repository(store, clock=Clock())
     other = Versioned(repository, branch="other")
     other["x"] = 1

@@ -30,7 +30,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def filled() -> dict[str, bytes]:
-    """Some sessions; of one, another branch leads to the head; one has expired by ``LATER``; one is deleted."""
+    """Some sessions: another branch leads to the head of one, one has expired by ``LATER``, and one is deleted."""
     store = Memory()
     repository = Repository(store, clock=Clock())
     for n in range(6):
@@ -116,7 +116,7 @@ def test_a_call_that_is_interrupted_did_it_or_did_not(name, long_run):
 
 
 def collect_in_slices(store: KVStore, fault: Fault | None = None, at: int = 0) -> tuple[int, bool]:
-    """Slices until one finishes, the first of them over a store that fails once; how many, and whether it failed."""
+    """Run slices until one finishes, the first over a store that fails once. Return their number, and whether the store failed."""
     fired = False
     for slices in itertools.count(1):
         faulty = Faulty(store)

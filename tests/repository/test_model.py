@@ -170,7 +170,7 @@ class RepositoryMachine(RuleBasedStateMachine):
     # Rounds
 
     def changes(self, handle: Handle) -> Content:
-        """What a handle has changed since its base; None: removed."""
+        """The changes of a handle since its base. None stands for a removed key."""
         base = self.commits[handle.base].content
         keys = base.keys() | handle.content.keys()
         return {key: handle.content.get(key) for key in keys if base.get(key) != handle.content.get(key)}

@@ -45,7 +45,7 @@ WRITER = """
 
 
 def test_what_was_acknowledged_survives_kill_9(tmp_path, long_run):
-    """A writer is killed at any moment, again and again; whatever it had been told was committed is there, and whole."""
+    """A writer is killed again and again, at any moment. Every acknowledged commit is there, and whole."""
     store, acknowledged = tmp_path / "store", tmp_path / "acknowledged"
     rng = random.Random(1)
     known: set[str] = set()

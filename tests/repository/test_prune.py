@@ -1,4 +1,4 @@
-"""Pruned history is what a naive model says it is; what is cut reads as cut in every function; nothing that is reachable is torn."""
+"""Pruned history agrees with a naive model. Every function treats the cut as an end, and all that is reachable stays whole."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def line(repository: Repository, size: int, *, branch: str = "main") -> list[Com
 
 
 def collect(repository: Repository) -> int:
-    """Delete the commits that no ref and no reflog reaches, as gc would; how many."""
+    """Delete the commits that no ref and no reflog reaches, as gc would. Return their number."""
     roots = []
     for ref in (ref for kind in ("branch", "tag") for ref in iter_refs(repository.store, kind, deleted=True)):
         roots += [repository.database.commits.read(ref.head)] if ref.head else []

@@ -127,7 +127,7 @@ def test_the_plan_is_that_from_all_refs(seed, long_run):
 
 
 def calls_of_a_prune(branches: int, *, fork: bool) -> int:
-    """Store calls of a prune of one of so many branches; after it the log is short, and gc takes the rest."""
+    """Return the calls of the store by a prune of one of some branches, after which the log is short and gc frees the rest."""
     store = Counting(Memory())
     repository = Repository(store, clock=Clock())
     for n in range(branches):

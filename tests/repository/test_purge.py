@@ -1,4 +1,4 @@
-"""What was purged is in no commit, no reflog, no object and no byte of a file; all else is as it was, in commits of the same shape."""
+"""Purged content is in no commit, reflog, object or file. Everything else is as before, in commits of the same shape."""
 
 from __future__ import annotations
 

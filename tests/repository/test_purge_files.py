@@ -1,4 +1,4 @@
-"""No byte of a store's files holds the purged content; what cannot be reached is named."""
+"""No byte of a store's files holds the purged content. Places that a purge cannot reach are named."""
 
 from __future__ import annotations
 

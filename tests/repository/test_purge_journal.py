@@ -236,7 +236,7 @@ def test_beside_a_gc_nothing_is_erased_or_the_error_has_the_report(name, long_ru
 
 @pytest.mark.parametrize("name", PURGES_OF)
 def test_a_branch_of_the_same_name_between_two_attempts(name, monkeypatch, long_run):
-    """The branch begins again after a purge was cut off; the repeated purge erases the new one as well, and what the first one left."""
+    """The branch is created again after an interrupted purge. The repeated purge erases the new branch and the rest of the old one."""
     monkeypatch.setattr("versioned_state.repository.maintenance.purge.reclaim._AT_ONCE", 5)
     purge = PURGES_OF[name]
     for k in itertools.count(5, 1 if name == "branches" else 5 if long_run else 16):

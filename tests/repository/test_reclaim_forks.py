@@ -201,7 +201,7 @@ def test_forks_are_erased_one_after_the_other_and_their_origin_last():
 
 
 def test_the_secret_of_a_purged_origin_goes_with_its_last_fork():
-    """At the last gc two branches led to the commit; now both are to go, one after the other."""
+    """At the last gc two branches led to the commit. Now both are purged, one after the other."""
     store = Memory()
     repository = Repository(store, clock=Clock())
     commits(Versioned(repository, branch="origin"))

@@ -1,4 +1,4 @@
-"""What log's filters leave, and what grep finds, is what a naive search over whole snapshots finds; at the cost of what differs."""
+"""The filters of log, and grep, find what a naive search over whole snapshots finds, at the cost of what differs."""
 
 from __future__ import annotations
 

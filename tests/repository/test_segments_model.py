@@ -39,7 +39,7 @@ class Conversations(World):
     """Branches with long lists of few topics, so that they share segments, whole leaves, and inner nodes."""
 
     def live(self, *, alone: bool = True) -> None:
-        """One more thing happens; ``alone`` if it is not within another one."""
+        """Take one more step. ``alone`` says whether it is not within another one."""
         kind = self.rng.random()
         with suppress(StateError, InjectedCrash):
             if kind < 0.4:

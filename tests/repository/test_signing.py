@@ -69,7 +69,7 @@ class Intruder:
         self.store.set(ref_key("branch", branch), write_ref("branch", branch, address(id), log))
 
     def rewrite(self, change: Callable[[int, list[Any]], list[Any]]) -> str:
-        """Rewrite the line of ``main``, oldest first, so that each commit follows the new form of its parent; the new head."""
+        """Rewrite the line of ``main``, oldest first, so that each commit follows the new form of its parent. Return the new head."""
         line = list(self.repository.log(include_root=True))[::-1]
         new = {line[0].id: line[0].id}
         for number, commit in enumerate(line[1:]):

@@ -51,7 +51,7 @@ class Trip:
         self.side.commit()
 
     def lose(self) -> None:
-        """Their process replaces our content, drops its history and collects it; ours learns that something was deleted."""
+        """Their process replaces our content, drops its history and collects it. Our handle learns that something was deleted."""
         other = Versioned(self.theirs)
         other["kept"] = "theirs"
         other.commit("theirs")
@@ -71,7 +71,7 @@ class Trip:
 
 
 def edit(value: Any) -> Any:
-    """Change a value, in place if that is possible; the value."""
+    """Change a value, in place if that is possible. Return it."""
     if isinstance(value, str):
         return value[:5_000] + "an edit\n" + value[5_000:]
     if isinstance(value, np.ndarray):

@@ -1,4 +1,4 @@
-"""Many tags at once: read, deleted, copied; and tags of commits that are made together."""
+"""Many tags are read, deleted and copied at once, and made together with their commits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No read returns bytes that do not match their hash; missing is not absent; a store is left alone unless it is one of ours.
+"""No read returns bytes that do not match their hash, a missing object is an error, and a store of another kind is left alone.
 
 Bits are flipped in everything that a store holds. Every read then raises a ``StateError`` or returns the right thing.
 """
@@ -245,7 +245,7 @@ def answers_of(store: Memory, key: str) -> Any:
     return (repository.branches if kind == "branch" else repository.tags)[name]
 
 
-# What is no store of ours
+# Stores of another kind
 
 
 def _format(version: Any) -> bytes:

@@ -291,7 +291,7 @@ def test_an_interrupt_stops_the_cell_and_keeps_the_names():
 
 
 def test_an_answer_that_nobody_reads_keeps_no_later_call_waiting():
-    """The first call is interrupted; its answer, and the next question, are longer than the buffers of the socket."""
+    """The first call is interrupted. Its answer and the next request are longer than the buffers of the socket."""
     with BaseSandbox(max_output=4 << 20) as sandbox:
         sandbox.run_ipython_cell("1")
         process = sandbox._process

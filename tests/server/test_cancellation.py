@@ -31,7 +31,7 @@ each_change = pytest.mark.parametrize(
 
 
 async def twice(change: Change) -> tuple[list[Any], list[Step]]:
-    """What there is before a change, after it, and after the change again; and its steps."""
+    """Return the content before a change, after it, and after its repetition, and the steps of the change."""
     stepping, cancelling = Stepping(Memory()), Cancelling()
     async with bridged(change.of, stepping) as (service, _):
         await prepare(service)

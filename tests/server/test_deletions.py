@@ -191,7 +191,7 @@ def test_a_deletion_whose_plan_somebody_else_has_dropped_is_not_taken_for_done()
 
 @contextmanager
 def answering(*answers: tuple[int, dict[str, str], Any]) -> Iterator[tuple[str, list[float]]]:
-    """A server that gives some answers, the last one again and again; its URL, and when it was asked."""
+    """A server that gives some answers, and repeats the last one. Yields its URL and the times of its requests."""
     asked: list[float] = []
     listener = socket.create_server(("127.0.0.1", 0))
 

@@ -47,7 +47,7 @@ def client(server: Forked) -> Iterator[httpx.Client]:
 
 
 def answered(response: httpx.Response) -> tuple[int, Any, dict[str, str]]:
-    """All of an answer that a client sees, but for the id of the request and the time."""
+    """Return all that a client sees of an answer, without the id of the request and the time."""
     return response.status_code, response.content, {k: v for k, v in response.headers.items() if k not in ("x-request-id", "date")}
 
 

@@ -19,7 +19,7 @@ SAMPLE = 1
 
 
 async def twice(change: Change, store: KVStore) -> tuple[list[Any], list[Step]]:
-    """What there is before a change, after it, and after the change again; and the steps that it took."""
+    """Return the content before a change, after it, and after its repetition, and the steps of the change."""
     stepping, cancelling = Stepping(store), Cancelling()
     async with change.of.over(stepping) as service:
         await prepare(service)

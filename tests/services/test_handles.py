@@ -32,7 +32,7 @@ class _Opened:
         return Versioned(self._repository, branch=branch)
 
     def use(self, *branches: str) -> list[str]:
-        """Use the handles one by one; the branches that had to be opened."""
+        """Use the handles one by one. Return the branches that had to be opened."""
         self.opened.clear()
         for branch in branches:
             with self.handles.handle(branch) as state:

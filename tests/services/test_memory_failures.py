@@ -128,7 +128,7 @@ async def test_a_message_that_cannot_be_stored_fails_alone() -> None:
 @pytest.mark.parametrize("fault", Fault)
 def test_an_addition_to_a_store_that_fails_happens_or_does_not(fault: Fault) -> None:
     async def attempt(at: int) -> bool:
-        """Add a message; the call of the store with this number fails. Whether there was such a call."""
+        """Add a message while the call of the store with this number fails. Return whether there was such a call."""
         store = Memory()
         faulty = Faulty(store, fault=fault)
         failed = False

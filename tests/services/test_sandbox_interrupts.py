@@ -27,7 +27,7 @@ def _has_ended(known: str) -> bool:
 
 
 class Scene:
-    """A service with a saved session; ``s`` is connected."""
+    """A service with a saved session. ``s`` is connected."""
 
     def __init__(self) -> None:
         self.states = InMemoryStateService()

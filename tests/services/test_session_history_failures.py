@@ -41,7 +41,7 @@ async def kept(store: Any) -> list[str]:
 
 
 async def made_once(faulty: Faulty, at: int, call: Awaitable[None]) -> BaseException | None:
-    """Make a call of whose calls of the store that one fails, if there are so many. Returns its error."""
+    """Make a call while its call of the store with this number fails, if there is one. Return the error."""
     faulty.at = faulty.calls + at
     try:
         await call
@@ -106,7 +106,7 @@ def test_a_call_to_a_store_that_fails_can_be_made_again(name: str, fault: Fault)
 
 def test_a_cancelled_append_is_stored_with_its_session_object_or_not_at_all() -> None:
     async def attempt(turns: int) -> bool:
-        """Cancel after so many turns of the loop. Returns whether the call had ended by then."""
+        """Cancel after this many turns of the loop. Return whether the call had ended by then."""
         store = Memory()
         async with SessionHistoryService.over(store) as service:
             await service.create_session("u", "s")

@@ -1,4 +1,4 @@
-"""The state service beside others: tasks, threads, processes, one that is killed; cancellation, and a store that hangs or fails."""
+"""The state service beside other tasks, threads and processes, killed ones too, and with cancellation and a failing store."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ REGRESSIONS = Path(__file__).with_name("regressions.jsonl")
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The command line; the exit status."""
+    """Run the command line. Return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("seeds", nargs="*", type=int, help="seeds to run by themselves")
     parser.add_argument("--count", type=int, default=0, help="the number of seeds to run")
@@ -86,7 +86,7 @@ def kind_of(failure: str) -> str:
 
 
 def block(seeds: range) -> list[tuple[int, list[str], float, int]]:
-    """Run some seeds in this process; for each its failures, the seconds of the processor, and its steps."""
+    """Run some seeds in this process. Return the failures, the seconds of the processor and the steps of each."""
     from tests.simulation import environment, run
 
     _quietly()

@@ -45,7 +45,7 @@ class _World:
 
 
 def scheduler() -> Scheduler | None:
-    """The scheduler of the run; None outside of one."""
+    """Return the scheduler of the run, or None outside of one."""
     return _World.scheduler
 
 

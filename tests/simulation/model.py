@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Operation:
-    """An operation of an actor. ``start`` and ``end`` are steps of the run; one whose end nobody saw may take effect at any later time."""
+    """An operation of an actor, between two steps of the run. One whose end nobody saw may take effect at any later time."""
 
     actor: str
     name: str

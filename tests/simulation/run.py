@@ -166,7 +166,7 @@ _LENGTHS = {"maintenance": (12, 60, 200), "other": (4, 12, 60)}
 
 
 def _holds(plan: Plan, rng: random.Random) -> tuple[Hold, ...]:
-    """Long delays of one reply: all others end first; of two: the others end before the second, and this one before the first."""
+    """Delay one reply until all others have ended, or two: the others end before the second, and the second before the first."""
     lengths = {
         f"site{actor.site}" if actor.kind in ("service", "server") else actor.name: 1
         if actor.kind in ("service", "server")
@@ -388,7 +388,7 @@ class Runner:
         self.world.scheduler.note(f"*** {operation.name} {operation.detail}: {outcome}")
 
     def failed(self, operation: Operation, error: BaseException) -> None:
-        """Record an error; whether it may happen."""
+        """Record an error. Return whether it may happen."""
         shown = f"{type(error).__name__}: {str(error)[:200]}"
         operation.outcome = shown
         self.world.scheduler.note(f"*** {operation.name} {operation.detail}: {shown}")

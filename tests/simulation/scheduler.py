@@ -98,7 +98,7 @@ class Scheduler:
         self.now = START_US
         self.steps = 0
         self.error: BaseException | None = None
-        self.late: list[tuple[int, Callable[[], None]]] = []  # requests that arrive when so many steps were made
+        self.late: list[tuple[int, Callable[[], None]]] = []  # requests, each with the number of steps after which it arrives
         self.trace: list[tuple[int, str, str]] = []
         self._count = 0
         self.quiet = False
@@ -215,7 +215,7 @@ class Scheduler:
         self.trace.append((self.steps, "" if me is None else me.name, what))
 
     def block(self, timeout: float | None = None) -> None:
-        """Wait until ``wake``, or for so many seconds of the clock."""
+        """Wait until ``wake``, or for this many seconds of the clock."""
         me = self.current
         assert me is not None, "only a fiber waits"
         if me.process.is_dead:

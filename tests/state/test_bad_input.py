@@ -38,7 +38,7 @@ from versioned_state.errors.retry import Merge
 
 @pytest.fixture
 def state() -> Iterator[Versioned]:
-    """A state with a commit and a staged change; after the test that change is staged still, and can be committed."""
+    """A state with a commit and a staged change. After the test that change must still be staged, and a commit must succeed."""
     state = Versioned()
     state["kept"] = [1]
     state.commit("first")

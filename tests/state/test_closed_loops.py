@@ -83,7 +83,7 @@ async def of_a_generator(state: Versioned) -> None:
 
 
 def close_after(turns: int, coroutine: Coroutine[Any, Any, None]) -> bool:
-    """Run so many turns of an event loop, and close it; whether the coroutine had ended."""
+    """Run an event loop for a number of turns, and close it. Return whether the coroutine had ended."""
     loop = asyncio.new_event_loop()
     running = loop.create_task(coroutine)
     for _ in range(turns):

@@ -1,4 +1,4 @@
-"""``commit(keys=…)`` commits the changes of some keys; the others stay staged, whatever happens to the branch."""
+"""``commit(keys=…)`` commits the changes of some keys. The others stay staged, whatever happens to the branch."""
 
 from __future__ import annotations
 

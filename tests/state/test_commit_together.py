@@ -1,4 +1,4 @@
-"""``commit_together``: commits on several branches in one batch; all of them are made, or none."""
+"""``commit_together`` makes commits on several branches in one batch: all of them, or none."""
 
 from __future__ import annotations
 

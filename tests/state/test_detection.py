@@ -26,7 +26,7 @@ from versioned_state import Commit, Disk, Memory, Repository, Versioned
 
 
 def check(state: Versioned, content: dict[str, Any], before: Any) -> Commit | None:
-    """Status and commit against a deep comparison; the commit, if there was a change. ``content`` is what the state should hold."""
+    """Compare status and commit with a deep comparison. Return the commit if there was a change. ``content`` is the expected content."""
     now = exact(content)
     changed = now != before
     head = state.head
@@ -231,7 +231,7 @@ def at_sizes(statements: Iterable[str]) -> list[Any]:
 
 @pytest.mark.parametrize(("statement", "size"), at_sizes(MUTATIONS))
 def test_a_mutation_is_seen(statement, size, long_run):
-    """Of a value that was given and of one that was loaded, under a key of its own and inside another; of large ones two of the four."""
+    """The value was assigned or loaded, under a key of its own or inside another value. Large ones run in two of these four."""
     mutation = _set(statement)
     state = Versioned()
     state["whole"] = sized(size, statement)
@@ -454,7 +454,7 @@ def test_many_small_values():
 
 
 def test_what_a_nested_value_turns_into_as_it_grows_and_shrinks():
-    """Through every form: packed with its parent, inline, a blob of its own, a tree; and back."""
+    """A value takes every form (packed with its parent, inline, a blob of its own, a tree) and returns to the first."""
     state = Versioned()
     value: dict[str, Any] = {"list": [], "dict": {}, "deep": {"list": [[]]}, "text": "", "buffer": bytearray()}
     state["value"] = state["copy"] = value

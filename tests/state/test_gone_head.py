@@ -62,7 +62,7 @@ def begin(rng: random.Random, store: Memory) -> tuple[Versioned, list[str]]:
 
 
 def moved(store: Memory, rng: random.Random, keys: list[str], *, gone: bool) -> Versioned:
-    """Somebody takes the head back, and makes one that differs at these keys; where ``gone``, the old one is collected."""
+    """Another handle undoes the head, and makes one that differs at these keys. If ``gone``, gc collects the old one."""
     other = Versioned(Repository(store))
     before = other.checkout("HEAD").copy()
     other.reset("HEAD~1")

@@ -27,7 +27,7 @@ def cost(work: Callable[[], Any], store: Counting) -> Counts:
 
 
 def appended(count: int, *, lazily: bool = False, fresh: bool = False) -> Counts:
-    """The cost of a commit that appends two messages to so many."""
+    """Return the cost of a commit that appends two messages to ``count`` others."""
     store = Counting(Memory())
     state = Versioned(store)
     more = messages(count + 2)

@@ -12,7 +12,7 @@ from versioned_state.values.trees.tree import find
 
 
 class Recorder(Hook):
-    """Writes down what it hears; ``cell`` goes into each commit under ``files``, and ``dirty`` names changes beside the state."""
+    """Records its calls. ``cell`` goes into each commit under ``files``, and ``dirty`` names changes outside of the state."""
 
     def __init__(self):
         self.heard = []
@@ -248,7 +248,7 @@ def test_a_hook_hears_that_its_state_is_closed():
 
 def test_a_hook_gives_the_roots_to_commit_and_live_values_follow():
     class Twice(Hook):
-        """Commits the root as it is, and then with one more key; merges too."""
+        """Commits each root unchanged, and then with one more key, also for a merge."""
 
         def settle(self, nodes, before, after):
             return after, edit_map(nodes, after, {user_key("settled"): b"\x01"})

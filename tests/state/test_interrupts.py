@@ -64,7 +64,7 @@ _BASE = Memory()
 
 
 def _base() -> Memory:
-    """A store with three commits on main, and a branch "side" off the second; made once, and copied."""
+    """Return a copy of a store with three commits on main, and a branch "side" off the second."""
     if not _BASE._objects:
         repository = Repository(_BASE)
         state = Versioned(repository)
@@ -214,7 +214,7 @@ def _differing(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 
 def _go_on(case: Case, world: World, before: dict[str, Any], after: dict[str, Any]) -> list[str]:  # noqa: C901 - one check after the other
-    """Do what an agent does next; what is wrong then."""
+    """Do what an agent does next. Return what is wrong then."""
     wrong = []
     state = world.state
     now = world.content()

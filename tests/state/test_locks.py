@@ -50,7 +50,7 @@ def let_the_time_pass(state: Versioned, branch: str = "main") -> None:
 
 
 def steal(state: Versioned) -> int:
-    """Another holder takes the lock over, and gives it back; its token."""
+    """Take the lock over for another holder, and release it. Return its token."""
     thief = other(state)
     let_the_time_pass(thief, state.branch)
     with thief.lock(wait=0) as lock:

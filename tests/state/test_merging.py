@@ -1,4 +1,4 @@
-"""Merges on a handle: by path, with policies, settled by hand; and live values that follow."""
+"""Merges on a handle: by path, with policies, or resolved by hand. Live values follow."""
 
 from __future__ import annotations
 

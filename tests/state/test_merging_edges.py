@@ -220,7 +220,7 @@ def test_a_conflict_with_what_others_committed_takes_nothing_of_it_in(call, when
 
 
 def test_what_remains_is_said_of_each_call():
-    """After a failed commit, what was staged; after any other call, all that was there."""
+    """After a failed commit the staged changes remain, and after any other call everything does."""
     state, other = two(x=0, y=0)
     side = state.fork("side")
     side["x"] = 1

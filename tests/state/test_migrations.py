@@ -1,4 +1,4 @@
-"""Migrations: what is read, what is written and when, merges of versions, failures; and any history against a dict model."""
+"""Migrations: reads, writes, merges of versions and failures, and random histories against a model of dicts."""
 
 from __future__ import annotations
 

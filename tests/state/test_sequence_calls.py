@@ -1,4 +1,4 @@
-"""A sequence has all that a list has: its calls, its results, its exceptions; on every kind of state, loaded and not."""
+"""A sequence has the calls, results and exceptions of a list, on every kind of state, loaded or not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cost of a sequence's calls: what they touch, whatever the length; what is in memory: what somebody holds."""
+"""A sequence's calls cost what they touch, whatever its length, and it keeps in memory only the elements that somebody holds."""
 
 from __future__ import annotations
 

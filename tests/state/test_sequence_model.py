@@ -105,7 +105,7 @@ class Side:
 
 
 class SequenceMachine(RuleBasedStateMachine):
-    """The same rounds on two stores; the list of one is never loaded, but by ``sort`` and ``reverse``."""
+    """The same rounds on two stores. On one of them only ``sort`` and ``reverse`` load the list."""
 
     open_store: Callable[[], KVStore] = Memory
 

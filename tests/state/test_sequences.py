@@ -148,7 +148,7 @@ def test_a_sequence_after_others_appended():
 
 @pytest.mark.parametrize("reopened", [False, True])
 def test_a_large_element_that_a_rollback_has_put_back_is_stored(reopened):
-    """The rollback staged it for itself; the commit has to store it all the same."""
+    """The rollback staged the value for itself, and the commit must still store it."""
     store = Memory()
     state = Versioned(store)
     if reopened:

@@ -63,7 +63,7 @@ class Trap:
 
 
 def call_everything(store: DiskCache, key: str) -> None:
-    """Every kind of call that meets `key`; each may refuse, with an error of ours."""
+    """Make every kind of call on `key`. Each may raise an error of the library."""
     calls: list[Callable[[], object]] = [
         lambda: store.get(key),
         lambda: key in store,

@@ -278,7 +278,7 @@ def test_a_keyring_that_is_gone() -> None:
 
 
 def stored_names(memory: KVStore) -> list[str]:
-    return [key for key in memory.keys() if key != KEYRING]  # noqa: SIM118 - a store is no dict
+    return [key for key in memory.keys() if key != KEYRING]  # noqa: SIM118 - a store is not a dict
 
 
 def test_every_flipped_bit_and_every_cut_is_noticed() -> None:

@@ -251,7 +251,7 @@ def test_server_that_does_not_come_back(own_server: PostgresServer) -> None:
 
 @dataclass
 class Writer:
-    """Counts up until it is stopped, or does not know; each number is a batch of objects and two keys."""
+    """Counts up until it is stopped or an outcome is unknown. Each number is a batch of objects and two keys."""
 
     name: str
     store: Postgres

@@ -363,7 +363,7 @@ def test_server_killed_again_and_again_has_all_that_was_acknowledged(*, long_run
     acknowledged: list[dict[str, int]] = [{} for _ in range(4)]
 
     def write(number: int, stop: threading.Event) -> None:
-        """One writer and its own ref. What is acknowledged is noted; what is unknown is looked up."""
+        """One writer with a ref of its own. It notes acknowledged writes, and looks up those with an unknown outcome."""
         counts = acknowledged[number]
         with Redis(server.url, timeout=30) as store:
             while not stop.is_set():
@@ -442,7 +442,7 @@ def test_listing_beside_writers_has_each_key_once(redis_server: RedisServer, pre
 
 
 def test_nothing_is_published_whose_objects_a_sweep_has_taken(redis_server: RedisServer, prefix: str) -> None:
-    """A sweep deletes objects while nothing refers to them; batches of several parts are sent beside it."""
+    """A sweep deletes unreferenced objects while batches of several parts are sent."""
     published = 0
     stop = threading.Event()
     objects = {f"o/{number:06x}": b"v" for number in range(1500)}

@@ -106,7 +106,7 @@ def test_a_batch_goes_through_whichever_request_fails_once(s3_server: S3Server, 
 @pytest.mark.parametrize("applied", ["never", "now"])
 @pytest.mark.parametrize(("work", "requests"), [(one_key, 3), (several_keys, 14)])
 def test_a_writer_that_is_cut_off_knows_what_it_can_know(s3_server: S3Server, place: str, work: Work, requests: int, applied: Any):
-    """From its first request on, its second, and so on; all at once, each in a place of its own."""
+    """The server fails from the first request on, from the second, and so on, all at once, each in a place of its own."""
     stores = [s3_server.open(f"{place}/{skip}", timeout=6, concurrency=4, **PATIENT_ONCE) for skip in range(requests + 4)]
     cut_off = [s3_server.open(f"{place}/{skip}", concurrency=4, **HASTY) for skip in range(requests + 4)]
     outcomes: dict[int, bool | None] = {}
@@ -276,7 +276,7 @@ def test_a_writer_whose_batch_was_decided_against_starts_anew(s3_server: S3Serve
 
 
 def test_reader_is_not_misled_by_a_decision_that_was_removed_meanwhile(s3_server: S3Server, place: str, store: S3):
-    """It reads a cell with a batch in it; before it asks for the decision, the batch is decided, cleared, and its decision removed."""
+    """A reader finds a pending batch in a cell. Before it reads the decision, the batch is decided and cleared."""
     found: list[bytes | None] = []
     ask = Fault("GET", DECISION, times=FOREVER, answer="stall")
     with s3_server.open(place, **PATIENT_ONCE) as writing, s3_server.open(place, **PATIENT_ONCE) as reading:

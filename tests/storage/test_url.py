@@ -316,7 +316,7 @@ def test_no_error_shows_a_password(url: str, tmp_path: Path, monkeypatch: pytest
     assert list(tmp_path.iterdir()) == []
 
 
-# What is no store
+# URLs of no store
 
 
 @pytest.mark.parametrize("url", ["", "disk:", "disk://host/path", "disk:///path", "memory:x", "memory://", "http://x", "my:dir"])

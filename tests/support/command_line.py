@@ -39,7 +39,7 @@ def speaks_python(stderr: str) -> bool:
 
 
 def assert_error(result: Result, *words: str, code: int = 1) -> None:
-    """One line of an error that says these words, and at most one of a hint; nothing else, and no traceback."""
+    """Assert that stderr is one line of an error with these words, and at most one line of a hint."""
     first, *rest = result.stderr.splitlines()
     assert first.startswith("error: ")
     assert len(rest) <= 1

@@ -1,4 +1,4 @@
-"""What "exactly the same value" means, as a record that can be compared; copies, and values with nothing to pickle."""
+"""Records of values that are equal only for exactly the same value, copies of values, and values with nothing to pickle."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ def same(a: Any, b: Any) -> bool:
 
 
 def _name_of(value: Any) -> str:
-    """Return the name of its class; of a parametrised model that of the model."""
+    """Return the name of the class of an instance, or of the model if it is a parametrised one."""
     return type(value).__qualname__.partition("[")[0]
 
 
 def _attributes(value: Any) -> Any:
-    """Return the attributes of an instance by name, those in slots too, whose order says nothing; of a pydantic model all that it keeps."""
+    """Return the attributes of an instance by name, also those in slots, whose order has no meaning, and all parts of a pydantic model."""
     slots = {name for cls in type(value).__mro__ for name in _names(vars(cls).get("__slots__", ()))} - {"__dict__", "__weakref__"}
     held = {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
     for name in ("__pydantic_private__", "__pydantic_extra__"):

@@ -17,7 +17,7 @@ MINUTE_US = 60_000_000
 
 
 def prepare(store: KVStore) -> dict[str, str]:
-    """Give an empty store a branch, a tag on it, and garbage beside it; the ids of some commits."""
+    """Make a branch, a tag on it and garbage in an empty store. Return the ids of some commits."""
     held, ids = _prepared()
     store.set_many(held)
     return dict(ids)

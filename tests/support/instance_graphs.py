@@ -76,7 +76,7 @@ _LEAVES: list[Any] = [None, 1, -1.5, "text", "\udcff", 2**127, b"bytes", frozens
 
 
 def graph(seed: int) -> Any:
-    """Return a graph. Every third is deep, up to the limit of the format; some are cyclic, and some hold one part at several places."""
+    """Return a graph. Every third is deep, up to the limit of the format. Some are cyclic, and some hold one part at several places."""
     chance = random.Random(seed)
     if seed % 3 == 0:
         return _deep(chance)

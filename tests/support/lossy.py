@@ -27,7 +27,7 @@ class Lossy(Wrapper):
         self._late: list[Callable[[], bool]] = []
 
     def lose(self, what: Literal["request", "reply"], *, silent: float = 0, error: BaseException | None = None) -> None:
-        """Lose the request of the next write, or the reply of the next one that is done; then be silent for some calls.
+        """Lose the request of the next write, or the reply of the next one that is carried out, then fail some calls.
 
         ``error`` is what the caller gets: by default ``UnknownOutcomeError``.
         """

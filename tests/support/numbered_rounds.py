@@ -50,7 +50,7 @@ def content(n: int) -> dict[str, Any]:
 
 
 def change(state: Versioned, n: int) -> None:
-    """Round `n`, on the state that the one before it left; nothing is committed."""
+    """Make round `n` on the state that the round before it left. Commits nothing."""
     messages = state.setdefault("messages", [])
     messages.append(message(n))
     del messages[:-_KEPT]

@@ -107,7 +107,7 @@ class Oracle:
         self.begin("")
 
     def begin(self, test: str, reason: str | None = None) -> None:
-        """Check the commits of a test from now on; with a ``reason``, step aside."""
+        """Check the commits of a test from now on, or with a ``reason``, check none."""
         with self._lock:
             self.found: list[str] = []
             self._rng = random.Random(f"{self.seed} {test}")

@@ -127,7 +127,7 @@ class _Content:
 
 
 def assert_canonical(store: KVStore, root: Tree) -> dict[Code | None, int]:
-    """Hold every tree of a state to its canonical form. Returns the most levels that the trees of each kind have; None: the root's own."""
+    """Check the canonical form of every tree of a state. Return the most levels by kind of tree, with None for the root itself."""
     reader = ObjectStore(store)
     raw = raw_of(root, reader)
     content = _content(reader, Shape.MAP, raw, 0)

@@ -95,7 +95,7 @@ class Watching(Watched):
         self.waited_for: list[str] = []
 
     async def watch(self) -> None:
-        """Go on until cancelled; the calls of the store look whether this does."""
+        """Run until cancelled. The calls of the store check that this keeps running."""
         self._thread = get_ident()
         self.before = self._look
         try:

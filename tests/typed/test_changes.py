@@ -51,7 +51,7 @@ from versioned_state import Memory, Repository, Versioned
 
 
 def everything(size: int) -> dict[str, Any]:
-    """An instance of each kind; ``size`` decides whether its fields are trees of their own."""
+    """Return an instance of each kind. ``size`` decides whether its fields are trees of their own."""
     wide = ["x" * 40 + str(n) for n in range(size)]
     error = ToolError("search", 1)
     error.add_note("a note")
@@ -192,7 +192,7 @@ MUTATIONS = """
 
 
 def _cases() -> list[Any]:
-    """Each statement on a small and on a large instance; everyday on one of the two, in turn."""
+    """Run each statement on a small and on a large instance, or in the everyday run on one of the two, in turn."""
     found: list[Any] = []
     for number, statement in enumerate(map(str.strip, MUTATIONS.strip().splitlines())):
         found += first(1, [(statement, size) for size in ((120, 1) if number % 2 else (1, 120))])

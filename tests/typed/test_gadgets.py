@@ -116,7 +116,7 @@ def hostile(store: Memory, name: str, *, large: bool = False) -> None:
 
 
 def _cases() -> list[tuple[str, bool]]:
-    """Every name; those of gadgets in large instances as well, everyday every third of them."""
+    """Return every name, and the names of gadgets in large instances too, of which the everyday run takes every third."""
     large = [(name, True) for name in NAMES if "gadgets" in name]
     return [*((name, False) for name in NAMES), *large[::3], *first(0, large[1::3] + large[2::3])]
 

@@ -1,4 +1,4 @@
-"""Two sides that change different cells, rows or columns of a table merge; a cell that both changed is a conflict at its path."""
+"""Changes of different cells, rows or columns of a table are merged. A cell that both sides changed is a conflict at its path."""
 
 # ruff: noqa: PD002 - changes in place are the subject
 

@@ -1,4 +1,4 @@
-"""Values of users' own classes come back as they were; equal content has one address, whatever order and process it was made in."""
+"""Instances of users' classes come back as they were, and equal content has one address in every order and process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from versioned_state import Memory, Repository, Tagged, Versioned
 
 
 def stored(value: Any) -> tuple[Repository, Any]:
-    """A store with the value, without a pickle in it; and the value as another handle reads it."""
+    """Store a value without a pickle. Return the store, and the value as another handle reads it."""
     repository = Repository(Memory())
     state = Versioned(repository)
     state["value"] = value

@@ -1,4 +1,4 @@
-"""In a store that others can write to, a class is known by a live instance, or by register(); it is never imported."""
+"""In a store that others can write to, a class is taken from a live instance or from register(). It is never imported."""
 
 from __future__ import annotations
 

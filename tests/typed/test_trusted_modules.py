@@ -1,4 +1,4 @@
-"""``classes=``: values of the classes of trusted modules come back as instances; ``register_module``, ``is_data`` and ``explain``."""
+"""``classes=`` makes values of the classes of trusted modules instances. Also: ``register_module``, ``is_data`` and ``explain``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A value's hash is a function of the value alone, whatever was done to arrive at it; and what is alike is stored once."""
+"""The hash of a value is a function of the value alone, whatever edits led to it, and equal parts are stored once."""
 
 from __future__ import annotations
 

@@ -240,7 +240,7 @@ def test_chunkers(long_run: bool):  # noqa: FBT001 - a fixture
 
 
 def parts_from_scratch(model: dict[str, bytes]) -> tuple[list[bytes], list[bytes], list[bytes]]:
-    """The keys in each part of a series, by the rule: complete leaves; complete groups of what follows; the rest."""
+    """Return the keys in each part of a series by its rule: complete leaves, complete groups after them, and the rest."""
     keys = sorted(b"s" + name.encode() for name in model)
     ends = reference._leaf_ends(keys, keys)
     complete = max((index for index, is_end in enumerate(ends, 1) if is_end), default=0)

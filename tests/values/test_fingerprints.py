@@ -1,4 +1,4 @@
-"""Marks of what is no plain data: they change with what would be stored, and with nothing else that a user could tell."""
+"""The marks of values that are not plain data change with what would be stored, and with nothing else that a user could notice."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_what_is_stored_by_name_is_marked_by_it():
 
 
 def test_an_instance_counts_by_its_identity_and_a_value_does_not():
-    """An instance at two places is stored as one; so its leaving one of them for an equal one is a change."""
+    """An instance at two places is stored once, so it is a change if an equal instance replaces it at one of them."""
     agent = Plain(n=1)
     assert mark(agent, agent) != mark(agent, Plain(n=1))
     assert mark([1], (1,)) == mark([1], (1,))

@@ -62,7 +62,7 @@ def damaged(rng: random.Random, sample: bytes) -> bytes:
 
 
 def feed(samples: list[bytes], decode: Callable[[bytes], Any], check: Callable[[Any], Any] = id, *, rounds: int = ROUNDS) -> None:
-    """Decode damaged versions of each sample; what does decode must be as sound as ``check`` says."""
+    """Decode damaged versions of each sample. A value that is decoded must pass ``check``."""
     rng = random.Random(7)
     decoded = 0
     for original in samples:

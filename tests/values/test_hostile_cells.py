@@ -118,7 +118,7 @@ def in_a_list(codec: Codec, cell: bytes, count: int) -> bytes:
 
 
 def fan(shape: Shape, levels: int, count: int | None = None) -> tuple[Counting, Tree]:
-    """A tree of a node a level, each of which names the one below 40 times; ``count`` is what it says that it holds."""
+    """Return a tree of one node a level, each of which names the node below 40 times. ``count`` is the stated number of elements."""
     kv = Counting(Memory())
     staging = Staging(ObjectStore(kv))
     nodes = Nodes(staging, staging=staging)

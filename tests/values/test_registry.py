@@ -1,4 +1,4 @@
-"""Values of types that are not built in: as a name and data, or as objects; and registration, by which a type gets a name of its own."""
+"""Values of types that are not built in are stored as a name and data, or as objects. Registration gives a type a name of its own."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ def test_it_reads_a_path_and_no_more():
 
 
 class Opaque:
-    """Pickled where it may be; nothing here may unpickle it."""
+    """A value that is pickled if that is allowed, and that must not be unpickled here."""
 
     def __init__(self, text: str) -> None:
         self.text = text

@@ -24,7 +24,7 @@ _EXTRA: Final = re.compile(r"Got unexpected extra arguments? \((\S+)")
 
 
 class Main(Verbs):
-    """The group of all commands, which imports a command when it is needed; and the one place where errors end."""
+    """The group of all commands. It imports a command when it is needed, and turns errors into messages."""
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run a command line and exit. An error is one line, with a hint if there is a way out. Only --debug shows a traceback."""

@@ -43,7 +43,7 @@ class CommitCache:
             return commit
 
     def keep(self, commit: Commit, clears: int | None = None) -> None:
-        """Add a commit. ``clears``: of the cache before the commit was read; if it was emptied since, the commit is not added."""
+        """Add a commit. Does nothing if the cache was emptied since ``clears`` was read, before the commit was."""
         with self._lock:
             if clears is None or clears == self.clears:
                 self._commits[commit.address] = commit
@@ -62,7 +62,7 @@ class CommitCache:
 
 
 class StoreCaches:
-    """The caches of one store. Safe for many threads; a forked process begins with empty ones.
+    """The caches of one store. Safe for many threads. A forked process begins with empty ones.
 
     Attributes:
         nodes: decoded nodes, up to 16 MiB.

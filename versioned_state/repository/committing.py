@@ -34,7 +34,7 @@ OnMovedOption = OnMoved | Literal["merge", "refuse", "replace"]
 
 
 class Committing(Protocol):
-    """A state over a branch: ``Versioned``. The repository calls the methods; ``commit_together`` is the call for everybody else."""
+    """A state over a branch: ``Versioned``. Only the repository calls the methods. Other code calls ``commit_together``."""
 
     def __commit_together__(
         self,

@@ -455,7 +455,7 @@ class Database:
         meta: Mapping[str, Any] | None = None,
         tag: str | None = None,
     ) -> Commit:
-        """Stage a commit. Moving a ref to it stores it; with ``tag``, in one batch with the tag of that name."""
+        """Stage a commit. Moving a ref to it stores it, in one batch with the tag of the name ``tag``, if given."""
 
         def read(address: Address) -> Commit:
             return read_commit(address, staging.read(address)) if address in staging else self.commits.read_stored(address)

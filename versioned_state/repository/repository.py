@@ -169,7 +169,7 @@ class Repository:
     # Commits
 
     def commit(self, rev: str | Commit, *, head: Commit | None = None, branch: str | None = None) -> Commit:
-        """Return the commit of a revision. Cost: O(log n) reads; ``@{time}`` reads the moves since then.
+        """Return the commit of a revision. Cost: O(log n) reads, or for ``@{time}`` the moves since then.
 
         Args:
             rev: see ``names.syntax``; a commit is passed through.
@@ -344,7 +344,7 @@ class Repository:
     def diff(
         self, a: str | Commit, b: str | Commit, *, internal: bool = False, limit: int | None = None, deadline: float | None = None
     ) -> Diff:
-        """Return the changes from one revision to another, by path. Cost: reads the differences; nothing is unpickled.
+        """Return the changes from one revision to another, by path. Unpickles nothing. Cost: reading the differences.
 
         Args:
             internal: include the engine's own keys.

@@ -1,4 +1,4 @@
-"""Sandboxes: where the tools of an agent run code and keep files. Layer: sandbox, beneath the services; free of the engine.
+"""Sandboxes, in which the tools of an agent run code and keep files. Layer: sandbox, beneath the services. Does not use the engine.
 
 ``BaseSandbox`` runs Python and shell commands in processes of their own, ``FilesystemSandbox`` is a folder. Other types, such as browsers
 and containers, are plug-ins: ``register`` their factories. docs/howto/sandboxes.md says what a local sandbox does not hold back.

@@ -1,1 +1,1 @@
-"""States: ``Live``, ``Versioned`` and its namespaces; detection of changes in place. Layer: above the repository."""
+"""States: ``Live``, ``Versioned`` and its namespaces, and the detection of changes in place. Layer: above the repository."""

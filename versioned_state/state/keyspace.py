@@ -31,7 +31,7 @@ _AFTER: Final = b"\xff"
 
 
 class KeySpace(State):
-    """A mapping over the live values of a worktree. Its keys are a range of root keys; see ``values.keys``.
+    """A mapping over the live values of a worktree. Its keys are a range of root keys (see ``values.keys``).
 
     Args:
         prefix: the beginning of the root keys of the space.

@@ -61,7 +61,7 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
 
     @property
     def aio(self) -> SequenceAio:
-        """The calls, as coroutines that run them off the event loop; ``async for`` reads the elements."""
+        """The calls as coroutines that run off the event loop. ``async for`` reads the elements."""
         return SequenceAio(self, self._lock)
 
     # Reading

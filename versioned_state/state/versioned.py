@@ -428,7 +428,7 @@ class Versioned(KeySpace):
 
     @locked
     def checkout(self, rev: str | Commit, *, migrated: bool = False) -> Snapshot:
-        """Return a read-only view of any commit in the store. Moves nothing. Cost: reading the commit; a value is read when it is used.
+        """Return a read-only view of any commit in the store. Moves nothing. A value is read when it is used. Cost: reading the commit.
 
         Args:
             migrated: show the state after the migrations of this handle; otherwise as it was committed.
@@ -474,7 +474,7 @@ class Versioned(KeySpace):
         first_parent: bool = False,
         **filters: Unpack[Filters],
     ) -> Log:
-        """Return the commits from a revision, by default the head, back; for a range ``A..B``, those of B that A does not have.
+        """Return the commits from a revision, by default the head, back, or for a range ``A..B`` those of B that A does not have.
 
         The newest commits come first. Cost: one read for each commit that is examined. The filters ``author``, ``message``, ``since``,
         ``until``, ``meta``, ``path`` and ``changed`` choose among the commits, and ``deadline`` ends the search; see ``Repository.log``.

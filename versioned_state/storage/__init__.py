@@ -1,4 +1,4 @@
-"""Storage: bytes by key. ``KVStore`` is the contract; everything else here is a backend or a wrapper.
+"""Storage: bytes by key. ``KVStore`` is the contract. Everything else here is a backend or a wrapper.
 
     KVStore ─┬ Backend ── Memory, Disk, DiskCache, Redis, Postgres, S3, SingleProcessStore    hold bytes
              ├ Wrapper ── Cache, Encrypted, ReadOnly, Counting, Faulty             over another store

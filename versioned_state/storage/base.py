@@ -42,7 +42,7 @@ def derived_id(source: str) -> bytes:
 
 
 class KVStore(ABC):
-    """Bytes by key. The abstract methods are a whole store; the rest is built on them.
+    """Bytes by key. The abstract methods suffice for a store. The others are built on them.
 
     A key is any ``str`` that encodes to UTF-8, of any length; the empty one too. A value is exactly ``bytes``, possibly empty. Any
     other type raises ``TypeError``, and a key with a lone surrogate ``InvalidArgumentError``, before anything is written. Every
@@ -101,7 +101,7 @@ class KVStore(ABC):
 
     @abstractmethod
     def close(self) -> None:
-        """Close files and connections. Idempotent; every other call raises ``StoreClosedError`` from then on."""
+        """Close files and connections. Idempotent. From then on every other call raises ``StoreClosedError``."""
 
     def apply_each(self, batches: Sequence[Batch]) -> list[bool | StateError]:
         """Apply several batches independently, in any order. Returns for each the result of ``apply``, or the error that it raises."""

@@ -22,7 +22,7 @@ _kept: Final[WeakKeyDictionary[KVStore, Kept]] = WeakKeyDictionary()
 
 
 def kept_for(store: KVStore, make: Callable[[], K]) -> K:
-    """Return what is kept for this store object. ``make`` makes it if there is none; one module alone keeps something.
+    """Return the object that is kept for this store object, made by ``make`` at the first call. Only one module may keep one.
 
     A wrapper is a store of its own, since it may read other bytes than the store below. Stores of a class that compares its instances
     share nothing: two of them may be equal and have other content.

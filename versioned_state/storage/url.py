@@ -1,4 +1,4 @@
-"""``open_store`` opens a store by URL; ``redact`` hides the secrets in such a URL. Layer: storage.
+"""``open_store``, which opens a store by URL, and ``redact``, which hides the secrets in one. Layer: storage.
 
 Each store is imported when it is opened, so that opening one does not load the drivers of the others.
 """

@@ -32,7 +32,7 @@ class Marks(Protocol):
 
 
 class Accelerator(Protocol):
-    """The functions of the module. ``depth``: the most containers within each other; ``limit``: the most bytes."""
+    """The functions of the module. ``depth`` limits containers within each other, and ``limit`` bytes."""
 
     def pack(self, value: Any, depth: int, limit: int, /) -> bytes | None:
         """Return the cell of a plain value, else None."""

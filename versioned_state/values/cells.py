@@ -282,7 +282,7 @@ def decoded_text(data: bytes | bytearray) -> str:
 
 
 def order_key(key: Any, cell: bytes) -> bytes:
-    """Return the order key of a dict's key. ``cell`` is the key's cell; it is not used if the key is a string."""
+    """Return the order key of a dict's key. ``cell`` is the key's cell, which is not used if the key is a string."""
     if type(key) is str:
         return b"s" + key.encode("utf-8", "surrogatepass")
     return b"x" + cell

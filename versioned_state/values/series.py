@@ -87,7 +87,7 @@ def parts_of(cell: bytes | None) -> Parts:
 
 
 def extend_series(nodes: Nodes, parts: Parts, entries: Mapping[str, bytes]) -> Parts:
-    """Add entries to a series. Cost: their bytes, and sometimes a leaf or a path, if they come last; else the paths to them."""
+    """Add entries to a series. Cost: their bytes, and sometimes a leaf or a path, if they come last, or else the paths to them."""
     names = sorted(entries)  # their keys, which are in UTF-8, have the same order
     if not names:
         return parts

@@ -289,7 +289,7 @@ async def test_a_cancelled_save_leaves_one_of_both_states_and_holds_up_nobody(tm
 
 @in_event_loop
 async def test_a_cancelled_save_does_not_take_the_others_with_it(tmp_path):
-    """The last of those that wait is the one that is written; if it is cancelled, one before it is."""
+    """Of the saves that wait, the last one is written, or one before it if that is cancelled."""
     session = JSONSession(save_dir=tmp_path)
     await session.save_session_state("one", memory=Memory([0]))
     saves = [session.save_session_state("one", memory=Memory([number])) for number in range(1, 4)]

@@ -1,4 +1,4 @@
-"""``VersionedSession``: every save is a commit; concurrent saves are merged or refused, and never lost."""
+"""``VersionedSession``: every save is a commit. Concurrent saves are merged or refused, and never lost."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ KEYS = ("x", "y", "L")
 
 
 def shared(number: int) -> list[str]:
-    """One of few lists, each some objects large; agents of all branches write the same ones."""
+    """Return one of a few lists, each of several objects. The agents of all branches write the same ones."""
     rng = random.Random(number)
     return [f"{number} {n} {rng.getrandbits(800):x}" for n in range(36)]
 

@@ -26,11 +26,11 @@ class Dice(random.Random):
         return names[self.hot % len(names)] if self.random() < self.heat else self.choice(names)
 
 
-class Refused(Exception):  # noqa: N818 - it is no error
+class Refused(Exception):  # noqa: N818 - it is not an error
     """An operation had nothing to work on."""
 
 
-class Unknown(Exception):  # noqa: N818 - it is no error
+class Unknown(Exception):  # noqa: N818 - it is not an error
     """The client gave up, and the operation may still be done at any later time."""
 
 

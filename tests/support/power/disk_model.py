@@ -126,7 +126,7 @@ Names = dict[str, int]
 
 
 class DiskModel:
-    """The disk beneath one folder. ``play`` takes calls in order; ``cut`` gives the files after a cut at the present moment."""
+    """The disk beneath one folder. ``play`` takes calls in order. ``cut`` returns the files after a power cut at this moment."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = str(folder)

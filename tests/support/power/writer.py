@@ -109,7 +109,7 @@ class Writer:
         assert [os.waitpid(pid, 0)[1] for pid in pids] == [0] * len(pids)
 
     def failing(self) -> None:
-        """The disk fails one sync of the log, which the store repairs by itself; or every sync for a while."""
+        """The disk fails one sync of the log, which the store repairs by itself, or every sync for a while."""
         repository = Repository(self.open())
         state = Versioned(repository, branch=BRANCHES[0])
         mark = self.folder / FAILING

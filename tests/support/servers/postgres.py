@@ -113,7 +113,7 @@ def _package() -> Path | None:
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """One server for all tests of this process; each test takes a schema of its own. Do not stop this one."""
+    """One server for all tests of this process. Each test takes a schema of its own. Do not stop this server."""
     server = PostgresServer()
     yield server
     server.close()

@@ -163,7 +163,7 @@ class ServerProcess:
         _signal(_family(self.pid), signal.SIGCONT)
 
     def close(self) -> None:
-        """Kill the server and remove its folder. Idempotent; has no effect in a forked child, which does not own the server."""
+        """Kill the server and remove its folder. Idempotent. Without effect in a forked child, which does not own the server."""
         if os.getpid() != self._owner:
             return
         with self._closing:

@@ -19,7 +19,7 @@ Address = tuple[str, int] | str | Path
 
 @dataclass(frozen=True)
 class Fault:
-    """The fault of request number `at` from now, over all connections; `passing` bytes still get through."""
+    """The fault of request number `at` from now, over all connections. `passing` bytes still get through."""
 
     kind: Literal["cut request", "cut reply", "hold request", "hold reply"]
     at: int = 1
@@ -63,7 +63,7 @@ class Proxy:
         self.close()
 
     def arm(self, fault: Fault) -> None:
-        """Let `fault` happen once; it replaces an earlier one."""
+        """Let `fault` happen once. It replaces an earlier one."""
         with self._changed:
             self._fault, self._until = fault, fault.at
 

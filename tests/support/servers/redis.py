@@ -68,7 +68,7 @@ def _packaged() -> Path | None:
 
 @pytest.fixture(scope="session")
 def redis_server() -> Iterator[RedisServer]:
-    """One server for all tests of this process; each test takes a prefix of its own. Do not stop this one."""
+    """One server for all tests of this process. Each test takes a prefix of its own. Do not stop this server."""
     server = RedisServer()
     yield server
     server.close()

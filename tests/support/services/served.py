@@ -94,7 +94,7 @@ class Served:
         self.process.kill()
 
     def wait(self) -> int:
-        """Its exit status; its log is complete then."""
+        """Return the exit status of the server, once it has ended and its log is complete."""
         status = self.process.wait(30)
         self._reader.join(30)
         if self.process.stderr is not None:

@@ -20,7 +20,7 @@ _SHOWN: Final = frozenset({str, int, float, bool, type(None), list, dict, tuple,
 
 
 def call_text(call: Call) -> str:
-    """Return the name of a task and the beginning of its arguments. Cost: the characters that are shown; no code of theirs is called."""
+    """Return the name of a task and the beginning of its arguments. Calls no code of theirs. Cost: the characters that are shown."""
     shown: list[str] = []
     room = _ALL
     inputs = [*call.inputs.values()]

@@ -163,7 +163,7 @@ def move_to(hotel: str, price: int) -> str:
 
 
 class TripAgent:
-    """Plans the trip, a round at a time; ``state`` is all the memory it has."""
+    """Plans the trip, a round at a time. Its whole memory is ``state``."""
 
     def __init__(self, state: State) -> None:
         self.state = state

@@ -223,7 +223,7 @@ def _keys_of(fields: dict[str, Any], taken: str) -> dict[str, Any]:
 
 
 class BranchNames:
-    """Names for branches: a prefix, then a number or the value of a field; no name twice."""
+    """Names for branches, all different: a prefix, then a number or the value of a field."""
 
     def __init__(self, prefix: str, *, name_key: str | None, expected: int | None) -> None:
         stem = clean(prefix.rstrip("-_/"))

@@ -33,7 +33,7 @@ _COUNT: Final = re.compile(r"-\d{1,9}")
 
 @dataclass(slots=True)
 class Settings:
-    """The values of the common options. They may come before the command or after it; an option after it wins."""
+    """The values of the common options. They may come before the command or after it. An option after it takes precedence."""
 
     store: str | None = None
     branch: str | None = None

@@ -16,7 +16,7 @@ from versioned_state.repository.history.shallow import Shallow, ShallowCommit, r
 
 
 class CommitReader:
-    """Commits by address. Safe for many threads; no lock is held while the store is read.
+    """Commits by address. Safe for many threads. Holds no lock while it reads the store.
 
     Args:
         cache: of this store; by default a new one.

@@ -82,7 +82,7 @@ class Shallow(Mapping[bytes, ShallowCommit]):
         return len(self.own.keys() | self.paged.keys()) if self.paged else len(self.own)
 
     def graft(self, commit: Commit) -> Commit:
-        """Return the commit as history is now. Cost: a lookup; nothing if no commit is shallow.
+        """Return the commit as history is now. Cost: a lookup, or nothing if no commit is shallow.
 
         A jump past the height of any shallow commit is hidden, even if that commit lies on another line: only a walk could tell. The
         walk then follows parents, for at most as many steps as there are such heights.

@@ -106,7 +106,7 @@ class _Kind(Enum):
 
 
 class _Run(NamedTuple):
-    """Parts in a row: ``length`` of them from ``position`` in one state's list or text; in the result they begin at index ``answer``."""
+    """Parts in a row: ``length`` of them, from ``position`` in one state's list or text, and from index ``answer`` in the result."""
 
     position: int
     length: int
@@ -307,7 +307,7 @@ def _bounded(parts: range, path: StatePath) -> range:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of the value: a cell, or the line of a text; and its position or key there."""
+    """A part of the value, which is a cell or the line of a text, and its position or key there."""
 
     path: StatePath
     part: bytes | str

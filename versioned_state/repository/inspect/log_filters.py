@@ -36,7 +36,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Filters(TypedDict, total=False):
-    """The filters of ``log``; a commit passes if all that are given hold.
+    """The filters of ``log``. A commit passes if all given ones hold.
 
     ``path`` and ``changed`` compare a commit with its parents, at the cost of what differs, and one of several parents must differ from
     it in this from every one of them. A shallow commit, before which history was pruned, has none, and is compared with the empty state.

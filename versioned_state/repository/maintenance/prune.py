@@ -153,7 +153,7 @@ def prune(
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The requested retention; times in microseconds."""
+    """The requested retention, with times in microseconds."""
 
     keep_last: int
     since: int | None

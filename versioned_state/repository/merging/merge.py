@@ -47,7 +47,7 @@ MISSING: Final = Missing()
 
 
 class Conflict:
-    """A path that both sides changed. ``base``, ``ours`` and ``theirs`` are its values; ``MISSING`` if a side has none.
+    """A path that both sides changed. ``base``, ``ours`` and ``theirs`` are its values, or ``MISSING`` where a side has none.
 
     A value is read on access. Objects are shown as ``ObjectInfo``: nothing is unpickled. A path into a list has the indexes of the base, so
     no two conflicts have the same path, whatever either side inserted or removed.

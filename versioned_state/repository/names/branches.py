@@ -156,7 +156,7 @@ class Branches(Refs):
         return BatchPart(deletes=tuple(keys_of_branch(self._database.store, ref.name)))
 
     def rename(self, old: str, new: str) -> Commit:
-        """Rename a branch, and return its head. The reflog moves to the new name; that of the old name records the rename.
+        """Rename a branch, and return its head. The reflog moves to the new name. A new one of the old name records the rename.
 
         The records of the branch are renamed with it.
 

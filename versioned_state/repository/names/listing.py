@@ -72,7 +72,7 @@ class Listed:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The arguments of a listing; see ``Branches.iter_info``. Raises ``InvalidArgumentError``."""
+    """The arguments of a listing, as ``Branches.iter_info`` documents them. Raises ``InvalidArgumentError``."""
 
     kind: RefKind
     prefix: str = ""

@@ -39,7 +39,7 @@ class Back:
 
 @dataclass(frozen=True, slots=True)
 class Parent:
-    """``^n``: the n-th parent, from 1; 0 is the commit itself."""
+    """``^n``: the n-th parent, counted from 1, or the commit itself for 0."""
 
     number: int
 

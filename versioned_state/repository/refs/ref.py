@@ -1,4 +1,4 @@
-"""Refs: names that point to commits; their records, the rules for names, and how a ref moves. Layer: repository.
+"""Refs, which are names for commits: their records, the rules for names, and how a ref moves. Layer: repository.
 
 A ref moves only by compare-and-set, in one batch with the objects that it needs. A second key, the birth record, states that the ref was
 created, so that a lost ref is not mistaken for one that never existed. A deleted ref keeps its record, without a head, for its reflog.

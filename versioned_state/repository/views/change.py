@@ -1,4 +1,4 @@
-"""One change, at one path, for people and programs; and runs of changes folded into one line. Layer: repository."""
+"""One change, at one path, for people and programs, and runs of changes folded into one line. Layer: repository."""
 
 from __future__ import annotations
 

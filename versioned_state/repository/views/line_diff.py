@@ -104,14 +104,14 @@ def _replaced(a: list[str], b: list[str]) -> Iterator[Replaced]:
 
 
 class _Chunk(NamedTuple):
-    """A chunk of a blob by its address; a text that has no chunks is one, with its bytes for an address."""
+    """A chunk of a blob by its address. A text without chunks counts as one, with its bytes for an address."""
 
     address: bytes
     size: int
 
 
 class _Chunks:
-    """The chunks of a blob and their bytes; ``inline`` are the bytes of a value that has no chunks."""
+    """The chunks of a blob and their bytes, or ``inline``, the bytes of a value without chunks."""
 
     def __init__(self, nodes: Nodes, tree: Tree | None, inline: bytes = b"") -> None:
         self._nodes = nodes

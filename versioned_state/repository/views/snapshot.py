@@ -81,7 +81,7 @@ class Snapshot(Mapping[str, Any]):
             return self._decoder.decode(cell)
 
     def __contains__(self, key: object) -> bool:
-        """Return whether there is a key. Cost: one path; no value is read."""
+        """Return whether there is a key. Reads no value. Cost: one path."""
         with self._lock:
             try:
                 return type(key) is str and self._cell(key) is not None

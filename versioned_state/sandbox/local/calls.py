@@ -1,4 +1,4 @@
-"""A call under way in a supervisor: its process, its limit and its output. Layer: sandbox; runs in the supervisor."""
+"""A call under way in a supervisor: its process, its limit and its output. Layer: sandbox, in the supervisor."""
 
 from __future__ import annotations
 

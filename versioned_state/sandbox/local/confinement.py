@@ -1,4 +1,4 @@
-"""How the Linux kernel confines the processes of a sandbox: namespaces, limits, Landlock. Layer: sandbox; runs in the supervisor.
+"""How the Linux kernel confines the processes of a sandbox: namespaces, limits, Landlock. Layer: sandbox, in the supervisor.
 
 Each part is tried, and a system that refuses it goes without: ``Isolation`` says what holds. Other systems have the limits alone.
 """

@@ -22,7 +22,7 @@ _MAX_DEPTH: Final = 64
 
 
 class FilesystemSandbox(Sandbox):
-    """Reads and writes files in a folder. Paths are relative to it; links are never followed, neither at the end of a path nor on its way.
+    """Reads and writes files in a folder. Paths are relative to it. Links are never followed, at the end of a path or on its way.
 
     Each path is opened name by name from the folder on, so that a program that moves folders and links about meanwhile leads nowhere else.
     A file is replaced as a whole, and is never seen half written. Calls may come from several threads; the last of two writes stays.
@@ -50,7 +50,7 @@ class FilesystemSandbox(Sandbox):
     # Files
 
     def read_file(self, path: str) -> str:
-        """Return the text of a file. Raises ``SandboxFileError`` if it is not UTF-8; ``read_bytes`` reads any file."""
+        """Return the text of a file. Raises ``SandboxFileError`` if it is not UTF-8. ``read_bytes`` reads any file."""
         data = self.read_bytes(path)
         try:
             return data.decode()

@@ -32,7 +32,7 @@ def is_hidden(name: str) -> bool:
 
 
 def parts_of(path: str) -> list[str]:
-    """Return the names on a relative path. Raises ``InvalidArgumentError`` if it is absolute, leads out, or is none."""
+    """Return the names on a relative path. Raises ``InvalidArgumentError`` if it is absolute, leads out, or is not a path."""
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
     try:

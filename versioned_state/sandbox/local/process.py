@@ -32,7 +32,7 @@ _ENDED: Final = "[the processes of the sandbox ended; names are lost]"
 
 
 class Process:
-    """A supervisor and what it supervises. One call at a time; ``end`` may come from another thread, and ends the call.
+    """A supervisor and its processes. It runs one call at a time, which ``end`` ends, also from another thread.
 
     Raises ``SandboxError`` if it cannot be started.
     """

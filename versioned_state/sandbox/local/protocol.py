@@ -1,4 +1,4 @@
-"""The messages between a sandbox and its supervisor: frames of JSON over a socket. Layer: sandbox; both sides import it."""
+"""The messages between a sandbox and its supervisor: frames of JSON over a socket. Layer: sandbox, on both sides."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removing a folder, whatever code of strangers has left in it. Layer: sandbox; the supervisor imports it too."""
+"""The removal of a folder, whatever untrusted code has left in it. Layer: sandbox, also in the supervisor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which processes a sandbox has, and how much memory and disk they take. Layer: sandbox; runs in the supervisor."""
+"""The processes of a sandbox, and the memory and disk that they take. Layer: sandbox, in the supervisor."""
 
 from __future__ import annotations
 

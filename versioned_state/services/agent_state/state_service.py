@@ -85,7 +85,7 @@ class StateService(ServiceWithLifecycleManager):
         raise NotImplementedError(f"{type(self).__name__} does not list rounds")
 
     async def delete_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> None:
-        """Delete a round of a session, by default the session. It is no error if it does not exist."""
+        """Delete a round of a session, by default the session. Without effect if it does not exist."""
         raise NotImplementedError(f"{type(self).__name__} does not delete states")
 
 
@@ -214,7 +214,7 @@ class VersionedStateService(StoreService, StateService):
         return await self._read(branch, lambda repository, head: readable_rounds(repository.database, head), [])
 
     async def delete_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> None:
-        """Delete a round of a session, or by default the session, whose rounds then begin at 1 again. It is no error if it does not exist.
+        """Delete a round of a session, or by default the session, whose rounds then begin at 1 again. Without effect if it does not exist.
 
         The content of a deleted round stays in history, and that of a deleted session in its branch's reflog until gc, unless it is purged:
         see ``delete_user``.

@@ -1,4 +1,4 @@
-"""``MemoryService``: the messages of users, and searches of them; and its implementation over a store. Layer: services."""
+"""``MemoryService``, which keeps and searches the messages of users, and its implementation over a store. Layer: services."""
 
 from __future__ import annotations
 

@@ -55,6 +55,6 @@ class RemoteStateService(RemoteService, StateService):
         return list(await self._call("GET", "/v1/state/rounds", user_id, session_id or None, absent=list))
 
     async def delete_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> None:
-        """Delete a round of a session, or by default the session. It is no error if it does not exist."""
+        """Delete a round of a session, or by default the session. Without effect if it does not exist."""
         instance_of("round_id", round_id, int | None)
         await self._call("DELETE", "/v1/state", user_id, session_id or None, round_id=round_id, absent=lambda: None)

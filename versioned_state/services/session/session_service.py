@@ -103,7 +103,7 @@ class SessionService(ServiceWithLifecycleManager):
 
     @abstractmethod
     async def delete_session(self, user_id: str, session_id: str) -> None:
-        """Delete a session: state, messages, memory and files. It is no error if it does not exist."""
+        """Delete a session: state, messages, memory and files. Without effect if it does not exist."""
 
 
 class VersionedSessionService(StoreService, SessionService):

@@ -120,7 +120,7 @@ class AsyncTransaction(AsyncBlock, Generic[S]):
 
 
 class AsyncLock:
-    """The lock of a branch. It belongs to the task that enters it; other tasks can use the handle while that task waits.
+    """The lock of a branch. It belongs to the task that enters it. Other tasks can use the handle while that task waits.
 
     A task that is cancelled while it enters does not have the lock; a task that is cancelled while it leaves has released it.
     """

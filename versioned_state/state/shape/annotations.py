@@ -34,7 +34,7 @@ from versioned_state.state.shape.rules import (
 from versioned_state.values.paths.path import Index, Key, StatePath
 
 _NUMBERS: Final[dict[type, tuple[type, ...]]] = {int: (int,), float: (float, int), complex: (complex, float, int)}
-"""The types of values for an annotation of a number. A bool is none of them."""
+"""The types of values for an annotation of a number. A bool does not count."""
 
 _ITEMS: Final[dict[Any, tuple[type, ...]]] = {
     list: (list,),

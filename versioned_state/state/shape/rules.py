@@ -340,7 +340,7 @@ class Constrained(Rule):
 
     Args:
         rule: judges the type and the parts.
-        lengths: the least and the greatest length, if the constraints are no more than that.
+        lengths: the least and the greatest length, if there are no other constraints.
         validate: raises ``SchemaError`` for a value that breaks a constraint.
     """
 
@@ -445,7 +445,7 @@ def below(name: str, steps: tuple[Step | Literal["*", "**"], ...], rule: Rule) -
 
 
 def parts_of(value: Any) -> list[tuple[Step, Any]]:
-    """Return the parts of a value, each with the step that leads to it; those of a state or a snapshot include its namespaces."""
+    """Return the parts of a value, each with the step that leads to it. Those of a state or a snapshot include its namespaces."""
     if isinstance(value, Mapping):
         state: Any = value
         names = state.namespaces() if hasattr(state, "namespaces") else ()

@@ -165,7 +165,7 @@ class ReadCheck:
         self._whole: Tree | None = None  # the last root that was valid as a whole
 
     def check(self, nodes: Nodes, head: Tree, key: bytes, cell: bytes | None) -> None:
-        """Raise ``SchemaError`` if the value of a root key is not valid; ``cell`` is that of the head."""
+        """Raise ``SchemaError`` if the value of a root key is not valid. ``cell`` is that of the head."""
         old = self._valid.get(key)
         if cell is None or old == cell:
             return

@@ -41,7 +41,7 @@ class RootKeys:
         return islice(merge(kept, reversed(added) if reverse else added, reverse=reverse), limit)
 
     def last(self, start: bytes, end: bytes) -> bytes | None:
-        """Return the last key in [start, end). Cost: as ``count``; popping all keys one by one costs a few paths each."""
+        """Return the last key in [start, end). Cost: as ``count``. Popping all keys one by one costs a few paths each."""
         added = self._tracked.added.order.last(start, end)
         kept = self._last_of_head(start, end)
         return max(added, kept) if added is not None and kept is not None else added or kept

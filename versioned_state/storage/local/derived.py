@@ -35,7 +35,7 @@ def file_of(folder: Path, source: str) -> Path:
 
 @contextmanager
 def open_derived(file: Path, *, timeout: float = _PATIENCE_S) -> Iterator[sqlite3.Connection]:
-    """Connect to a file within the block. Creates the file and its folder if they are missing; rolls back uncommitted changes at the end.
+    """Connect to a file within the block. Creates a missing file and folder, and rolls back uncommitted changes at the end.
 
     Deleted data is overwritten. Raises ``sqlite3.Error`` and ``OSError``.
     """

@@ -82,7 +82,7 @@ class GuardedDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no type
         raise AssertionError("values are kept in rows")
 
     def remove(self, file_path: str) -> None:
-        """Do nothing: a row that names a file was planted. diskcache deletes the row; the file stays."""
+        """Do nothing: a row that names a file was planted. diskcache deletes the row, and the file stays."""
 
 
 class GuardedCache(diskcache.Cache):  # type: ignore[misc] # diskcache has no types

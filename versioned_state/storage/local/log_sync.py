@@ -180,7 +180,7 @@ _ATTEMPTS: Final = 10
 
 
 def _end_of_change(before: bytes, after: bytes, frame: int) -> int:
-    """Return where the last frame ends that differs in two states of a log; beyond both if a frame has no size, as in an invalid log."""
+    """Return the end of the last frame that differs in two states of a log, beyond both if a frame has no size, as in an invalid log."""
     if not frame:
         return len(after) + 1
     at = _HEADER.size + (len(after) - _HEADER.size) // frame * frame

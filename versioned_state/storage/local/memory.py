@@ -1,4 +1,4 @@
-"""``Memory``, a store that ends with the process; the default of ``Versioned()``, and of tests. Layer: storage."""
+"""``Memory``, a store that ends with the process: the default of ``Versioned()``, and the store of most tests. Layer: storage."""
 
 from __future__ import annotations
 

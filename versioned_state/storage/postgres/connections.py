@@ -327,7 +327,7 @@ def _code(error: psycopg.Error) -> str:
 
 
 def _text(error: psycopg.Error) -> str:
-    """Return the first line of the driver's message. It never contains a password; the lines after it may contain values."""
+    """Return the first line of the driver's message. It never contains a password. The lines after it may contain values."""
     return error.diag.message_primary or str(error).strip().partition("\n")[0] or type(error).__name__
 
 

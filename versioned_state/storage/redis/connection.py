@@ -38,7 +38,7 @@ _LONGEST_PAUSE_S = 0.5
 
 
 class _AgainError(Exception):
-    """The batch had no effect and may be sent again; the caller gets ``error`` if no time is left for that."""
+    """The batch had no effect and may be sent again. If no time is left for that, the caller gets ``error``."""
 
     def __init__(self, error: StorageError, cause: Exception, *, connecting: bool = False, at_once: bool = False) -> None:
         super().__init__(error)

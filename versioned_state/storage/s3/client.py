@@ -49,7 +49,7 @@ _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 
 
 class Outcome(Enum):
-    """Why a request failed; the value is the text of the error."""
+    """The reason why a request failed, with the text of the error as its value."""
 
     REFUSED = "its condition does not hold"
     CONFLICT = "another write of the same key was under way"
@@ -112,7 +112,7 @@ class Listed(NamedTuple):
 
 
 class Client:
-    """One bucket and prefix. Safe for threads; not for a forked child."""
+    """One bucket and prefix. Safe for threads, but not for a forked child."""
 
     def __init__(self, bucket: str, prefix: str, *, timeout: float, options: dict[str, Any]) -> None:
         try:

@@ -1,4 +1,4 @@
-"""``KVStoreContract``: the tests that every backend must pass; a backend's tests subclass it. Layer: storage."""
+"""``KVStoreContract``, the tests that every backend must pass, for a backend's tests to subclass. Layer: storage."""
 
 from versioned_state.storage.testing.contract import KVStoreContract
 

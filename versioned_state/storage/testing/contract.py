@@ -71,7 +71,7 @@ NOT_STR = (b"key", 1, None, ("a",))
 
 
 class KVStoreContract:
-    """Subclass it as ``Test...`` and define ``open_store``; pytest then runs all tests of the contract."""
+    """The contract as tests. Subclass it as ``Test...`` and define ``open_store``, and pytest runs all of them."""
 
     persistent = False
     """Whether a store that is closed and opened again holds the same keys."""

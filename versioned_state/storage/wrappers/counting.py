@@ -26,7 +26,7 @@ class Counts:
 
     @property
     def round_trips(self) -> int:
-        """Calls of any kind. On a network store each is a round trip; a long listing is several."""
+        """The number of calls of any kind. On a network store each is a round trip, and a long listing several."""
         return self.gets + self.sets + self.get_manys + self.listings + self.applies
 
     def __str__(self) -> str:

@@ -46,7 +46,7 @@ class InjectedFaultError(UnknownOutcomeError):
 
 
 class InjectedCrash(BaseException):
-    """A simulated death of the process; ``except Exception`` does not catch it."""
+    """A simulated death of the process, which ``except Exception`` does not catch."""
 
 
 class Faulty(Wrapper):

@@ -269,7 +269,7 @@ class Merger:
     def _order(
         self, base: Container, ours: Container, theirs: Container, tree: Tree, changes: dict[bytes, bytes | None]
     ) -> list[bytes] | Tree | None:
-        """Return the order of the merged keys. Costs nothing if one side did not change the order; else reads all keys."""
+        """Return the order of the merged keys. Cost: none if one side did not change the order, or else reading all keys."""
         tops = [side.order.top if isinstance(side.order, Tree) else side.order for side in (base, ours, theirs)]
         if tops == [None, None, None]:
             return None

@@ -76,7 +76,7 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The merged rows: the position of each in the base, ours and theirs, or -1; and the rows of the base that a side has removed."""
+    """The merged rows, with the position of each in the base, ours and theirs, or -1, and the rows of the base that a side has removed."""
 
     base: Array
     ours: Array

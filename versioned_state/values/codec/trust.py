@@ -18,7 +18,7 @@ _MODULE: Final = re.compile(r"([^\s\[\],:]+):")
 
 
 class TrustedClasses:
-    """Modules by name or pattern. A module stands for those below it too; a pattern has ``*``, ``?`` or ``[…]``.
+    """Modules by name or pattern. A module includes those below it. A pattern has ``*``, ``?`` or ``[…]``.
 
     Raises ``InvalidArgumentError`` for anything else.
     """
@@ -50,7 +50,7 @@ def _name(module: Any) -> str:
 
 
 def _patterns(name: str) -> list[str]:
-    """Return regular expressions for a module and those below it, or for a pattern; ``package.*`` has the package itself too."""
+    """Return regular expressions for a module and those below it, or for a pattern. ``package.*`` matches the package too."""
     if not any(char in name for char in "*?["):
         return [re.escape(name) + r"(?:\..*)?\Z"]
     return [translate(name), *([re.escape(name[:-2]) + r"\Z"] if name.endswith(".*") and not re.search(r"[*?\[]", name[:-2]) else [])]

@@ -543,7 +543,7 @@ def _may_hold_surrogates(data: bytes | bytearray | memoryview) -> bool:
 
 
 class _ManyKeysError(Exception):
-    """Packed bytes hold so many values whose hashes a writer can choose that each dict in them must be examined before it is made."""
+    """Packed bytes hold many values whose hashes a writer can choose, so each dict in them must be examined before it is made."""
 
 
 def _make_dict(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -556,7 +556,7 @@ _TIMESTAMPS: Final = (b"\xd6\xff", b"\xd7\xff", b"\x04\xff", b"\x08\xff", b"\x0c
 
 
 def may_have_timestamp(raw: bytes) -> bool:
-    """Return whether packed bytes may hold a MessagePack timestamp. Text never has its last byte; many numbers have, but few both."""
+    """Return whether packed bytes may hold a MessagePack timestamp. Text never has its last byte, and few numbers have both bytes."""
     return b"\xff" in raw and any(header in raw for header in _TIMESTAMPS)
 
 

@@ -20,7 +20,7 @@ from versioned_state.values.typed.registry import Classes, find_layout
 from versioned_state.values.typed.tagged import Tagged
 
 PENDING: Final = object()
-"""Stands for a value that refers to what is not fetched yet."""
+"""Stands for a value that refers to objects that are not fetched yet."""
 
 _UNKNOWN: Final = object()
 _SCALARS: Final = frozenset({str, int, float, bool, type(None), bytes})

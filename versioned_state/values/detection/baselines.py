@@ -57,7 +57,7 @@ class Whole(Baseline):
 
 @dataclass(slots=True)
 class Typed(Baseline):
-    """A large typed value: the baseline of its data or, if that has none, a fingerprint; and a fingerprint of its notes.
+    """A large typed value: the baseline of its data, or a fingerprint if that has none, and a fingerprint of its notes.
 
     ``quick`` is the fingerprint of ``Layout.quick``, or None.
     """

@@ -65,7 +65,7 @@ class Run:
 
 
 class Group:
-    """Elements of a list, or values of a dict, under one fingerprint; or one large element, which has a baseline for comparing it.
+    """Elements of a list, or values of a dict, under one fingerprint, or one large element, which is compared with its baseline.
 
     Attributes:
         size: the number of elements.

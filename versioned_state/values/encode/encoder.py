@@ -319,7 +319,7 @@ class Encoder(InlineEncoder):
 
 
 class _Large(NamedTuple):
-    """A large part that was encoded, with its cell and its baseline; the part too, so that its id is not reused."""
+    """A large part that was encoded, with its cell and its baseline. It is kept so that its id is not reused."""
 
     value: Any
     cell: bytes

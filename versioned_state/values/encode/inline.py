@@ -93,7 +93,7 @@ class InlineEncoder:
         return cell if cell is not None else self.guarded(lambda: self.inline(value), value, lambda: path)
 
     def guarded(self, encode: Callable[[], T], value: Any, path: Callable[[], str]) -> T:
-        """Return the result of ``encode``. Raises the errors of ``encode_inline``; ``path`` is called only for an error."""
+        """Return the result of ``encode``. Raises the errors of ``encode_inline``. ``path`` is called only for an error."""
         try:
             return self._attempt(encode, value, path)
         finally:

@@ -63,7 +63,7 @@ def footprint(value: Any) -> int:
 
 
 class Size(NamedTuple):
-    """The size of a value: its parts, each shared one counted at each of its places; the containers within each other; its least bytes."""
+    """The size of a value: its parts (a shared one at each of its places), the containers within each other, and its least bytes."""
 
     parts: int
     height: int

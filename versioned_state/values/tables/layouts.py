@@ -235,7 +235,7 @@ class _ArrayLayout(Layout):
 
 
 class StringsLayout(_ArrayLayout):
-    """An array of strings, as a list in which None is a missing one; the note says which of pandas' types of strings it is."""
+    """An array of strings, as a list in which None is a missing one. The note names the type of strings of pandas."""
 
     __slots__ = ()
 
@@ -414,7 +414,7 @@ class SparseLayout(_ArrayLayout):
 
 
 class ArrowLayout(_ArrayLayout):
-    """An array of Arrow: its type; its values as an array of numbers, or as a list; and an array of what is missing, if anything is."""
+    """An array of Arrow: its type, its values as an array of numbers or a list, and an array of the missing ones, if there are any."""
 
     __slots__ = ()
 
@@ -440,7 +440,7 @@ class ArrowLayout(_ArrayLayout):
 
 
 class TimestampLayout(Layout):
-    """A ``Timestamp``: its number of units since 1970, in UTC if it has a zone; the unit; the zone."""
+    """A ``Timestamp``: its number of units since 1970 (in UTC if it has a zone), the unit, and the zone."""
 
     __slots__ = ()
 
@@ -553,7 +553,7 @@ def layout_of_class(cls: type) -> Layout | None:
 
 
 def layout_named(name: str) -> Layout | None:
-    """Return the layout for a stored name of pandas. Imports pandas; None if it is not installed, or too old."""
+    """Return the layout for a stored name of pandas, or None if pandas, which is imported, is not installed or too old."""
     return _layouts()[1].get(name) if _is_recent() else None
 
 

@@ -57,7 +57,7 @@ class Chunker(ABC):
 
     @abstractmethod
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
-        """Feed the next items. Cost: a hash for each item at which a node may end; most states and values are one node, and cost none."""
+        """Feed the next items. Cost: a hash for each item at which a node may end, of which most states and values have none."""
 
 
 class SequenceLeafChunker(Chunker):

@@ -33,7 +33,7 @@ own cells in the root of a state do not count."""
 
 @dataclass(slots=True)
 class Edit:
-    """Replace the items at offsets [start, end) of one level; the fields are those of a ``Node``."""
+    """Replace the items at offsets [start, end) of one level. The fields are those of a ``Node``."""
 
     start: int
     end: int

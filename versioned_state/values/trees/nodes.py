@@ -102,7 +102,7 @@ def _write(shape: Shape, node: Node) -> bytes:
 
 
 def extended_leaf(leaf: Node, keys: list[bytes], items: list[bytes]) -> Node:
-    """Append entries to a leaf of a map. Cost: the new entries; the bytes of the old ones are reused."""
+    """Append entries to a leaf of a map. Cost: the new entries, since the bytes of the old ones are reused."""
     own = leaf.keys or []
     node = Node(0, [*leaf.items, *items], None, [*own, *keys])
     parts = [_MAP_LEAF, map_header(node.count), write_node(Shape.MAP, leaf)[1 + len(map_header(len(own))) :]]

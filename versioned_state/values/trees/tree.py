@@ -21,7 +21,7 @@ from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
 
 @dataclass(slots=True, unsafe_hash=True)
 class Tree:
-    """A tree by its top node, which is inlined (a ``Node``) or an address. ``count`` is in elements; bytes, in a blob.
+    """A tree by its top node, which is inlined (a ``Node``) or an address. ``count`` is in elements, or in bytes for a blob.
 
     A tree is never changed. The class is not frozen, since making a frozen instance takes three times as long, and each commit makes
     several.

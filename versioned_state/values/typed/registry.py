@@ -1,4 +1,4 @@
-"""The layouts of classes and of stored names; ``register``. Layer: values.
+"""The layouts of classes and of stored names, and ``register``. Layer: values.
 
 A class need not be registered to be data. ``register`` gives it a name that survives refactoring, a conversion of its own, or an upgrade
 from older fields. A registration applies to the whole process.

@@ -115,7 +115,7 @@ def is_data(value: Any) -> bool:
 
 
 def _path_of(text: str) -> StatePath:
-    """Return the path in an error of the encoder, or the root if it is none."""
+    """Return the path in an error of the encoder, or the root if the text is not a path."""
     try:
         return StatePath.parse(text.removeprefix("."))
     except InvalidPathError:

@@ -43,7 +43,7 @@ def apply(settings: Settings, file: str, *, literal: bool, message: str, author:
 
 
 def _literal(entry: Any) -> Any:
-    """Return an entry whose sides are taken as they stand, but for the cells that a patch has."""
+    """Return an entry with its sides as they are, except for the cells that a patch has."""
     if type(entry) is not dict:
         return entry
     return {key: literal_json(part, but_cells=True) if key in ("old", "new") else part for key, part in entry.items()}

@@ -1,4 +1,4 @@
-"""``vstate sign``: a signed commit that covers all history before it; and new keys. Layer: cli."""
+"""``vstate sign`` makes a signed commit that covers all history before it, or a new key. Layer: cli."""
 
 from __future__ import annotations
 

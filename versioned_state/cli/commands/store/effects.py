@@ -1,4 +1,4 @@
-"""``vstate effects``: the effects in the ledger of a store; one in doubt is settled, or any forgotten. Layer: cli."""
+"""``vstate effects`` lists the effects in the ledger of a store, settles one in doubt, or forgets any. Layer: cli."""
 
 from __future__ import annotations
 

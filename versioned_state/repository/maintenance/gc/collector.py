@@ -179,7 +179,7 @@ class _Tally:
         self._sizes: dict[str, int] = {}
 
     def measure(self, keys: list[str], garbage: list[str]) -> None:
-        """Count the bytes of a page of keys, some of which are garbage. The store's index has the sizes; no value is read."""
+        """Count the bytes of a page of keys, some of which are garbage. Reads sizes from the store's index, and no value."""
         sizes = self._store.sizes(keys)
         if sizes is None or self.kept_bytes is None or self.freed_bytes is None:
             self.kept_bytes = self.freed_bytes = None

@@ -33,7 +33,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass
 class Findings:
-    """What a purge found and erases; see ``PurgeReport``.
+    """The findings of a purge, which it erases. See ``PurgeReport``.
 
     Attributes:
         freed, kept: by the attempt, how many objects of branches that are erased at their own cost go and stay.

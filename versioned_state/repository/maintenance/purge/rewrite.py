@@ -1,4 +1,4 @@
-"""``RewritePass`` rewrites all commits, reflogs and refs without some data; ``Passes`` adds up the passes of a purge. Layer: repository."""
+"""``RewritePass`` rewrites all commits, reflogs and refs without some data. ``Passes`` adds up those of a purge. Layer: repository."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ class RewritePass:
                 self.moves.append((ref, head, log))
 
     def _named(self, refs: Iterable[Ref], logs: Mapping[tuple[RefKind, str], list[LogEntry]], *, damaged: bool = False) -> list[Commit]:
-        """Return the commits that some refs and their reflogs name, but for ``damaged`` refs only the commits that can be read."""
+        """Return the commits that some refs and their reflogs name. Of ``damaged`` refs, only those that can be read."""
         named: dict[Address | None, None] = {}
         expired = self._database.fence.record.expired  # the commits that an older entry names may be gone
         for ref in refs:

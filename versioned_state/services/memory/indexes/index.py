@@ -1,4 +1,4 @@
-"""``WordIndex``: the interface of indexes of words; and BM25, which is the same for all of them. Layer: services."""
+"""``WordIndex``, the interface of indexes of words, and BM25, which is the same for all of them. Layer: services."""
 
 from __future__ import annotations
 
