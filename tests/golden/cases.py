@@ -1,7 +1,7 @@
 """What the golden tests pin: one value of each kind, and a small store that holds them all.
 
-``python -m tests.golden.cases`` writes ``hashes.txt`` and ``store-1`` anew. That is only right before a release has gone out:
-afterwards a format that differs is a new version, with a store of its own beside the old ones.
+``python -m tests.golden.cases`` writes ``hashes.txt``, ``store-1`` and ``store-1-indexed`` anew. That is only right before a release
+has gone out: afterwards a format that differs is a new version, with a store of its own beside the old ones.
 """
 
 from __future__ import annotations
@@ -130,6 +130,7 @@ def failed() -> Exception:
 FOLDER = Path(__file__).parent
 HASHES = FOLDER / "hashes.txt"
 STORE = FOLDER / "store-1"
+INDEXED = FOLDER / "store-1-indexed"
 
 
 def text(lines: int) -> str:
@@ -281,6 +282,20 @@ def fill(store: KVStore, *, objects: bool = False) -> Repository:
     return repository
 
 
+def fill_indexed(store: KVStore) -> Repository:
+    """A store with an index of meta that was made between two commits."""
+    clock = itertools.count(1_700_000_000_000_000, 1_000_003)
+    repository = Repository(store, clock=lambda: next(clock), author="golden")
+    state = Versioned(repository)
+    for number, run in enumerate(("r0", "r1", 7, True, None, 2**70, 1.5)):
+        state["n"] = number
+        state.commit(meta={"run": run, "other": 1}, tag=f"t/{number}")
+        if number == 2:
+            repository.index_meta("run")
+    repository.tags.delete("t/1")
+    return repository
+
+
 def _hash(data: bytes) -> str:
     return blake3(data).digest(length=24).hex()
 
@@ -318,11 +333,20 @@ def table() -> str:
 
 
 def write() -> None:
-    """Write ``hashes.txt`` and ``store-1`` anew."""
+    """Write ``hashes.txt`` and the stores anew."""
     HASHES.write_text(table())
     shutil.rmtree(STORE, ignore_errors=True)
     with Disk(STORE) as store:
         fill(store, objects=True)
+        store.compact()
+    write_indexed()
+
+
+def write_indexed() -> None:
+    """Write ``store-1-indexed`` anew."""
+    shutil.rmtree(INDEXED, ignore_errors=True)
+    with Disk(INDEXED) as store:
+        fill_indexed(store)
         store.compact()
 
 

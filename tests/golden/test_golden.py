@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.golden.cases import HASHES, STORE, VALUES, fill, table
+from tests.golden.cases import HASHES, INDEXED, STORE, VALUES, fill, fill_indexed, table
 from tests.support.exact import exact
 from tests.support.segments import own_bytes
 from versioned_state import Disk, Memory, ObjectInfo, Repository, Versioned
@@ -34,11 +34,15 @@ def test_hashes_are_what_they_were():
 
 @pytest.fixture
 def store(tmp_path: Path) -> Disk:
-    """A copy of the store, since opening one writes to its folder."""
-    shutil.copytree(STORE, tmp_path / "store")
-    (tmp_path / "store").chmod(0o700)
-    (tmp_path / "store" / "store.sqlite3").chmod(0o600)
-    return Disk(tmp_path / "store")
+    return copied(STORE, tmp_path / "store")
+
+
+def copied(store: Path, folder: Path) -> Disk:
+    """A copy of a store, since opening one writes to its folder."""
+    shutil.copytree(store, folder)
+    folder.chmod(0o700)
+    (folder / "store.sqlite3").chmod(0o600)
+    return Disk(folder)
 
 
 @pytest.mark.parametrize("name", VALUES)
@@ -102,6 +106,20 @@ def test_the_store_holds_just_what_is_written_today(store):
         (place,) = store.keys("recent/01c594462f4b1b26/")
         assert {key for key in extra if not key.startswith("o/")} == {"ref/branch/objects", "born/branch/objects", place}
         assert len(extra) <= 6
+
+
+def test_a_store_with_an_index_of_meta_is_what_is_written_today(tmp_path):
+    written = Memory()
+    fill_indexed(written)
+    with copied(INDEXED, tmp_path / "store") as store:
+        assert {key: own_bytes(value) if key.startswith("o/") else value for key, value in store.items()} == {
+            key: own_bytes(value) if key.startswith("o/") else value for key, value in written.items()
+        }
+        repository = Repository(store)
+        found = [[tag.name for tag in repository.tags.iter_info(where={"run": run})] for run in ("r0", "r1", 7, True, None, 2**70, 1.5)]
+        assert found == [["t/0"], [], ["t/2"], ["t/3"], ["t/4"], ["t/5"], ["t/6"]]
+        assert len(list(store.keys("meta/"))) == 5, "of tags, since no index has 1.5, which main's head has too"
+        assert repository.fsck().findings == ()
 
 
 def test_stored_forms_of_an_object_that_will_always_be_read():

@@ -146,6 +146,7 @@ def _whole(world: World, repository: Repository, when: str) -> None:
     if not report.ok:
         model.fail(f"{when}, fsck: " + "; ".join(str(finding) for finding in report.findings[:3]))
         return
+    _index(world, repository, when)
     seen: set[str] = set()
     for refs in (repository.branches, repository.tags):
         for name in list(refs):
@@ -160,6 +161,20 @@ def _whole(world: World, repository: Repository, when: str) -> None:
                 for key, value in known.items():
                     if snapshot.get(key) != value:
                         model.fail(f"{when}, commit {commit.short} of {name}: {key} is {snapshot.get(key)!r:.200}, and was {value!r:.200}")
+
+
+def _index(world: World, repository: Repository, when: str) -> None:
+    """Each index of meta finds what a listing of all refs finds."""
+    for key in repository.database.fence.refresh().searchable:
+        for refs in (repository.branches, repository.tags):
+            found: dict[Any, list[str]] = {}
+            for info in refs.iter_info():
+                if key in info.meta:
+                    found.setdefault(info.meta[key], []).append(info.name)
+            for value, names in found.items():
+                indexed = [info.name for info in refs.iter_info(where={key: value})]
+                if indexed != names:
+                    world.model.fail(f"{when}, the index has {key}={value!r} of {indexed}, and it is that of {names}")
 
 
 def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:  # noqa: C901 - one promise after another

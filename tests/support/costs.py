@@ -324,6 +324,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "expire, nothing to do": on(lambda room: room.repository.expire()),
         "expire": expiring,
         "fsck": on(lambda room: room.repository.fsck()),
+        "index_meta": on(lambda room: room.repository.index_meta("n")),
         "verify": on(lambda room: room.repository.verify(keys=[KEY])),
         "stats": on(lambda room: room.repository.stats()),
         "default_branch": on(lambda room: room.repository.default_branch()),

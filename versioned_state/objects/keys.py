@@ -12,6 +12,7 @@ key                            value
 ``shared/<32 characters>``     a ref was pointed at this commit, or merged it, after it was made: see ``refs/shared``
 ``recent/<16 digits>/<name>``  a branch, by when it changed last: see ``refs/ref``; the value is empty
 ``due/<16 digits>/<name>``     a branch that expires, by when: see ``refs/ref``; the value is empty
+``meta/<8>/<16 digits>/<ref>`` a ref, under hashes of a key and a value in the meta of its head: see ``refs/meta_index``; the value is empty
 ``note/<32 characters>``       the note of a commit, under its address in URL-safe base64
 ``record/<name>``              a named record: data beside the history; see ``refs/named_records``
 ``merge``                      merge policies, by the pattern of a path
@@ -65,6 +66,8 @@ RECENT = "recent/"
 
 DUE = "due/"
 
+META = "meta/"
+
 GC_MARKS = "gc-marks/"
 
 REFS = "ref/"
@@ -82,7 +85,7 @@ _DIGITS = 16  # of a time in the key of an index
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, KEEPERS, MERGE_POLICIES})
-_PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, KEEPER_PAGES, LOCKS, MOVED, NOTES, PURGES, RECENT, RECORDS, SHALLOW_PAGES, SHARED)
+_PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, KEEPER_PAGES, LOCKS, META, MOVED, NOTES, PURGES, RECENT, RECORDS, SHALLOW_PAGES, SHARED)
 
 
 def is_record(key: str) -> bool:
@@ -140,6 +143,18 @@ def read_index_key(key: str) -> tuple[int, str]:
     """Return the time and the branch in a key of either index. Raises ``ValueError`` for any other key."""
     _, digits, name = key.split("/", 2)
     return int(digits, 16), name
+
+
+def meta_prefix(key: str, value: bytes, kind: RefKind) -> str:
+    """Return the beginning of the keys of the refs of a kind whose heads have a value, given as its cell, under a key of meta."""
+    hashed = blake3(key.encode()).hexdigest(length=4)
+    return f"{META}{hashed}/{blake3(value).hexdigest(length=8)}/{kind}/"
+
+
+def read_meta_key(key: str) -> str:
+    """Return the key of the ref's record in a key of the index of meta. Raises ``ValueError`` for any other key."""
+    _, _, _, ref = key.split("/", 3)
+    return REFS + ref
 
 
 def gc_marks_key(number: int) -> str:

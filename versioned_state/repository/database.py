@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
@@ -99,7 +99,7 @@ class Database:
         self.clock = clock or (lambda: time.time_ns() // 1000)
         self._caches = caches_of(store)
         self.commits = CommitReader(self.objects, self._caches.commits)
-        self.fence = GcFence(store)
+        self.fence = GcFence(store, self._entry_changes)
         self.nodes = self._caches.nodes
         self.format_version = FORMAT_VERSION
         self.current_branch: str | None = None
@@ -283,6 +283,19 @@ class Database:
                 self._secure_history(commit, ref, sweeps)
 
         return move_ref(self.fence, ref, after, staging=staging, secure=secure, part=part)
+
+    def _entry_changes(
+        self,
+        indexed: tuple[str, ...],
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+        staging: Staging,
+    ) -> tuple[dict[str, bytes], list[str]]:
+        """Return the changes of the index of meta that belong to a batch. Only a store with such an index needs them."""
+        from versioned_state.repository.refs.meta_index import entry_changes
+
+        return entry_changes(self.store, self.commits, indexed, expected, puts, deletes, staging)
 
     def move_together(self, moves: Sequence[tuple[Ref, Commit | None]], *, action: str, origins: Mapping[str, Sequence[str]]) -> bool:
         """Do ``move`` for many refs in one batch. Returns False if one of them was no longer as given, and nothing was changed.

@@ -11,6 +11,7 @@ from versioned_state.errors import CorruptObjectError, NotAStoreError
 from versioned_state.objects.keys import FORMAT
 
 FORMAT_VERSION: Final = 1
+"""The newest version that this release reads and writes."""
 
 _MAGIC: Final = b"versioned-state\n"
 

@@ -478,6 +478,26 @@ class Repository:
 
         return expire(self.database, self.branches, dry_run=dry_run)
 
+    def index_meta(self, key: str) -> None:
+        """Index branches and tags by the values of a key in the meta of their heads: from then on, ``where={key: …}`` costs what it finds.
+
+        Call it once, or at each start of a program: if there is the index, it costs a read. It reads the heads of all branches and tags,
+        while others may write; a call that was cut off goes on when it is repeated. From then on each move of a ref to another value
+        writes and deletes an empty key in its batch. Texts, ints, bools and None are in the index; ``where=`` with a value of another type
+        reads all heads.
+
+        Args:
+            key: a key of meta: ``"run_id"``. A store has at most 16 indexes, and an index stays.
+
+        Raises:
+            UnsupportedByStoreError: the store takes one condition a batch (S3). Nothing was changed.
+            LimitExceededError, InvalidArgumentError: there are 16 indexes; not a text. Nothing was changed.
+            StorageError: the index may have been begun. Listings do not use it until the same call again has ended it.
+        """
+        from versioned_state.repository.maintenance.index_meta import index_meta
+
+        index_meta(self.database, key)
+
     def fsck(self, *, progress: Progress | None = None) -> FsckReport:
         """Check every object, ref and record. See ``fsck.check``. Damage is reported, not raised."""
         from versioned_state.repository.maintenance.fsck import check
@@ -539,6 +559,7 @@ class RepositoryAio(Aio[Repository]):
     gc = awaitable(lambda: Repository.gc)
     grep = streamed(lambda: Repository.grep)
     history = streamed(lambda: Repository.history)
+    index_meta = awaitable(lambda: Repository.index_meta)
     log = streamed(lambda: Repository.log)
     merge_base = awaitable(lambda: Repository.merge_base)
     parents = awaitable(lambda: Repository.parents)

@@ -115,7 +115,7 @@ def _commit(runner: Runner, rng: Dice, operation: Operation, handle: Versioned) 
         runner.model.undo(operation, [handle.branch])
         runner.model.replaced.append(operation)
     try:
-        made = handle.commit(on_moved=how, policies=dict(POLICIES) if rng.random() < 0.9 else None)
+        made = handle.commit(on_moved=how, policies=dict(POLICIES) if rng.random() < 0.9 else None, meta={"by": runner.actor.name[-1]})
     except MergeConflictError as error:
         merge = error.merge
         if rng.random() < 0.5 and all(str(conflict.path) in KEYS for conflict in merge.conflicts):
@@ -131,13 +131,18 @@ def _commit(runner: Runner, rng: Dice, operation: Operation, handle: Versioned) 
     _acked(runner, operation, handle)
 
 
+def index_meta(runner: Runner, rng: Dice, operation: Operation) -> None:
+    operation.detail = key = rng.choice(("by", "round"))
+    runner.repository.index_meta(key)
+
+
 def commit_with_tag(runner: Runner, rng: Dice, operation: Operation) -> None:
     branch, tag = _branch(rng), rng.choice(TAGS)
     handle = _writing(runner, operation, branch)
     operation.detail += f" {tag}"
     runner.model.copy(operation, branch)
     _stage(runner, handle, rng)
-    made = handle.commit(tag=tag, policies=dict(POLICIES))
+    made = handle.commit(tag=tag, policies=dict(POLICIES), meta={"by": tag})
     runner.model.tags[tag] = made.id, operation.start
     _acked(runner, operation, handle)
 
@@ -539,6 +544,6 @@ AGENT: dict[str, Kind] = table(
     (commit, 8), (edit, 3), (refresh, 2), (discard, 1), (close, 1), (read, 1), (merge, 2), cherry_pick, revert, rebase, squash,
     (undo, 2), redo, rollback, (reset, 2), restore, (fork, 3), fork_handle, tag, delete_tag, note, (delete, 2), rename, together,
     lock, expiring, (run_task, 2), run_effect, run_parallel, clock, (other_handle, 2), secret, gone, (sequence, 2), transaction,
-    commit_with_tag, (commit_onto, 2), (record, 2), erase_records,
+    commit_with_tag, (commit_onto, 2), (record, 2), erase_records, (index_meta, 2),
     always=("commit",),
 )  # fmt: skip

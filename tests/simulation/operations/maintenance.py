@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.model import Operation, Purge, records_of
-from tests.simulation.operations.agents import BRANCHES, KEYS
+from tests.simulation.operations.agents import BRANCHES, KEYS, index_meta
 from tests.simulation.operations.kinds import Dice, Kind, Refused, table
 from tests.simulation.scheduler import KilledError
 from versioned_state import Repository
@@ -147,5 +147,6 @@ def clock(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 MAINTENANCE: dict[str, Kind] = table(
     (gc, 4), (gc_in_slices, 2), gc_elsewhere, (prune, 2), (purge_branch, 2), purge_thoroughly, purge_path, expire, fsck, list_all, clock,
+    (index_meta, 2),
     always=("gc",),
 )  # fmt: skip

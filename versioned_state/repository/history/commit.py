@@ -7,7 +7,8 @@ without merges is recognised.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -39,6 +40,8 @@ LATEST: Final = 253_402_300_799_999_999
 
 _pack = msgpack.Packer(unicode_errors="surrogatepass").pack  # made once: that takes longer than packing a commit
 
+
+_PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
 _INTERNAL: Final = frozenset({"address", "jump", "jump_address", "meta_cell", "parent_addresses", "tree"})
 """Attributes of a commit for the layers of this library, which completion does not offer."""
@@ -282,6 +285,20 @@ def read_commit(address: Address, raw: bytes) -> Commit:
         raise CorruptObjectError(address.hex(), f"it does not decode as a commit: {error}") from error
     stored = (addresses, time, author, message, generation, tree, height, merge_height, None if jump is None else Address(jump), meta, tag)
     return _commit_of(address, stored, signature)
+
+
+def meta_values(commit: Commit, keys: Collection[str]) -> dict[str, Any]:
+    """Return the values of those of some keys that the meta of a commit has. Raises ``CorruptObjectError``.
+
+    Cost: a fraction of ``meta``, if they are numbers, texts or None.
+    """
+    found: Any = None
+    if commit.meta_cell is not None:
+        with suppress(ValueError, TypeError, msgpack.UnpackException):
+            found = msgpack.unpackb(commit.meta_cell, strict_map_key=False, unicode_errors="surrogatepass")
+    if type(found) is not dict or any(type(found.get(key)) not in _PLAIN for key in keys):  # perhaps an extension, or holds one
+        found = commit.meta
+    return {key: found[key] for key in keys if key in found}
 
 
 def _is_signature(field: Any, raw: bytes) -> bool:

@@ -53,6 +53,7 @@ from versioned_state.repository.maintenance.purge.journal import check_journal
 from versioned_state.repository.merging.policies import read_policies
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.lock_record import parse_lock
+from versioned_state.repository.refs.meta_index import entries_of
 from versioned_state.repository.refs.named_records import read_named
 from versioned_state.repository.refs.notes import read_note
 from versioned_state.repository.refs.ref import BORN, Ref, check_name, keys_of, parse_ref
@@ -240,7 +241,13 @@ class _Check:
             yield _Step(Reference(ref.log, Role.LOG_ENTRY), f"{kind} {name}", "")
 
     def _check_indexes(self, ref: Ref) -> None:
-        for key in keys_of(ref)[2:]:
+        keys = keys_of(ref)[2:]
+        if self._gc.searchable and ref.head is not None:
+            raw = self._reading.objects([ref.head])[0].get(ref.head)
+            with suppress(*DAMAGE, LimitExceededError):  # a damaged commit is a finding of its own, and so is a missing one
+                meta = {} if raw is None else read_commit(ref.head, raw).meta
+                keys += sorted(entries_of(meta, self._gc.searchable, ref.kind, ref.name))
+        for key in keys:
             # A branch that has moved since it was read may have another place by now.
             if self._store.get(key) is None and self._store.get(ref_key(ref.kind, ref.name)) == ref.stored:
                 self._find("missing", "record", key, f"{ref.kind} {ref.name!r} is not in the index where its record says")
@@ -509,9 +516,7 @@ class _Check:
         if is_record(key):
             return
         if key.startswith(REFS):  # what it leads to may be anything
-            self._find(
-                "misplaced", "record", key, "a ref of a kind that this release does not have: gc and purge refuse the store"
-            )
+            self._find("misplaced", "record", key, "a ref of a kind that this release does not have: gc and purge refuse the store")
         elif len(self.unknown) < _MAX_UNKNOWN:
             first, slash, _ = key.partition("/")
             self.unknown.add(first + slash)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -13,7 +13,7 @@ from versioned_state.errors import InvalidArgumentError, MissingObjectError
 from versioned_state.objects.address import Address
 from versioned_state.objects.keys import RECENT, RefKind, read_index_key, recent_key, ref_key
 from versioned_state.records import dataclass, field
-from versioned_state.repository.history.commit import Commit, read_commit
+from versioned_state.repository.history.commit import Commit, meta_values, read_commit
 from versioned_state.repository.refs.ref import WINDOW, Place, Ref, parse_ref
 from versioned_state.repository.refs.reflog import LogEntry, read_entry
 from versioned_state.values.encode.inline import InlineEncoder
@@ -32,6 +32,10 @@ _WILD: Final = re.compile(r"[*?\[]")
 """Where a pattern ceases to be the beginning of a name."""
 
 _PLAIN: Final = (str, int, bool, type(None))
+
+_CANDIDATES: Final = 4096
+"""Refs found by the index of meta up to which a listing by the last change reads and sorts them, rather than pass over those with other
+values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +128,14 @@ class Listing:
     # By name
 
     def _by_name(self, database: Database) -> Iterator[Listed]:
-        after = None if self.after is None else ref_key(self.kind, self.after)
         read = _Heads(database, self)
+        index = self._index(database)
+        if index is not None:
+            after = None if self.after is None else index + self.after
+            for keys in self._pages(database, index + self.prefix, after, reverse=self.reverse):
+                yield from read(self._found(index, keys))
+            return
+        after = None if self.after is None else ref_key(self.kind, self.after)
         if self.like:
             for keys in self._pages(database, ref_key(self.kind, self.prefix), after, reverse=self.reverse):
                 yield from read(self._like(keys))
@@ -137,6 +147,18 @@ class Listing:
         """Return the keys of refs whose names are like one of the patterns."""
         start = len(ref_key(self.kind, ""))
         return [key for key in keys if self._has(key[start:])]
+
+    def _index(self, database: Database) -> str | None:
+        """Return the beginning of the keys of the index of meta that have the refs to list and perhaps others, or None without an index."""
+        if not self.where:
+            return None
+        from versioned_state.repository.refs.meta_index import search_index
+
+        return search_index(database.fence, self.kind, self.where)
+
+    def _found(self, index: str, keys: Iterable[str]) -> list[str]:
+        """Return the keys of the refs that some keys of the index of meta stand for."""
+        return self._like(ref_key(self.kind, key.removeprefix(index)) for key in keys)
 
     def _records(self, database: Database, prefix: str, after: str | None, *, reverse: bool) -> Iterator[dict[str, bytes]]:
         """Yield the records of refs whose keys have a prefix, a page at a time."""
@@ -181,7 +203,12 @@ class Listing:
         indexed = self.kind == "branch" and database.fence.enabled
         prefix = ref_key(self.kind, self.prefix)
         read = _Heads(database, self)
-        if indexed:
+        index = self._index(database)
+        many = None if index is None or not indexed or self.limit is None else _CANDIDATES
+        if index is not None and (many is None or len(database.store.page(index + self.prefix, limit=many + 1)) <= many):
+            pages = self._pages(database, index + self.prefix, None, reverse=False)
+            every = [listed for keys in pages for listed in read(self._found(index, keys))]
+        elif indexed:
             keys = database.store.page(prefix, limit=_FEW + 1) if self.prefix else ()
             if not self.prefix or len(keys) > _FEW:
                 return None
@@ -250,7 +277,7 @@ class _Heads:
         self._database = database
         self._listing = listing
         self._start = len(ref_key(listing.kind, ""))
-        self._fits = _filter(listing.where)
+        self._filter = _Filter(listing.where) if listing.where else None
         self._given: set[str] = set()
 
     def __call__(self, keys: Iterable[str], stored: Mapping[str, bytes] | None = None) -> Iterator[Listed]:
@@ -263,9 +290,11 @@ class _Heads:
         for ref in refs:
             assert ref.head is not None
             raw = raws[ref.head]
-            if not self._fits(ref.head, raw):
+            if self._filter is not None and not self._filter.may_fit(raw):
                 continue
             commit = graft(read_commit(ref.head, raw))
+            if self._filter is not None and not self._filter.fits(commit):
+                continue
             entry = None if ref.log is None or ref.log not in raws else read_entry(ref.log, raws[ref.log])
             yield Listed(ref, commit, ref.changed(commit), entry)
 
@@ -304,20 +333,23 @@ def read_cursor(cursor: str) -> tuple[int, str]:
         ) from None
 
 
-def _filter(where: Mapping[str, Any]) -> Callable[[Address, bytes], bool]:
-    """Return whether the meta of a commit, given by its raw bytes, has these values. Most commits that do not fit are not even decoded."""
-    if not where:
-        return lambda _address, _raw: True
-    encoder = InlineEncoder()
-    marks = [
-        encoder.encode_inline(key, "where") + encoder.encode_inline(value, "where") for key, value in where.items() if type(value) in _PLAIN
-    ]
+class _Filter:
+    """Whether the meta of a commit has some values. Most commits that do not are not even decoded."""
 
-    def fits(address: Address, raw: bytes) -> bool:
-        for mark in marks:
-            if mark not in raw:
-                return False
-        meta = read_commit(address, raw).meta
-        return all(key in meta and type(meta[key]) is type(value) and meta[key] == value for key, value in where.items())
+    def __init__(self, where: Mapping[str, Any]) -> None:
+        encoder = InlineEncoder()
+        self._where = where
+        self._marks = [
+            encoder.encode_inline(key, "where") + encoder.encode_inline(value, "where")
+            for key, value in where.items()
+            if type(value) in _PLAIN
+        ]
 
-    return fits
+    def may_fit(self, raw: bytes) -> bool:
+        """Return whether a commit may fit, given its raw bytes."""
+        return all(mark in raw for mark in self._marks)
+
+    def fits(self, commit: Commit) -> bool:
+        """Return whether a commit fits."""
+        meta = meta_values(commit, self._where)
+        return all(key in meta and type(meta[key]) is type(value) and meta[key] == value for key, value in self._where.items())

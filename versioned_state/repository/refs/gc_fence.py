@@ -34,8 +34,9 @@ record, which every commit then writes, must not grow for ever: the writer ends 
 _HEADS_KEPT: Final = 256
 _MOVED_KEPT: Final = 65_536
 _ATTEMPTS: Final = 1000
-_NO_MORE: Final = (0, 1)
-"""The fields that the record does not have if they have these values: ``marking`` and ``version``."""
+_LATER: Final = (0, 1, (), ())
+"""``marking``, ``version``, ``indexed`` and ``searchable`` where the record does not have them: it is cut before the last that are so."""
+
 _COURTESY_S: Final = 0.25
 """The longest time that a writer waits at the request of gc, which may have died since."""
 
@@ -55,6 +56,8 @@ class GcRecord:
         marking: the ``generation`` of the gc that last began to mark; 0 if none ever did. The first move of a ref after that leaves a
             record under this number (``moved_key``), so that the refs that moved since a marking are known.
         version: the format version of the store. A writer that opened the store at a lower one must not write to it any more.
+        indexed: the keys of meta by whose values every batch that moves a ref indexes it: see ``refs/meta_index``.
+        searchable: those of them whose index has all refs.
         stored: the bytes of the record, or None if there is none.
     """
 
@@ -67,6 +70,8 @@ class GcRecord:
     published: tuple[Address, ...] = ()
     marking: int = 0
     version: int = 1
+    indexed: tuple[str, ...] = ()
+    searchable: tuple[str, ...] = ()
     stored: bytes | None = field(default=None, compare=False)
 
     def but(self, **changes: object) -> GcRecord:
@@ -80,11 +85,19 @@ class GcRecord:
 
 
 def _write(record: GcRecord) -> bytes:
-    fields = [record.generation, record.owner, record.beat, record.sweeps, record.expired, record.hold, b"".join(record.published)]
-    if record.marking or record.version > 1:
-        fields.append(record.marking)
-    if record.version > 1:
-        fields.append(record.version)
+    fields: list[object] = [
+        record.generation,
+        record.owner,
+        record.beat,
+        record.sweeps,
+        record.expired,
+        record.hold,
+        b"".join(record.published),
+    ]
+    later = [record.marking, record.version, record.indexed, record.searchable]
+    while later and later[-1] == _LATER[len(later) - 1]:
+        later.pop()
+    fields += later
     body: bytes = msgpack.packb(fields)
     return write_record(GC, body)
 
@@ -103,20 +116,33 @@ def read_gc_record(stored: bytes | None, *, version: int = FORMAT_VERSION) -> Gc
         return GcRecord()
     try:
         generation, owner, beat, sweeps, expired, hold, joined, *rest = msgpack.unpackb(read_record(GC, stored))
-        marking, found = (*rest, *_NO_MORE[len(rest) :])[:2]
+        marking, found, *lists = *rest, *_LATER[len(rest) :]
         if not all(type(number) is int for number in (generation, beat, sweeps, expired, marking, found)) or type(hold) is not bool:
+            raise ValueError("a field of another type")
+        if found > version:
+            raise FormatError(found, version)
+        indexed, searchable = lists
+        if not all(type(keys) in (list, tuple) and all(type(key) is str for key in keys) for keys in lists):
             raise ValueError("a field of another type")
         if not (owner is None or type(owner) is bytes) or type(joined) is not bytes or len(joined) % ADDRESS_SIZE:
             raise ValueError("a field of another type")
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptObjectError(GC, f"the record of gc is damaged: {error}") from error
-    if found > version:
-        raise FormatError(found, version)
     published = tuple(Address(joined[i : i + ADDRESS_SIZE]) for i in range(0, len(joined), ADDRESS_SIZE))
-    return GcRecord(generation, owner, beat, sweeps, expired, hold, published, marking, found, stored)
+    return GcRecord(generation, owner, beat, sweeps, expired, hold, published, marking, found, tuple(indexed), tuple(searchable), stored)
 
 
 _NO_RECORD: Final = GcRecord()
+
+
+Indexing = Callable[
+    [tuple[str, ...], Mapping[str, bytes | None], Mapping[str, bytes], Collection[str], Staging], tuple[dict[str, bytes], list[str]]
+]
+"""Returns what to put and to delete beside a batch, so that the index of some keys of meta is right after it."""
+
+
+def _no_index(*_: object) -> tuple[dict[str, bytes], list[str]]:
+    return {}, []
 
 
 class FencedBatch(NamedTuple):
@@ -132,14 +158,18 @@ class FencedBatch(NamedTuple):
 class GcFence:
     """The record as one database last saw it, and writing beside gc. Safe for many threads.
 
+    Args:
+        index: called for each batch on a store with an index of meta.
+
     Attributes:
         enabled: False for a store that takes one condition a batch: gc refuses to run on it, and moves carry no condition.
         version: the format version of the store when it was opened. Calls that find a higher one raise ``FormatError``.
     """
 
-    def __init__(self, store: KVStore) -> None:
+    def __init__(self, store: KVStore, index: Indexing = _no_index) -> None:
         self._store = store
         self.version = FORMAT_VERSION
+        self._index = index
         self._record: GcRecord | None = None
         self._damaged = False
         self._heads: OrderedDict[Address, int] = OrderedDict()
@@ -270,7 +300,13 @@ class GcFence:
             told = {} if after is record else {GC: _bytes(after)}
             moved = self._unrecorded_moves(expected, puts, record.marking) if record.marking else {}
             said = {moved_key(record.marking, key): b"" for key in moved} if moved else {}
-            done = self._store.apply({**expected, GC: record.stored}, {**puts, **told, **said}, deletes, objects=staging.sealed())
+            added, removed = self._index(record.indexed, expected, puts, deletes, staging) if record.indexed else ({}, ())
+            done = self._store.apply(
+                {**expected, GC: record.stored},
+                {**puts, **told, **said, **added},
+                [*deletes, *removed] if removed else deletes,
+                objects=staging.sealed(),
+            )
             staging.sent()
             if done:
                 self._record = after
@@ -301,7 +337,11 @@ class GcFence:
             if each.since == record.sweeps:
                 moved = self._unrecorded_moves(each.expected, each.puts, record.marking) if record.marking else {}
                 said = {moved_key(record.marking, key): b"" for key in moved}
-                ready.append(Batch({**each.expected, **fence}, {**each.puts, **said}, each.deletes, each.staging.sealed()))
+                added, removed = (
+                    self._index(record.indexed, each.expected, each.puts, each.deletes, each.staging) if record.indexed else ({}, ())
+                )
+                deletes = [*each.deletes, *removed] if removed else each.deletes
+                ready.append(Batch({**each.expected, **fence}, {**each.puts, **said, **added}, deletes, each.staging.sealed()))
                 sent.append(number)
                 all_moved.append(moved)
         for number, moved, done in zip(sent, all_moved, self._store.apply_each(ready), strict=True):

@@ -18,8 +18,7 @@ MOST: Final = 20_000
 
 
 def word_diff(old: str, new: str, *, most: int = MOST) -> Iterator[Words]:
-    """Yield the pieces of both texts in order. The equal pieces before the first difference and after the last one are always yielded,
-    perhaps empty.
+    """Yield the pieces of both texts in order, first and last the equal ones at both ends, even if they are empty.
 
     Equal words at both ends are set aside first, so that a change within a long text costs no more than one in a short text.
     """

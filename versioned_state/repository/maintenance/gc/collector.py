@@ -32,6 +32,7 @@ from versioned_state.repository.history.shallow import all_cuts
 from versioned_state.repository.maintenance.gc.keeper_table import drop_older, drop_pages, new_salt, read_table, write_pages
 from versioned_state.repository.maintenance.gc.marking import Marking, Progress
 from versioned_state.repository.maintenance.gc.marks import clear_marks, load_marks, save_marks
+from versioned_state.repository.maintenance.index_meta import drop_wrong_entries
 from versioned_state.repository.maintenance.owner import Life, Owner, life_of
 from versioned_state.repository.refs.gc_fence import GcRecord, read_gc_record
 from versioned_state.repository.refs.lock_record import remove_unused_locks
@@ -144,7 +145,8 @@ def collect(
                 sweep.deadline = start + time_limit
             finished = sweep.run()
             remove_unused_locks(database)
-            database.fence.refresh()
+            if database.fence.refresh().indexed or force:  # a damaged record may have named indexes
+                drop_wrong_entries(database)
         kept = len(seen)
     compacted = base.compact() if compact and not dry_run and isinstance(base, _Compacting) else None
     seconds = time.monotonic() - start

@@ -39,6 +39,7 @@ from versioned_state.repository.maintenance.gc.keeper_table import KeeperTable, 
 from versioned_state.repository.maintenance.purge.journal import Findings, Journal
 from versioned_state.repository.maintenance.purge.witnesses import Witnesses
 from versioned_state.repository.refs.gc_fence import GcRecord
+from versioned_state.repository.refs.meta_index import entry_changes
 from versioned_state.repository.refs.ref import Ref, keys_of, literal_in, match_refs, parse_ref
 from versioned_state.storage import Disk
 from versioned_state.storage.wrappers.cache import uncached
@@ -281,6 +282,7 @@ class _Reclaim(Collector):
             plan = _Plan(self._database, self._patterns, record)
             names = [key for ref in plan.refs for key in (*keys_of(ref), lock_key(ref.name))]
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref in plan.refs} | {KEEPERS: plan.table.stored}
+            names += entry_changes(self._store, self._database.commits, record.indexed, expected, {}, names)[1] if record.indexed else ()
             keys = plan.keys()
             puts = {KEEPERS: plan.table.without(plan.keepers), **plan.records}
             left = keys[_AT_ONCE:]
