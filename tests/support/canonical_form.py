@@ -32,7 +32,7 @@ def flaws_of(store: KVStore, id: str, known: Known | None = None) -> list[Flaw]:
 def keeping_replaced_nodes() -> Iterator[None]:
     """A writer with a fault: a node whose only child is replaced stays beside the node that takes its place."""
 
-    def resume(self: InnerChunker, items: list[bytes], keys: list[bytes] | None) -> bool:
+    def resume(self: InnerChunker, items: list[bytes], keys: list[bytes] | None, weight: int) -> bool:
         if not items or not is_open(items):
             return False
         self.pending = len(items)

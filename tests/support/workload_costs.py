@@ -54,6 +54,10 @@ def messages(count: int) -> list[dict[str, Any]]:
     ]
 
 
+def small(count: int) -> list[dict[str, Any]]:
+    return [{"n": n, "text": "x" * 70} for n in range(count)]
+
+
 def state_of(store: KVStore, **items: Any) -> Versioned:
     state = Versioned(store)
     state.update(items)
@@ -71,8 +75,8 @@ def growing_number(store: KVStore) -> Callable[[], object]:
     return round_
 
 
-def growing_list(store: KVStore, *, length: int, more: int) -> Callable[[], object]:
-    state, new = state_of(store, messages=messages(length)), messages(more)
+def growing_list(store: KVStore, *, length: int, more: int, make: Callable[[int], list[Any]] = messages) -> Callable[[], object]:
+    state, new = state_of(store, messages=make(length)), make(more)
 
     def round_() -> None:
         state["messages"] += [dict(message) for message in new]
@@ -208,6 +212,7 @@ def calling(store: KVStore, *, run: Callable[..., object]) -> Callable[[], objec
 WORKLOADS = (
     Workload("a growing number", growing_number),
     Workload("append to 230 messages", partial(growing_list, length=230, more=1)),
+    Workload("append to 300 small elements, one leaf", partial(growing_list, length=300, more=1, make=small)),
     Workload("append 2 messages to 1,000", partial(growing_list, length=1_000, more=2)),
     Workload("append 2 messages to 1,000 through a sequence", growing_sequence),
     Workload("replay, a round", replay, rounds=3, per=40),

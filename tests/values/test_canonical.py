@@ -290,7 +290,7 @@ def test_a_chunker_goes_on_behind_the_last_leaf(seed):
     for old in (1, rng.randrange(1, 100), *ends[:-1]):
         start = max((end for end in ends if end < old), default=0)  # where the last leaf of the old items begins
         chunker = SequenceLeafChunker()
-        assert chunker.resume(items[start:old], None) == (old not in ends)
+        assert chunker.resume(items[start:old], None, 0) == (old not in ends)
         at = start if old not in ends else old
         found = list(accumulate(chunker.feed(items[old:], None), initial=at))[1:]
         assert found == [end for end in ends if end > old]

@@ -65,7 +65,7 @@ def test_single_appends_give_the_tree_built_at_once(shape: Shape):
 @pytest.mark.parametrize("chunker", [InnerChunker, MapLeafChunker, SequenceLeafChunker])
 def test_a_node_whose_only_item_was_replaced_is_open(chunker: Any):
     resumed = chunker()
-    assert resumed.resume([], None)
+    assert resumed.resume([], None, 0)
     assert resumed.pending == 0
 
 

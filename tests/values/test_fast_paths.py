@@ -230,11 +230,14 @@ def test_chunkers(long_run: bool):  # noqa: FBT001 - a fixture
         # Resumed after any part of the last node, which is open, or is not.
         for first, last in reference._spans(ends):
             for stop in range(first, last):
-                resumed = made()
-                assert resumed.resume(items[first:stop], keys and keys[first:stop])
-                rest = resumed.feed(items[stop:last], keys and keys[stop:last])
-                assert rest == ([last - first] if ends[last - 1] else [])
-            assert made().resume(items[first:last], keys and keys[first:last]) is not ends[last - 1]
+                before = made()
+                assert before.feed(items[first:stop], keys and keys[first:stop]) == []
+                for weight in {0, before.weight}:  # not known, and as the chunker left it
+                    resumed = made()
+                    assert resumed.resume(items[first:stop], keys and keys[first:stop], weight)
+                    rest = resumed.feed(items[stop:last], keys and keys[stop:last])
+                    assert rest == ([last - first] if ends[last - 1] else [])
+            assert made().resume(items[first:last], keys and keys[first:last], 0) is not ends[last - 1]
             if made is chunker.InnerChunker:
                 assert chunker.is_open(items[first:last]) is not ends[last - 1]
 

@@ -40,19 +40,23 @@ class Chunker(ABC):
     """The boundaries of one level of a tree, fed from left to right.
 
     ``feed`` returns the number of items in each node that it completed; the first number includes the items that were pending.
-    ``pending`` is the number of items since the last boundary.
+    ``pending`` is the number of items since the last boundary; ``weight`` their weight, if that is more than a count.
     """
 
-    __slots__ = ("pending",)
+    __slots__ = ("pending", "weight")
 
     def __init__(self) -> None:
         self.pending = 0
+        self.weight = 0
 
     @abstractmethod
-    def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
+    def resume(self, items: list[bytes], keys: list[bytes] | None, weight: int) -> bool:
         """Begin after the items of the last node of a level, which has no boundary before its end. Returns whether that node is open.
 
         A node whose only item was replaced comes without items, and is open.
+
+        Args:
+            weight: see ``Node.weight``.
         """
 
     @abstractmethod
@@ -63,21 +67,18 @@ class Chunker(ABC):
 class SequenceLeafChunker(Chunker):
     """Leaves of a sequence: a boundary follows from an element's bytes and size."""
 
-    __slots__ = ("_weight",)
+    __slots__ = ()
 
-    def __init__(self) -> None:
-        self.pending = 0
-        self._weight = 0
-
-    def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
-        weight = sum(weights_of(items))
-        if weight >= LEAF_GREATEST or (weight >= LEAF_LEAST and xxh3_64_intdigest(items[-1]) < sum(weights_of(items[-1:])) * _PER_BYTE):
-            return False
-        self.pending, self._weight = len(items), weight
+    def resume(self, items: list[bytes], keys: list[bytes] | None, weight: int) -> bool:
+        if not weight:
+            weight = sum(weights_of(items))
+            if weight >= LEAF_GREATEST or (weight >= LEAF_LEAST and xxh3_64_intdigest(items[-1]) < sum(weights_of(items[-1:])) * _PER_BYTE):
+                return False
+        self.pending, self.weight = len(items), weight
         return True
 
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
-        ends = list(accumulate(weights_of(items), initial=self._weight))
+        ends = list(accumulate(weights_of(items), initial=self.weight))
         boundaries: list[int] = []
         start = first = 0  # the weight and the index at which the open node begins
         while True:
@@ -91,7 +92,7 @@ class SequenceLeafChunker(Chunker):
                 break
             boundaries.append(index - first + (0 if boundaries else self.pending))
             start, first = ends[index], index
-        self._weight = ends[-1] - start
+        self.weight = ends[-1] - start
         self.pending = len(items) - first + (0 if boundaries else self.pending)
         return boundaries
 
@@ -105,7 +106,7 @@ class _CountingChunker(Chunker):
     def ends(self, item: bytes) -> bool:
         """Return whether a node may end with the item that has these bytes."""
 
-    def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
+    def resume(self, items: list[bytes], keys: list[bytes] | None, weight: int) -> bool:
         count = len(items)
         if count >= NODE_GREATEST or (count >= NODE_LEAST and self.ends((items if keys is None else keys)[-1])):
             return False
@@ -142,7 +143,7 @@ class InnerChunker(_CountingChunker):
 
     __slots__ = ()
 
-    def resume(self, items: list[bytes], keys: list[bytes] | None) -> bool:
+    def resume(self, items: list[bytes], keys: list[bytes] | None, weight: int) -> bool:
         if not is_open(items):
             return False
         self.pending = len(items)

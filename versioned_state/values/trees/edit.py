@@ -67,7 +67,9 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
 
 
 def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> Tree:
-    """Do ``splice`` for a tree of one leaf, as most states are: chunks all of it again. The leaf may be one that no chunker has made."""
+    """Do ``splice`` for a tree of one leaf, as most states are: chunks all of it again, unless a chunker has made the leaf."""
+    if leaf.weight and len(edits) == 1 and edits[0].start == len(leaf.items):
+        return grow(nodes, shape, _appended(shape, leaf, edits[0].items, None, None)[1])
     items, keys = leaf.items.copy(), None if leaf.keys is None else leaf.keys.copy()
     for edit in reversed(edits):
         items[edit.start : edit.end] = edit.items
@@ -85,7 +87,7 @@ def _of_leaf(nodes: Nodes, shape: Shape, items: list[bytes], keys: list[bytes] |
         node.is_open, node.cuts = True, cuts
         return _with_top(nodes, shape, len(items), node)
     chunker = chunker_of(shape, 0)
-    row = _split(0, chunker.feed(items, keys), items, None, keys, open_at_end=chunker.pending)
+    row = _split(0, chunker.feed(items, keys), items, None, keys, chunker)
     row[0].cuts = cuts
     return grow(nodes, shape, row)
 
@@ -156,13 +158,13 @@ def _appended(shape: Shape, node: Node, items: list[bytes], counts: list[int] | 
     Cost: the new items; the old items are not hashed again.
     """
     chunker = chunker_of(shape, node.level)
-    resumes = chunker.resume(node.items, node.keys)
+    resumes = chunker.resume(node.items, node.keys, node.weight)
     sizes = chunker.feed(items, keys)
     if resumes:
         items = [*node.items, *items]
         counts = None if node.counts is None or counts is None else [*node.counts, *counts]
         keys = None if node.keys is None or keys is None else [*node.keys, *keys]
-    row = _split(node.level, sizes, items, counts, keys, open_at_end=chunker.pending)
+    row = _split(node.level, sizes, items, counts, keys, chunker)
     if resumes and row:
         row[0].cuts = node.cuts
     return not resumes, row
@@ -212,15 +214,18 @@ def _split_at_boundaries(
     sizes = chunker.feed(items, keys)
     if chunker.pending and not at_end:
         return []
-    return _split(level, sizes, items, counts, keys, open_at_end=chunker.pending)
+    return _split(level, sizes, items, counts, keys, chunker)
 
 
 def _split(
-    level: int, sizes: list[int], items: list[bytes], counts: list[int] | None, keys: list[bytes] | None, *, open_at_end: int
+    level: int, sizes: list[int], items: list[bytes], counts: list[int] | None, keys: list[bytes] | None, chunker: Chunker
 ) -> list[Node]:
-    """Split items into nodes of the given sizes, and an open node of the remaining items."""
+    """Split items into nodes of the given sizes, which the chunker has completed, and an open node of those that it has not."""
+    open_at_end = chunker.pending
     if not sizes and open_at_end:
-        return [_open(Node(level, items, counts, keys))]
+        node = _open(Node(level, items, counts, keys))
+        node.weight = chunker.weight
+        return [node]
     nodes = []
     start = 0
     for size in (*sizes, open_at_end) if open_at_end else sizes:
@@ -228,7 +233,7 @@ def _split(
         nodes.append(Node(level, items[start:end], counts and counts[start:end], None if keys is None else keys[start:end]))
         start = end
     if open_at_end:
-        _open(nodes[-1])
+        _open(nodes[-1]).weight = chunker.weight
     return nodes
 
 
@@ -364,7 +369,7 @@ class _Gathered:
         """Return the nodes of all items fed, of which the last node ends with the last item."""
         if self._chunked < len(self._items):
             self._chunk()
-        return _split(self._level, self._sizes, self._items, self._counts, self._keys, open_at_end=self._chunker.pending)
+        return _split(self._level, self._sizes, self._items, self._counts, self._keys, self._chunker)
 
 
 def _rechunk(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits: list[Edit]) -> list[_Run]:

@@ -62,9 +62,11 @@ class Node:
         keys: for a map, the key of each item: in a leaf its own, above the first one under it. None otherwise.
         is_open: for a node that is new or in segments: whether it is the last of its level and has no boundary at its end.
         cuts: for an open node, its known segments that are stored or staged.
+        weight: of an open leaf of a sequence that a chunker of this process has made, the weight of its items, so that those that are
+            appended need not be weighed and hashed with all before them. 0 for any other node, such as one that was read.
     """
 
-    __slots__ = ("count", "counts", "cuts", "is_open", "items", "keys", "level", "raw", "size")
+    __slots__ = ("count", "counts", "cuts", "is_open", "items", "keys", "level", "raw", "size", "weight")
 
     def __init__(self, level: int, items: list[bytes], counts: list[int] | None = None, keys: list[bytes] | None = None) -> None:
         self.level = level
@@ -76,6 +78,7 @@ class Node:
         self.size = 0  # in a cache
         self.is_open = False
         self.cuts = NO_CUTS
+        self.weight = 0
 
 
 def write_node(shape: Shape, node: Node) -> bytes:
