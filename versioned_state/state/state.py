@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Self
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar
 
 from versioned_state.errors import UnknownPathError
 from versioned_state.state.aio.caller import HandleLock, locked
@@ -15,6 +15,8 @@ from versioned_state.values.paths.path import Key, Namespace, StatePath, Step, a
 
 if TYPE_CHECKING:
     from versioned_state.state.sequence import StateSequence
+
+M = TypeVar("M")
 
 _NONE: Final = object()
 
@@ -89,6 +91,24 @@ class State(MutableMapping[str, Any]):
     @locked
     def _at(self, path: StatePath) -> Any:
         return value_at(self, path)
+
+    def typed(self, model: type[M]) -> M:
+        """Return the state as an instance of a class, to a type checker: ``state.typed(AppState).messages`` is ``state["messages"]``.
+
+        The fields of the class are attributes, which read and write the keys. Its methods and properties work on them. A missing key has
+        the default of its field, which is put into the state if it can change in place. Nothing is validated: ``schema=`` does that. Cost:
+        none.
+
+        Args:
+            model: a dataclass, a pydantic model, an attrs class, or a ``TypedDict``, for which the state itself is returned.
+
+        Raises:
+            InvalidArgumentError: it is another class.
+            AttributeError: of an attribute: the class has no such field, or there is neither a key nor a default.
+        """
+        from versioned_state.values.typed.view import typed_view
+
+        return typed_view(self, model)
 
     @locked
     def pop(self, key: str, default: Any = _NONE) -> Any:

@@ -7,7 +7,7 @@ from copy import copy
 from functools import partial
 from itertools import islice
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NoReturn, Self, overload
+from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
 
 from versioned_state.arguments import count, instance_of
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, ReadOnlyError, UnknownPathError
@@ -29,6 +29,9 @@ from versioned_state.values.trees.tree import Tree, cells_at, find, iter_items, 
 if TYPE_CHECKING:
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.sequence import SnapshotSequence
+
+
+M = TypeVar("M")
 
 
 class Snapshot(Mapping[str, Any]):
@@ -238,6 +241,12 @@ class Snapshot(Mapping[str, Any]):
         nodes = self.new_nodes()
         decoder = Decoder(nodes, None if describe or self._describe else self._policy)
         return Series(nodes, find(nodes, self.tree, key), decoder)
+
+    def typed(self, model: type[M]) -> M:
+        """Return the snapshot as an instance of a class, to a type checker, as ``State.typed`` does. Writing raises ``ReadOnlyError``."""
+        from versioned_state.values.typed.view import typed_view
+
+        return typed_view(self, model)
 
     def sequence(self, key: str) -> SnapshotSequence:
         """Return the list under a key, to read without loading it: a call costs O(log n) and the elements that it reads.
