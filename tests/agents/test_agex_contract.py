@@ -144,7 +144,7 @@ def test_a_checkout_is_read_only_and_moves_nothing():
     assert state.head == head
     assert state["words"] == ["a", "b"]
     with pytest.raises(ReadOnlyError):
-        note("c", state=past)  # type: ignore[arg-type]
+        note("c", state=past)  # type: ignore[call-overload]
 
 
 def test_any_commit_of_the_store_can_be_checked_out():

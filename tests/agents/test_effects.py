@@ -87,7 +87,7 @@ def test_other_arguments_are_refused_unless_they_are_not_compared(till):
     assert effect("pay", till.pay, "Oslo", state=state, arguments="any")["city"] == "Rome"
     assert effect("pay", till.pay, "Rome", state=state)["city"] == "Rome"
     with pytest.raises(InvalidArgumentError, match="arguments"):
-        effect("pay", till.pay, "Rome", state=state, arguments="some")  # type: ignore[arg-type]
+        effect("pay", till.pay, "Rome", state=state, arguments="some")
     assert till.paid == ["Rome"]
 
 
@@ -300,15 +300,15 @@ def test_a_call_that_cannot_be_made_leaves_nothing_in_doubt(till):
     with pytest.raises(TypeError, match="city"):
         effect("pay", till.pay, state=state)
     with pytest.raises(InvalidArgumentError, match="function"):
-        effect("pay", "pay", state=state)  # type: ignore[arg-type]
+        effect("pay", "pay", state=state)  # type: ignore[call-overload]
     with pytest.raises(InvalidArgumentError, match="check"):
-        effect("pay", till.pay, "Rome", state=state, check=True)  # type: ignore[arg-type]
+        effect("pay", till.pay, "Rome", state=state, check=True)
     with pytest.raises(InvalidArgumentError, match="generator"):
         effect("pay", (lambda: (yield)), state=state)
     with pytest.raises(InvalidArgumentError, match="scope"):
-        effect("pay", till.pay, "Rome", state=state, scope="store ")  # type: ignore[arg-type]
+        effect("pay", till.pay, "Rome", state=state, scope="store ")
     with pytest.raises(InvalidArgumentError, match="not_done_on"):
-        effect("pay", till.pay, "Rome", state=state, not_done_on=["ValueError"])  # type: ignore[arg-type]
+        effect("pay", till.pay, "Rome", state=state, not_done_on=["ValueError"])
     assert effects(state) == []
     assert till.paid == []
 
@@ -640,4 +640,17 @@ def test_a_read_only_store_gives_results_and_begins_nothing(till):
     ):
         with pytest.raises(ReadOnlyError):
             call()
+    assert till.paid == ["Rome"]
+
+
+def test_the_arguments_that_partial_holds_are_compared_too(till: Till):
+    from functools import partial
+
+    state = Versioned()
+    effect("pay", partial(till.pay, "Rome"), state=state)
+    assert effect("pay", partial(till.pay, city="Rome"), state=state, arguments="any") == {"city": "Rome", "receipt": [1]}
+    assert effect("pay", partial(partial(till.pay), "Rome"), state=state) == {"city": "Rome", "receipt": [1]}
+    assert effect("pay", till.pay, "Rome", state=state) == {"city": "Rome", "receipt": [1]}
+    with pytest.raises(IdempotencyConflictError):
+        effect("pay", partial(till.pay, "Oslo"), state=state)
     assert till.paid == ["Rome"]

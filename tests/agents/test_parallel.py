@@ -52,6 +52,7 @@ def test_calls_run_side_by_side_and_are_merged():
     assert list(state.repository.branches) == ["main"]
     assert len(events(state)) == 4
     for outcome in outcomes:
+        assert outcome.commit is not None
         assert outcome.commit.meta["task"] == "book"
         assert state.repository.merge_base(outcome.commit, state.head) == outcome.commit
 
@@ -111,7 +112,8 @@ def test_uncommitted_changes_are_refused():
 
 def test_no_calls_and_an_empty_state():
     state = Versioned()
-    assert parallel(state, []) == []
+    none: list[partial[None]] = []
+    assert parallel(state, none) == []
     parallel(state, [partial(note, "a", 1)])
     assert dict(state) == {"a": 1}
 

@@ -161,12 +161,12 @@ def test_what_is_not_a_state_is_refused():
     state["a"] = 1
     state.commit()
     with pytest.raises(InvalidArgumentError, match="not dict"):
-        book("Rome", state={})  # type: ignore[arg-type]
+        book("Rome", state={})  # type: ignore[call-overload]
     with pytest.raises(InvalidArgumentError, match="not Memory") as refused:
-        book("Rome", state=Memory())  # type: ignore[arg-type]
+        book("Rome", state=Memory())  # type: ignore[call-overload]
     assert refused.value.hint == "Versioned(store)"
     with pytest.raises(ReadOnlyError, match="snapshot") as raised:
-        book("Rome", state=state.checkout("HEAD"))  # type: ignore[arg-type]
+        book("Rome", state=state.checkout("HEAD"))  # type: ignore[call-overload]
     assert "fork" in raised.value.hint
     state.close()
     with pytest.raises(HandleClosedError):
@@ -215,7 +215,7 @@ def test_methods_classmethods_and_staticmethods():
     assert planner.plan("Rome", state=state) == "Rome"
     assert planner.calls == 1
     assert Planner.of_class("Rome", state=state) == planner.of_class("Rome") == "PlannerRome"
-    assert Planner.static("Rome", state=state) == planner.static("Rome") == "Rome"
+    assert Planner.static("Rome", state=state) == planner.static("Rome") == "Rome"  # type: ignore[call-overload]
     assert [event.inputs for event in events(state, types=TaskStartEvent)] == [{"city": "Rome"}] * 3
 
 
@@ -523,7 +523,7 @@ def test_nested_calls_commit_with_the_outermost_in_namespaces_of_their_own():
     assert len(events(state, namespace="orch/**")) == 0
     assert list(events(state, namespace="**")) == list(events(state))
     with pytest.raises(InvalidArgumentError, match="namespace must be a string"):
-        events(state, namespace=3)  # type: ignore[arg-type]
+        events(state, namespace=3)  # type: ignore[call-overload]
     assert len(events(state.namespace("worker"))) == 6
 
 

@@ -392,6 +392,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "checkpoint": of(lambda s: with_checkpoint(state=s)),
         "emit": of(lambda s: with_event(state=s)),
         "events": after(lambda s: [with_event(state=s) for _ in range(3)], lambda s: to_the_end(events(s))),
+        "book.on": of(lambda s: nothing.on(s)()),
         "book.stream": of(lambda s: to_the_end(nothing.stream(state=s))),
         "parallel": of(lambda s: parallel(s, [partial(nothing), partial(nothing)])),
         "view": of(view),

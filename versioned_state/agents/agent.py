@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar, overload
+from typing import Any, ParamSpec, TypeVar, overload
 
 from versioned_state.agents.tasks.commits import OnUnstorable
-from versioned_state.agents.tasks.task import Runner, Task, check_name
+from versioned_state.agents.tasks.task import Runner, TakesState, Task, TaskDecorator, check_name
 from versioned_state.arguments import instance_of
 
+P = ParamSpec("P")
 R = TypeVar("R")
 
 
@@ -44,14 +45,14 @@ class Agent:
         return self._runner
 
     @overload
-    def task(self, function: Callable[..., R], /) -> Task[R]: ...
+    def task(self, function: TakesState[P, R], /) -> Task[P, R]: ...
     @overload
-    def task(self, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> Callable[[Callable[..., R]], Task[R]]: ...
-    def task(
-        self, function: Callable[..., R] | None = None, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep"
-    ) -> Task[R] | Callable[[Callable[..., R]], Task[R]]:
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    @overload
+    def task(self, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> TaskDecorator: ...
+    def task(self, function: Any = None, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> Any:
         """Make a function a task of this agent, as ``task`` does. A call raises ``TypeError`` if neither a body nor a runner is there."""
-        make = partial(Task[R], name=name, on_unstorable=on_unstorable, agent=self._name, runner=self._runner)
+        make = partial(Task, name=name, on_unstorable=on_unstorable, agent=self._name, runner=self._runner)
         return make if function is None else make(function)
 
     def __repr__(self) -> str:

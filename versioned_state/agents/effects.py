@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, ParamSpec, TypeVar, cast, overload
 
 import msgpack
 from blake3 import blake3
@@ -36,6 +36,7 @@ from versioned_state.state.state import State
 from versioned_state.state.versioned import Namespace, Versioned
 from versioned_state.values.encode.inline import InlineEncoder
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 EffectScope = Literal["store", "branch", "call"]
@@ -55,7 +56,39 @@ class Happened:
     result: Any = None
 
 
+# A type checker checks the arguments of the function in a call without options, by the last of these, and those of a functools.partial.
+@overload
 def effect(
+    key: str,
+    function: Callable[..., T],
+    /,
+    *args: Any,
+    state: State | Repository | None,
+    check: Callable[..., object] | None = None,
+    idempotent: bool = False,
+    scope: EffectScope = "store",
+    not_done_on: type[BaseException] | tuple[type[BaseException], ...] = (),
+    arguments: Literal["same", "any"] = "same",
+    on_rollback: Callable[..., object] | None = None,
+    **kwargs: Any,
+) -> T: ...
+@overload
+def effect(key: str, function: Callable[..., T], /, *args: Any, check: Callable[..., object] | None, **kwargs: Any) -> T: ...
+@overload
+def effect(key: str, function: Callable[..., T], /, *args: Any, idempotent: bool, **kwargs: Any) -> T: ...
+@overload
+def effect(key: str, function: Callable[..., T], /, *args: Any, scope: EffectScope, **kwargs: Any) -> T: ...
+@overload
+def effect(
+    key: str, function: Callable[..., T], /, *args: Any, not_done_on: type[BaseException] | tuple[type[BaseException], ...], **kwargs: Any
+) -> T: ...
+@overload
+def effect(key: str, function: Callable[..., T], /, *args: Any, arguments: Literal["same", "any"], **kwargs: Any) -> T: ...
+@overload
+def effect(key: str, function: Callable[..., T], /, *args: Any, on_rollback: Callable[..., object] | None, **kwargs: Any) -> T: ...
+@overload
+def effect(key: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
+def effect(  # type: ignore[misc] # P may have a parameter of one of these names
     key: str,
     function: Callable[..., T],
     /,
@@ -113,7 +146,7 @@ def effect(
         state, forgets = running.state, running.steps is not None and not running.steps.is_kept
     place = _place(state)
     full = place.full_key(key, scope)
-    compared = None if one_of("arguments", arguments, ("same", "any")) == "any" else _hash_of(args, kwargs)
+    compared = None if one_of("arguments", arguments, ("same", "any")) == "any" else _hash_of(*_without_partial(function, args, kwargs))
     facts = Facts(compared, place.branch, place.height, None if on_rollback is None else name_of(on_rollback))
     call = _Call(full, function, args, _with_key(function, args, kwargs, full), check, idempotent, _exceptions(not_done_on), facts)
     is_awaited = _is_coroutine_function(function)
@@ -396,6 +429,13 @@ def _is_coroutine_function(function: object) -> bool:
     if isinstance(function, type):
         return False
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
+
+
+def _without_partial(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the arguments of a call with those that ``functools.partial`` holds: they are arguments of the effect too."""
+    while isinstance(function, partial):
+        args, kwargs, function = (*function.args, *args), {**function.keywords, **kwargs}, function.func
+    return args, kwargs
 
 
 def _hash_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:

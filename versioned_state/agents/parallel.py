@@ -12,14 +12,14 @@ However it ends, no fork stays. What a killed process leaves, a later call of ``
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from os import urandom
-from typing import Any, Final, Literal
+from typing import Any, Final, Generic, Literal, TypeVar, overload
 
 from versioned_state.agents.call import Call, current_call
 from versioned_state.agents.tasks.task import BoundTask, Task
@@ -43,6 +43,8 @@ from versioned_state.state.branch.commit_options import check_policies
 from versioned_state.state.branch.merging import Resolving
 from versioned_state.state.state import State
 from versioned_state.state.versioned import Namespace, Versioned
+
+T = TypeVar("T")
 
 ExecutorOption = Literal["threads", "processes"]
 
@@ -69,7 +71,7 @@ class PathConflict:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(Generic[T]):
     """The outcome of one call.
 
     Attributes:
@@ -79,12 +81,30 @@ class Outcome:
         conflicts: the paths at which it could not be merged.
     """
 
-    value: Any = None
+    value: T | None = None
     error: BaseException | None = None
     commit: Commit | None = None
     conflicts: tuple[PathConflict, ...] = ()
 
 
+@overload
+def parallel(  # type: ignore[overload-overlap] # a checker takes the first that fits, and that is right
+    state: State,
+    calls: Sequence[Callable[..., Coroutine[Any, Any, T]]],
+    *,
+    policies: Mapping[str, Policy] | None = None,
+    executor: ExecutorOption = "threads",
+    on_failure: OnFailure = "raise",
+) -> Coroutine[Any, Any, list[Outcome[T]]]: ...
+@overload
+def parallel(
+    state: State,
+    calls: Sequence[Callable[..., T]],
+    *,
+    policies: Mapping[str, Policy] | None = None,
+    executor: ExecutorOption = "threads",
+    on_failure: OnFailure = "raise",
+) -> list[Outcome[T]]: ...
 def parallel(
     state: State,
     calls: Sequence[Callable[..., Any]],
@@ -128,7 +148,7 @@ def parallel(
     return work.run(executor)
 
 
-def _task_of(call: Any) -> Task[Any] | BoundTask[Any]:
+def _task_of(call: Any) -> Task[..., Any] | BoundTask[..., Any]:
     task = call
     while isinstance(task, partial):
         task = task.func
@@ -153,7 +173,7 @@ class _Work:
         self._owner = Owner()
         self._branches: dict[str, None] = {}  # that may exist
 
-    def run(self, executor: ExecutorOption) -> list[Outcome]:
+    def run(self, executor: ExecutorOption) -> list[Outcome[Any]]:
         try:
             forks = self._fork_all()
             with _executor(executor, len(forks)) as pool:
@@ -168,7 +188,7 @@ class _Work:
                 self._end()  # an interrupt leaves no branch
                 raise
 
-    async def run_async(self) -> list[Outcome]:
+    async def run_async(self) -> list[Outcome[Any]]:
         import asyncio
 
         from versioned_state.state.aio.gate import run_on_handle
@@ -272,10 +292,10 @@ class _Work:
 
     # Merging
 
-    def _land(self, forks: list[Versioned], results: list[tuple[Any, BaseException | None]]) -> list[Outcome]:
+    def _land(self, forks: list[Versioned], results: list[tuple[Any, BaseException | None]]) -> list[Outcome[Any]]:
         base = self._state.head
         merged = self._fork("merged")
-        outcomes: list[Outcome] = []
+        outcomes: list[Outcome[Any]] = []
         for index, (fork, (value, error)) in enumerate(zip(forks, results, strict=True)):
             if isinstance(error, KeyboardInterrupt | SystemExit):
                 raise error
@@ -313,7 +333,7 @@ class _Work:
             # Never a fast-forward: the commit marks the changes so far as not to be rolled back.
             operations.merge(port.handle(state), head, operations.Description(message), Resolving(self._policies), fast_forward=False)
 
-    def _conflicts(self, base: Commit, error: MergeConflictError, outcomes: list[Outcome]) -> Iterator[PathConflict]:
+    def _conflicts(self, base: Commit, error: MergeConflictError, outcomes: list[Outcome[Any]]) -> Iterator[PathConflict]:
         for conflict in error.conflicts:
             path = str(conflict.path)
             others = [

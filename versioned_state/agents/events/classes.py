@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
 
 from versioned_state.values.typed.registry import register
 
@@ -12,17 +12,19 @@ from versioned_state.values.typed.registry import register
 class Event:
     """The base of the events here. An event of your own needs no base: any dataclass or pydantic model is one.
 
+    The attributes are None until it is emitted. Their types are those of an event that was emitted on a state with commits.
+
     Attributes:
-        timestamp: when it was emitted, UTC. This and the others are None until then.
+        timestamp: when it was emitted, UTC.
         agent_name: the name of the agent whose task emitted it, or an empty string.
         full_namespace: the names of the running calls, outermost first, joined with ``/``.
         commit_hash: the id of the commit that the agent saw; None in a ``Live`` state.
     """
 
-    timestamp: datetime | None = None
-    agent_name: str | None = None
-    full_namespace: str | None = None
-    commit_hash: str | None = None
+    timestamp: datetime = cast("Any", None)
+    agent_name: str = cast("Any", None)
+    full_namespace: str = cast("Any", None)
+    commit_hash: str = cast("Any", None)
 
 
 @dataclass(kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
-from typing import Any, overload
+from typing import Any, TypeVar, overload
 
 from versioned_state.agents.events.entries import EVENTS, Entry, first_name, read_entry, space_of
 from versioned_state.agents.events.stamps import stamped, unstamped
@@ -19,13 +19,15 @@ from versioned_state.state.live import Live
 from versioned_state.state.versioned import Namespace, Versioned
 from versioned_state.values.series import Series
 
+E_co = TypeVar("E_co", covariant=True)
+
 Types = type | tuple[type, ...]
 
 Walk = Callable[[bool], Iterator[Any]]
 """The events from the first one on, or from the last one back."""
 
 
-class Events(Sequence[Any]):
+class Events(Sequence[E_co]):
     """Events in order of time, each read on access. Also an iterator: ``next(events(...))`` returns them one by one.
 
     Cost: the events that are read. ``len()`` reads all, and a negative index reads from the end.
@@ -37,13 +39,13 @@ class Events(Sequence[Any]):
         self._reverse = reverse
         self._taken = iter(self)
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[E_co]:
         yield from islice(self._walk(self._reverse), self._limit)
 
-    def __next__(self) -> Any:
+    def __next__(self) -> E_co:
         return next(self._taken)
 
-    def __reversed__(self) -> Iterator[Any]:
+    def __reversed__(self) -> Iterator[E_co]:
         yield from self._walk(not self._reverse) if self._limit is None else reversed(list(self))
 
     def __len__(self) -> int:
@@ -53,9 +55,9 @@ class Events(Sequence[Any]):
         return next(iter(self), None) is not None
 
     @overload
-    def __getitem__(self, index: int) -> Any: ...
+    def __getitem__(self, index: int) -> E_co: ...
     @overload
-    def __getitem__(self, index: slice) -> list[Any]: ...
+    def __getitem__(self, index: slice) -> list[E_co]: ...
     def __getitem__(self, index: int | slice) -> Any:
         if isinstance(index, slice):
             return list(self)[index]
@@ -76,13 +78,34 @@ class Events(Sequence[Any]):
         from versioned_state.repository.views.html import table
         from versioned_state.repository.views.render import one_line
 
+        shown: Iterator[Any] = iter(self)
         rows = (
             (f"{event.timestamp:%Y-%m-%d %H:%M:%S}", event.full_namespace, (event.commit_hash or "")[:12], one_line(unstamped(event)))
-            for event in self
+            for event in shown
         )
         return table("events", ("time (UTC)", "by", "commit", "event"), rows)
 
 
+@overload
+def events(
+    state: Versioned | Namespace | Live | Snapshot,
+    *,
+    types: type[E_co] | tuple[type[E_co], ...],
+    namespace: str | None = None,
+    since: When | None = None,
+    limit: int | None = None,
+    reverse: bool = False,
+) -> Events[E_co]: ...
+@overload
+def events(
+    state: Versioned | Namespace | Live | Snapshot,
+    *,
+    types: None = None,
+    namespace: str | None = None,
+    since: When | None = None,
+    limit: int | None = None,
+    reverse: bool = False,
+) -> Events[Any]: ...
 def events(
     state: Versioned | Namespace | Live | Snapshot,
     *,
@@ -91,7 +114,7 @@ def events(
     since: When | None = None,
     limit: int | None = None,
     reverse: bool = False,
-) -> Events:
+) -> Events[Any]:
     """Return the events that tasks emitted on a state, in order of time, including those of nested calls.
 
     For a snapshot, the events up to its commit. For a namespace, those of the calls that worked in it or below. Within a call, its own

@@ -6,7 +6,7 @@ requests the next one. A coroutine does not wait.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator
 from contextvars import copy_context
 from queue import SimpleQueue
 from threading import Semaphore, Thread
@@ -17,7 +17,7 @@ from versioned_state.agents.tasks.round import OnEvent
 _END: Final = object()
 
 
-def stream(call: Callable[[OnEvent], object], on_event: OnEvent | None) -> Iterator[Any]:
+def stream(call: Callable[[OnEvent], object], on_event: OnEvent | None) -> Generator[Any, None, None]:
     """Iterate over the events of a call, which ``call`` makes with a listener. An exception of the call is raised after its last event.
 
     If the reader stops early, the call is closed at its next event: its changes are restored.
@@ -60,7 +60,7 @@ def stream(call: Callable[[OnEvent], object], on_event: OnEvent | None) -> Itera
         raise failure
 
 
-async def stream_async(call: Callable[[OnEvent], Any], on_event: OnEvent | None) -> AsyncIterator[Any]:
+async def stream_async(call: Callable[[OnEvent], Any], on_event: OnEvent | None) -> AsyncGenerator[Any, None]:
     """Iterate over the events of a coroutine. If the reader stops early, the call is cancelled."""
     import asyncio
 

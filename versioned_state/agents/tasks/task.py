@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator
 from functools import lru_cache, partial, update_wrapper
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Never, ParamSpec, Protocol, TypeVar, overload
 
 from versioned_state.agents.call import Call, current_call, require_call
 from versioned_state.agents.tasks.commits import Commits, OnUnstorable
@@ -24,7 +24,11 @@ from versioned_state.storage import KVStore
 if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
 
+P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+S = TypeVar("S")
 
 Runner = Callable[[Call], Any]
 """Runs a task whose body is empty, such as by a model. It may be a coroutine function."""
@@ -35,7 +39,113 @@ StateArgument = Versioned | Namespace | Live | str
 _STATES: Final = frozenset({Versioned, Namespace, Live, str})
 
 
-class Task(Generic[R]):
+_Awaited = Coroutine[Any, Any, Any] | AsyncIterator[Any]
+"""What coroutine functions and async generators return."""
+
+
+class TakesState(Protocol[P, R_co]):
+    """For type checkers: a function whose first parameter is ``state``, which a task fills in."""
+
+    def __call__(self, state: Any, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+
+
+class Calls(Generic[P, R_co]):
+    """Calls of a task with the arguments of its function and, by keyword, those of every task.
+
+    A type checker checks a call without the latter, and one through ``on``: types cannot say that a function has further keywords.
+    """
+
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: Any) -> Any:
+        raise NotImplementedError
+
+    def _stream(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: Any) -> Any:
+        raise NotImplementedError
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+    @overload
+    def __call__(
+        self, *args: Any, state: StateArgument | None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
+    ) -> R_co: ...
+    @overload
+    def __call__(self, *args: Any, key: str | None, on_event: OnEvent | None = None, **kwargs: Any) -> R_co: ...
+    @overload
+    def __call__(self, *args: Any, on_event: OnEvent | None, **kwargs: Any) -> R_co: ...
+    def __call__(  # type: ignore[misc] # P may have a parameter of one of these names
+        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
+    ) -> Any:
+        """Call the task. One call is one commit on ``state``, as ``task`` describes."""
+        return self._call(args, kwargs, state, key, on_event)
+
+    @overload
+    def stream(self: Calls[P, Never], *args: Any, **kwargs: Any) -> Any: ...  # of a function without annotations
+    @overload
+    def stream(
+        self: Calls[P, _Awaited],
+        *args: Any,
+        state: StateArgument | None = None,
+        key: str | None = None,
+        on_event: OnEvent | None = None,
+        **kwargs: Any,
+    ) -> AsyncGenerator[Any, None]: ...
+    @overload
+    def stream(
+        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
+    ) -> Generator[Any, None, None]: ...
+    def stream(
+        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
+    ) -> Any:
+        """Call the task, and iterate over its events as they happen, asynchronously for a coroutine. Values of a generator are left out.
+
+        The last event is that of the end, after the commit. An exception of the call is raised after it. A reader that stops early closes
+        the call, or cancels the coroutine: its changes are rolled back.
+        """
+        return self._stream(args, kwargs, state, key, on_event)
+
+    def on(self, state: StateArgument, *, key: str | None = None, on_event: OnEvent | None = None) -> CallsOn[P, R_co]:
+        """Return the task with the arguments of every task: ``book.on(state)("Rome")`` is ``book("Rome", state=state)``.
+
+        A type checker checks the arguments of such a call. Cost: nothing of the store.
+        """
+        return CallsOn(self, state, key, on_event)
+
+
+class CallsOn(Generic[P, R_co]):
+    """Calls of a task on one state, as ``on`` makes them. They take the arguments of the function alone."""
+
+    def __init__(self, task: Calls[P, R_co], state: StateArgument, key: str | None, on_event: OnEvent | None) -> None:
+        self.__func__: Final = task
+        self._given: Final = (state, key, on_event)
+        _look_like(self, task)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
+        """Call the task, as ``task`` describes."""
+        result: R_co = self.__func__._call(args, kwargs, *self._given)
+        return result
+
+    @overload
+    def stream(self: CallsOn[P, Never], *args: P.args, **kwargs: P.kwargs) -> Any: ...
+    @overload
+    def stream(  # type: ignore[overload-overlap] # see Calls.stream
+        self: CallsOn[P, _Awaited], *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncGenerator[Any, None]: ...
+    @overload
+    def stream(self, *args: P.args, **kwargs: P.kwargs) -> Generator[Any, None, None]: ...
+    def stream(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the task, and iterate over its events as they happen, as ``Calls.stream`` does."""
+        return self.__func__._stream(args, kwargs, *self._given)
+
+    def __repr__(self) -> str:
+        return f"<{self.__func__!r} on {self._given[0]!r}>"
+
+
+def _look_like(calls: Any, task: Any) -> None:
+    """Give calls the name, documentation and code of their task, so that inspect treats them like the function."""
+    update_wrapper(calls, task, updated=())
+    calls.__code__ = task.__code__
+
+
+class Task(Calls[P, R_co]):
     """A function whose calls are rounds of a state. Called like the function, with ``state=``, ``key=`` and ``on_event=`` in addition.
 
     The decorators ``task`` and ``Agent.task`` make and describe it.
@@ -46,7 +156,7 @@ class Task(Generic[R]):
 
     def __init__(
         self,
-        function: Callable[..., R],
+        function: Callable[P, R_co],
         *,
         name: str | None = None,
         on_unstorable: OnUnstorable = "keep",
@@ -75,24 +185,7 @@ class Task(Generic[R]):
         """Whether a runner runs the task."""
         return self._runner is not None and self._signature.is_empty
 
-    def __call__(
-        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
-    ) -> R:
-        """Call the task. One call is one commit on ``state``, as ``task`` describes."""
-        result: R = self._call(args, kwargs, state, key, on_event, 0)
-        return result
-
-    def stream(
-        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
-    ) -> Any:
-        """Call the task, and iterate over its events as they happen, asynchronously for a coroutine. Values of a generator are left out.
-
-        The last event is that of the end, after the commit. An exception of the call is raised after it. A reader that stops early closes
-        the call, or cancels the coroutine: its changes are rolled back.
-        """
-        return self._stream(args, kwargs, state, key, on_event, 0)
-
-    def _stream(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: OnEvent | None, skip: int) -> Any:
+    def _stream(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: OnEvent | None, skip: int = 0) -> Any:
         from versioned_state.agents.tasks.streams import stream, stream_async
 
         def call(listener: OnEvent) -> Any:
@@ -100,12 +193,16 @@ class Task(Generic[R]):
 
         return stream(call, on_event) if self._kind in ("function", "generator") else stream_async(call, on_event)
 
+    @overload
+    def __get__(self, instance: None, cls: type) -> Task[P, R_co]: ...
+    @overload
+    def __get__(self: Task[Concatenate[S, Q], R_co], instance: S, cls: type | None = None) -> BoundTask[Q, R_co]: ...
     def __get__(self, instance: object, cls: type | None = None) -> Any:
         if self._is_of_class:
             return BoundTask(self, cls)
         return self if self._is_static or instance is None else BoundTask(self, instance)
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: Any, skip: int) -> Any:
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: Any, skip: int = 0) -> Any:
         bound = self._signature.bind(args, kwargs, skip=skip)
         if key is not None and (not isinstance(key, str) or not key or "\0" in key):
             raise InvalidArgumentError(f"key must be a string of one character or more, without NUL, not {key!r:.80}")
@@ -174,39 +271,40 @@ class Task(Generic[R]):
         return f"<task {self.__qualname__}>"
 
 
-class BoundTask(Generic[R]):
+class BoundTask(Calls[P, R_co]):
     """A task that is a method, of one instance."""
 
-    def __init__(self, task: Task[R], instance: object) -> None:
-        self.__func__ = task
-        self.__self__ = instance
-        update_wrapper(self, task, updated=())
-        self.__code__ = task.__code__
+    def __init__(self, task: Task[Any, R_co], instance: object) -> None:
+        self.__func__: Final = task
+        self.__self__: Final = instance
+        _look_like(self, task)
 
-    def __call__(
-        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
-    ) -> R:
-        """Call the task, as ``task`` describes."""
-        result: R = self.__func__._call((self.__self__, *args), kwargs, state, key, on_event, 1)
-        return result
+    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: Any) -> Any:
+        return self.__func__._call((self.__self__, *args), kwargs, state, key, on_event, 1)
 
-    def stream(
-        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
-    ) -> Any:
-        """Call the task, and iterate over its events as they happen, as ``Task.stream`` does."""
+    def _stream(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: Any) -> Any:
         return self.__func__._stream((self.__self__, *args), kwargs, state, key, on_event, 1)
 
     def __repr__(self) -> str:
         return f"<task {self.__func__.__qualname__} of {self.__self__!r}>"
 
 
+class TaskDecorator(Protocol):
+    """For type checkers: a decorator that makes a function a task."""
+
+    @overload
+    def __call__(self, function: TakesState[P, R], /) -> Task[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+
 @overload
-def task(function: Callable[..., R], /) -> Task[R]: ...
+def task(function: TakesState[P, R], /) -> Task[P, R]: ...
 @overload
-def task(*, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> Callable[[Callable[..., R]], Task[R]]: ...
-def task(
-    function: Callable[..., R] | None = None, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep"
-) -> Task[R] | Callable[[Callable[..., R]], Task[R]]:
+def task(function: Callable[P, R], /) -> Task[P, R]: ...
+@overload
+def task(*, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> TaskDecorator: ...
+def task(function: Any = None, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> Any:
     """Make a function, method, coroutine function or generator a task: each call is a round of a state, and one commit.
 
     A call has the argument ``state=`` besides those of the function: a ``Versioned``, a namespace of one, a ``Live``, or the URL of a
