@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgpack
 
@@ -34,7 +34,7 @@ record, which every commit then writes, must not grow for ever: the writer ends 
 _HEADS_KEPT: Final = 256
 _MOVED_KEPT: Final = 65_536
 _ATTEMPTS: Final = 1000
-_LATER: Final = (0, 1, (), ())
+_LATER: Final[tuple[Any, ...]] = (0, 1, (), ())
 """``marking``, ``version``, ``indexed`` and ``searchable`` where the record does not have them: it is cut before the last that are so."""
 
 _COURTESY_S: Final = 0.25
@@ -116,7 +116,7 @@ def read_gc_record(stored: bytes | None, *, version: int = FORMAT_VERSION) -> Gc
         return GcRecord()
     try:
         generation, owner, beat, sweeps, expired, hold, joined, *rest = msgpack.unpackb(read_record(GC, stored))
-        marking, found, *lists = *rest, *_LATER[len(rest) :]
+        marking, found, *lists = rest + list(_LATER[len(rest) :])
         if not all(type(number) is int for number in (generation, beat, sweeps, expired, marking, found)) or type(hold) is not bool:
             raise ValueError("a field of another type")
         if found > version:
