@@ -73,10 +73,24 @@ def test_no_store(vstate: Vstate, tmp_path: Path, command: str):
     assert not (tmp_path / "nothing").exists()
 
 
+def test_fsck_counts_the_branches_that_there_are_and_the_deleted_ones_by_themselves(vstate: Vstate, tmp_path: Path):
+    with Disk(tmp_path / "store") as disk, Versioned(disk) as state:
+        state["x"] = 1
+        state.commit()
+        for name in ("one", "two"):
+            state.fork(name).close()
+            state.repository.branches.delete(name)
+    result = vstate("fsck", store=tmp_path / "store")
+    assert ", 1 branch or tag, 2 reflogs of deleted ones; " in result.stdout
+    shown = json.loads(vstate("fsck", "--json", store=tmp_path / "store").stdout)
+    assert (shown["refs"], shown["deleted"]) == (3, 2)
+
+
 def test_fsck_of_a_sound_store(vstate: Vstate, trip: Trip):
     result = vstate("fsck", store=trip.path)
     assert result.code == 0
-    assert re.fullmatch(r"checked \d+ objects, \d+ commits, \d+ branches and tags; \d+ dangling: no fault\n", result.stdout), result.stdout
+    refs = r"\d+ branches and tags(, \d+ reflogs? of deleted ones)?"
+    assert re.fullmatch(rf"checked \d+ objects, \d+ commits, {refs}; \d+ dangling: no fault\n", result.stdout), result.stdout
     shown = json.loads(vstate("fsck", "--json", store=trip.path).stdout)
     assert shown["ok"] is True
     assert shown["findings"] == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,6 +105,18 @@ def test_view_hides_events_and_fits_its_budget(vstate: Vstate, store: Path):
     assert shown[1:] == ["@book.trips = ['Oslo']", "trips = ['Rome']"]
     assert len(vstate("view", "--budget", "30", store=store).stdout.strip()) <= 30
     assert json.loads(vstate("view", "--json", "--full", store=store).stdout)["view"].splitlines()[1].startswith("trips")
+
+
+def test_the_events_that_a_limit_leaves_out_are_not_new_while_following(vstate: Vstate, store: Path, monkeypatch: pytest.MonkeyPatch):
+    looks = iter((None, KeyboardInterrupt()))
+
+    def pause(_: float) -> None:
+        if (interrupt := next(looks)) is not None:
+            raise interrupt
+
+    monkeypatch.setattr(time, "sleep", pause)
+    shown = vstate("events", "-f", "-n", "1", store=store).stdout.splitlines()
+    assert shown == vstate("events", "-n", "1", store=store).stdout.splitlines()
 
 
 def test_what_cannot_be_followed_is_refused(vstate: Vstate, store: Path):

@@ -201,3 +201,21 @@ def test_the_configuration_starts_this_command(place, client):
         entry = next(iter(json.loads(shown).values()))["state"]
     assert entry["command"] == "vstate"
     assert entry["args"] == ["--store", place, "mcp", "--write"]
+
+
+@pytest.mark.parametrize(("store", "variable"), [("store", ""), ("disk:store", ""), (None, "store"), (None, "")])
+def test_the_configuration_names_a_store_that_every_folder_leads_to(tmp_path, store, variable):
+    Disk(tmp_path / ("store" if store or variable else ".vstate")).close()
+    given = ["--store", store] if store else []
+    env = {**os.environ, "VSTATE_STORE": variable}
+    done = subprocess.run([*VSTATE, *given, "mcp", "--config", "claude"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    option, named, *rest = json.loads(done.stdout)["mcpServers"]["state"]["args"]
+    assert (option, rest) == ("--store", ["mcp"])
+    assert Path(named.removeprefix("disk:")) == tmp_path / ("store" if store or variable else ".vstate")
+
+
+def test_the_configuration_has_no_url_of_the_environment(tmp_path):
+    env = {**os.environ, "VSTATE_STORE": "redis://:secret@cache/0"}
+    done = subprocess.run([*VSTATE, "mcp", "--config", "claude"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    assert "secret" not in done.stdout + done.stderr
+    assert "VSTATE_STORE" in done.stderr

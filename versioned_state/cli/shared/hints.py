@@ -46,6 +46,8 @@ _SHOWN: Final = 60
 
 _FEW_DIGITS: Final = re.compile("[0-9a-f]{1,3}")
 
+_MOVES: Final = re.compile(r"([^@{}]+)@\{\d+\}")
+
 _ONE_MACHINE: Final = "; allow_network="
 """Behind it, the hint names an argument that only a program can give."""
 
@@ -103,6 +105,8 @@ def _of_revision(error: UnknownRevisionError) -> str:
         return f"did you mean {', '.join(error.near)}?"
     if _FEW_DIGITS.fullmatch(error.revision):
         return "an abbreviated id needs 4 digits or more"
+    if (moves := _MOVES.match(error.revision)) is not None:
+        return f"vstate reflog {quote(moves[1])} lists its moves"
     return error.hint or "vstate log shows commits, vstate status branches and tags"
 
 

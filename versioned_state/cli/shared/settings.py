@@ -193,7 +193,11 @@ class Verb(click.Command):
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         context.ensure_object(Settings).only_reads = ".commands.read." in self.callback.__module__
-        return super().parse_args(context, self._with_counts(args))
+        try:
+            return super().parse_args(context, self._with_counts(args))
+        except click.UsageError as error:
+            error.ctx = error.ctx or context  # click names no command where an option lacks its value
+            raise
 
     def _with_counts(self, args: list[str]) -> list[str]:
         """Return the arguments with ``-n 5`` for each ``-5``, as git has it, if the command takes ``-n``."""

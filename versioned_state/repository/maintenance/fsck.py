@@ -105,7 +105,9 @@ def check(store: KVStore, *, progress: Callable[[int, int | None], None] | None 
             break
         # An object that was reachable at the start may have been dropped and collected meanwhile.
     seconds, unknown = time.monotonic() - start, tuple(sorted(check.unknown))
-    return FsckReport(check.objects, check.commits, check.refs, check.dangling, tuple(check.findings), check.more, seconds, unknown)
+    return FsckReport(
+        check.objects, check.commits, check.refs, check.deleted, check.dangling, tuple(check.findings), check.more, seconds, unknown
+    )
 
 
 class _Step(NamedTuple):
@@ -130,7 +132,7 @@ class _Check:
         self._gc = GcRecord()
         self.findings: list[Finding] = []
         self.unknown: set[str] = set()
-        self.more = self.objects = self.commits = self.refs = self.dangling = 0
+        self.more = self.objects = self.commits = self.refs = self.deleted = self.dangling = 0
 
     def run(self) -> None:
         if self._progress is not None:
@@ -235,7 +237,9 @@ class _Check:
         except DAMAGE as error:
             self._find("corrupt", kind, name, str(error))
             return
-        if ref.head is not None:
+        if ref.head is None:
+            self.deleted += 1
+        else:
             yield _Step(Reference(ref.head, Role.COMMIT), f"{kind} {name}", "")
         if ref.log is not None:
             yield _Step(Reference(ref.log, Role.LOG_ENTRY), f"{kind} {name}", "")

@@ -54,9 +54,11 @@ def events(
         if follow:
             check_followed(repository, output, rev)
         source = _select(read_events(repository.snapshot(rev, describe=True), since=when), types, task)
-        if limit is not None:
-            source = iter(list(source)[-limit:] if limit else ())
         seen = set()
+        if limit is not None:
+            found = list(source)
+            seen.update(map(_identity, found))  # those that are left out too: they are not new later
+            source = iter(found[-limit:] if limit else ())
         for event in source:
             seen.add(_identity(event))
             _show(output, event, as_json=as_json)

@@ -7,6 +7,7 @@ import logging
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -59,7 +60,7 @@ def mcp(
     The client starts this command and speaks to it over stdin and stdout. --config prints what to add to its configuration.
     """
     if config is not None:
-        click.echo(_config(config))
+        click.echo(_config(settings, config))
         return
     if http and tokens is None:
         raise click.UsageError("--http needs --tokens FILE")
@@ -92,14 +93,25 @@ def _tools(settings: Settings, **options: Any) -> Iterator[StateTools]:
         yield StateTools(state, **options)
 
 
-def _config(client: str) -> str:
-    """Return the configuration of a client: this command line, without --config."""
+def _config(settings: Settings, client: str) -> str:
+    """Return the configuration of a client: this command line, without --config, and with a store that any folder leads to."""
+    from versioned_state.cli.shared.store import locate
     from versioned_state.integrations.tools.mcp_config import CONFIGS
 
     arguments = [each for each in sys.argv[1:] if not each.startswith("--config=")]
     if "--config" in arguments:
         at = arguments.index("--config")
         del arguments[at : at + 2]
+    place = locate(settings.store)
+    if "://" not in place:  # a client starts the command in a folder of its own; a URL in the environment may have a password
+        arguments = [each for each in arguments if not each.startswith("--store=")]
+        if "--store" in arguments:
+            at = arguments.index("--store")
+            del arguments[at : at + 2]
+        scheme, colon, path = place.rpartition(":")
+        arguments = ["--store", f"{scheme}{colon}{Path(path).absolute()}", *arguments]
+    elif settings.store is None:
+        settings.output.note("the client needs VSTATE_STORE in its environment")
     return CONFIGS[client]("vstate", arguments)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from shlex import quote
 
 import click
 
@@ -42,6 +43,7 @@ def switch(settings: Settings, branch: str, rev: str, *, create: bool) -> None:
                 if branch in repository.tags:
                     hint = f"vstate switch -c NAME {branch} begins a branch there"
                     raise InvalidArgumentError(f"{branch} is a tag, not a branch", hint=hint) from error
+                error.hint = f"vstate switch -c {quote(branch)} creates it"
                 raise
     current.choose(url, branch, before=here)
     output.crop("on ", Span(branch, "ref"), ", at ", Span(head.short, "id"), "  ", first_line(head.message))

@@ -35,7 +35,9 @@ def fsck(context: click.Context, *, as_json: bool) -> None:
             output.print(f"and {report.more:,} more")
         if report.unknown:
             output.note(f"left alone: records of kinds that this release does not have: {', '.join(report.unknown)}")
-        checked_refs = plural(report.refs, "branch or tag", "branches and tags")
+        checked_refs = plural(report.refs - report.deleted, "branch or tag", "branches and tags")
+        if report.deleted:
+            checked_refs += f", {plural(report.deleted, 'reflog')} of deleted ones"
         what = f"{plural(report.objects, 'object')}, {plural(report.commits, 'commit')}, {checked_refs}; {report.dangling:,} dangling"
         faults = len(report.findings) + report.more
         output.wrapped([[f"checked {what}: ", Span(plural(faults, "fault"), "error") if faults else "no fault"]])
