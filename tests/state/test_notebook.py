@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from html.parser import HTMLParser
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tests.support.handles import two
-from versioned_state import Live, Memory, Versioned
+from versioned_state import Live, Memory, Versioned, effect
 from versioned_state.errors import InvalidArgumentError, MergeConflictError, ReadOnlyError
 from versioned_state.storage import Counting
 
@@ -59,6 +61,33 @@ def long_history() -> Versioned:
     return state
 
 
+def texts() -> Versioned:
+    """A state with long texts, arrays and names that would be markup."""
+    state = Versioned()
+    lines = [f"{n} {EVIL}" for n in range(100)]
+    state["text"], state["array"], state["line"] = "\n".join(lines), np.arange(200.0), "x" * 10_000 + EVIL
+    state.commit(EVIL, author=EVIL)
+    state["text"], state["array"][:100] = "\n".join(reversed(lines)), -1
+    second = state.commit(EVIL, author=EVIL)
+    for n in range(60):
+        state.repository.branches.create(f"<b>{n}", second)
+        state.repository.tags.create(f"<i>{n}", second)
+    return state
+
+
+def refused() -> Versioned:
+    state = Versioned(pickle="refuse")
+    state["n"] = 1
+    state.commit()
+    effect("pay", list, state=state)
+    state["n"] = 2
+    state.commit()
+    state.undo()
+    state[EVIL] = object()
+    state["text"] = EVIL
+    return state
+
+
 SHOWN: dict[str, Callable[[], Any]] = {
     "state": lambda: full(Versioned(), commit=False),
     "state, nothing loaded": opened,
@@ -70,6 +99,13 @@ SHOWN: dict[str, Callable[[], Any]] = {
     "diff": lambda: opened().diff("HEAD~1", "HEAD"),
     "status": lambda: full(Versioned(), commit=False).status(),
     "blame": lambda: long_history().blame("list"),
+    "history": lambda: long_history().history("list"),
+    "grep": lambda: long_history().grep("alert|x"),
+    "grep, a long line": lambda: texts().grep("x|alert"),
+    "branches": lambda: texts().repository.branches,
+    "tags": lambda: texts().repository.tags,
+    "diff of texts and arrays": lambda: texts().diff("HEAD~1", "HEAD"),
+    "status, refused and behind": lambda: refused().status(explain=True),
     "empty": lambda: Versioned().log(),
 }
 
@@ -82,7 +118,7 @@ def test_a_table_is_valid_escaped_and_small(name):
     page.feed(html)
     page.close()
     assert not page.left
-    assert set(page.tags) <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "code"}
+    assert set(page.tags) <= {"table", "caption", "thead", "tbody", "tr", "th", "td", "code", "br", "span"}
     assert "\x1b" not in html
     assert len(html) < 80_000
     assert page.tags.count("tr") <= 52
@@ -110,8 +146,43 @@ def test_showing_a_state_loads_nothing_and_reads_what_it_shows():
 
 def test_the_caption_of_a_namespace_names_its_state_whole():
     state = Versioned()
-    assert "<caption>Namespace w of &lt;Versioned main at " in state.namespace("w")._repr_html_()
+    assert ">Namespace w of &lt;Versioned main at " in state.namespace("w")._repr_html_()
     assert "&gt;</caption>" in state.namespace("w")._repr_html_()
+
+
+def test_the_lines_of_a_change_are_lines_of_its_cell_with_their_colours():
+    state = Versioned()
+    state["text"], state["array"] = "one\ntwo\nthree\n" * 3, np.arange(300.0)
+    state.commit()
+    state["text"], state["array"][7] = state["text"].replace("two", "2", 1), 1.5
+    html = state.status()._repr_html_()
+    assert "\\n" not in html
+    assert re.search(r'<span style="background: rgba\(248, 81, 73, 0.25\)">(&nbsp;)+- two</span><br/>', html)
+    assert re.search(r'<span style="background: rgba\(46, 160, 67, 0.25\)">(&nbsp;)+\+ \[7\] 1.5</span>', html)
+
+
+def test_matches_are_marked_and_a_later_line_has_its_number():
+    state = Versioned()
+    state["text"] = "a train\nno\ntrain & train"
+    state.commit()
+    html = state.grep("train")._repr_html_()
+    assert html.count('0.25)">train</span>') == 3
+    assert ">text</code>" in html
+    assert ">text, line 3</code>" in html
+    assert "</span> &amp; <span" in html
+
+
+def test_history_and_grep_are_shown_from_their_first_result_and_taken_once():
+    state = long_history()
+    for results in (state.history("n"), state.grep("alert")):
+        first = next(results)
+        shown = results._repr_html_()
+        state["n"] = -1
+        state["other"] = "alert"
+        state.commit()
+        assert results._repr_html_() == shown, "it begins at the head of the call"
+        assert first not in list(results)
+        assert list(results) == []
 
 
 def test_a_log_is_an_iterator_still():

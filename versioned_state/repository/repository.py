@@ -33,9 +33,7 @@ from versioned_state.values.paths.path import StatePath
 if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view and no maintenance
     from versioned_state.repository.history.signing import PublicKey, Signer, Verification
     from versioned_state.repository.inspect.bisect import Bisection
-    from versioned_state.repository.inspect.grep import Match
     from versioned_state.repository.inspect.log_filters import Filters
-    from versioned_state.repository.inspect.path_log import PathChange
     from versioned_state.repository.inspect.stats import Stats
     from versioned_state.repository.maintenance.fsck_report import FsckReport
     from versioned_state.repository.maintenance.gc.collector import GcReport
@@ -45,7 +43,7 @@ if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view 
     from versioned_state.repository.maintenance.purge.rewrite import Progress as PurgeProgress
     from versioned_state.repository.maintenance.upgrade import UpgradeReport
     from versioned_state.repository.views.diff import Diff
-    from versioned_state.repository.views.lists import BlameList, Log
+    from versioned_state.repository.views.lists import BlameList, History, Log, Matches
     from versioned_state.repository.views.reading import Reading
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.storage import KVStore
@@ -288,11 +286,13 @@ class Repository:
 
         return Log(commits, bound)
 
-    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
+    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Matches:
         """Yield the lines of the strings of a state that a regular expression matches, by path. See ``grep.grep``."""
         from versioned_state.repository.inspect.grep import grep
+        from versioned_state.repository.views.lists import Matches
 
-        return grep(self.database, pattern, rev, path=path)
+        at = self.commit(rev)  # where the branch stands now, however often it is shown
+        return Matches(lambda: grep(self.database, pattern, at, path=path))
 
     def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
         """Return the first bad commit between a good one and a bad one, found by asking O(log n) times. See ``bisect.bisect``."""
@@ -314,11 +314,13 @@ class Repository:
         parts = blame(self.commit(rev), path, objects=self.database.objects, commits=self.database.commits, start=start, end=end)
         return BlameList(parts)
 
-    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[PathChange]:
+    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> History:
         """Yield the commits that changed the value at a path, newest first, with its values before and after. See ``path_log``."""
         from versioned_state.repository.inspect.path_log import iter_path_changes
+        from versioned_state.repository.views.lists import History
 
-        return iter_path_changes(self.commit(rev), path, objects=self.database.objects, commits=self.database.commits)
+        objects, commits, at = self.database.objects, self.database.commits, self.commit(rev)
+        return History(lambda: iter_path_changes(at, path, objects=objects, commits=commits))
 
     def merge_base(self, a: str | Commit, b: str | Commit) -> Commit:
         """Return a best common ancestor of two revisions, if nothing else the empty root commit.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
@@ -35,16 +35,14 @@ if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.history.signing import Signer
     from versioned_state.repository.inspect.bisect import Bisection
-    from versioned_state.repository.inspect.grep import Match
     from versioned_state.repository.inspect.log_filters import Filters
-    from versioned_state.repository.inspect.path_log import PathChange
     from versioned_state.repository.ledger import EffectRecord
     from versioned_state.repository.merging.merge import Resolutions
     from versioned_state.repository.merging.policies import Policy
     from versioned_state.repository.refs.ref import Ref
     from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.diff import Diff
-    from versioned_state.repository.views.lists import BlameList, Log
+    from versioned_state.repository.views.lists import BlameList, History, Log, Matches
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.state.aio.blocks import AsyncLock, AsyncTransaction
     from versioned_state.state.branch import merging, operations, publisher
@@ -492,12 +490,12 @@ class Versioned(KeySpace):
         return self.repository.blame(path, self._resolve(rev), start=start, end=end)
 
     @locked
-    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> Iterator[PathChange]:
+    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> History:
         """Iterate over the commits that changed the value at a path, newest first. See ``Repository.history``."""
         return self.repository.history(path, self._resolve(rev))
 
     @locked
-    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
+    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Matches:
         """Iterate over the lines of committed strings that match a regular expression. See ``Repository.grep``."""
         return self.repository.grep(pattern, self._resolve(rev), path=path)
 

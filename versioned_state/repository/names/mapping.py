@@ -5,6 +5,7 @@ A deleted ref keeps its record and its reflog, so it can be restored. Before a m
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -27,6 +28,7 @@ from versioned_state.repository.refs.reflog import read_entry as read_log_entry
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
+    from versioned_state.repository.names.listing import RefInfo
 
 DELETE: Final = "delete"
 """The reflog's word for a deletion."""
@@ -65,6 +67,15 @@ class Refs(Mapping[str, Commit]):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} in {self._database.store!r}>"
+
+    @abstractmethod
+    def iter_info(self, *, limit: int | None = None) -> Iterator[RefInfo]:
+        """Yield them with their heads, by name."""
+
+    def _repr_html_(self) -> str:
+        from versioned_state.repository.views.html import ROWS, refs_table
+
+        return refs_table("branches" if self._kind == "branch" else "tags", self.iter_info(limit=ROWS + 1))
 
     def __getitem__(self, name: str) -> Commit:
         ref, commit = self._database.read_head(self._kind, name)

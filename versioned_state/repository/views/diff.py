@@ -227,11 +227,14 @@ class Diff(Sequence[Change]):
         return self.find_effects()
 
     def __str__(self) -> str:
-        refused = (f"! {path}: cannot be stored: {getattr(error, 'reason', '') or error.what}" for path, error in self.unstorable.items())
+        return "\n".join([*map(str, self), *self._rest_lines()])
+
+    def _rest_lines(self) -> list[str]:
+        """Return the lines behind the changes: that there are more, values that cannot be stored, objects, effects behind the head."""
         rest = ["… and more changes"] if self.more else []
-        return "\n".join(
-            [*map(str, self), *rest, *refused, *(f"? {escape(str(each))}" for each in self.objects), *map(behind_line, self.effects)]
-        )
+        rest += (f"! {path}: cannot be stored: {getattr(error, 'reason', '') or error.what}" for path, error in self.unstorable.items())
+        rest += (f"? {escape(str(each))}" for each in self.objects)
+        return [*rest, *map(behind_line, self.effects)]
 
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import diff_table

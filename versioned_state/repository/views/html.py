@@ -12,6 +12,9 @@ from versioned_state.repository.views.render import escape as printable, one_lin
 if TYPE_CHECKING:
     from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.inspect.blame import Blame
+    from versioned_state.repository.inspect.grep import Match
+    from versioned_state.repository.inspect.path_log import PathChange
+    from versioned_state.repository.names.listing import RefInfo
     from versioned_state.repository.views.diff import Diff
 
 ROWS: Final = 50
@@ -20,7 +23,20 @@ ROWS: Final = 50
 _CHARACTERS: Final = 200
 """Of one cell."""
 
-_COLOURS: Final = {"+": "#1a7f37", "-": "#cf222e", "~": "#9a6700"}
+_LINES: Final = 20
+"""Of one cell."""
+
+_UNBROKEN: Final = 20
+"""Characters of a cell that is never broken, such as a time or an id."""
+
+_TINTS: Final = {"+": "46, 160, 67", "-": "248, 81, 73", "~": "210, 153, 34", "!": "210, 153, 34"}
+"""Backgrounds: behind the text of a light or a dark notebook, whatever its colour."""
+
+
+class _Markup(str):
+    """A cell that is escaped already."""
+
+    __slots__ = ()
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -29,14 +45,34 @@ def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> 
     shown = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in islice(source, ROWS))
     if next(source, None) is not None:
         shown += f'<tr><td colspan="{len(heads)}">…</td></tr>'
-    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
-    return f"<table><caption>{escape(_short(caption))}</caption><thead><tr>{head}</tr></thead><tbody>{shown}</tbody></table>"
+    head = "".join(f'<th style="text-align: left">{escape(name)}</th>' for name in heads)
+    # Without nowrap a caption is as wide as the columns, which are narrow in an empty table.
+    named = f'<caption style="white-space: nowrap; text-align: left">{escape(_short(caption))}</caption>'
+    return f"<table>{named}<thead><tr>{head}</tr></thead><tbody>{shown}</tbody></table>"
 
 
 def _cell(text: str) -> str:
     # A table of a notebook is set in a proportional font to the right: values are code, and read from the left.
-    colour = f"; color: {_COLOURS[text]}" if text in _COLOURS else ""
-    return f'<td style="text-align: left{colour}"><code>{escape(_short(text))}</code></td>'
+    shown = text if isinstance(text, _Markup) else "<br/>".join(map(_line, _lines(text)))
+    wrap = "; white-space: nowrap" if len(text) <= _UNBROKEN else ""
+    return f'<td style="text-align: left; vertical-align: top{wrap}{_tint(text)}"><code style="background: none">{shown}</code></td>'
+
+
+def _lines(text: str) -> list[str]:
+    lines = text.split("\n", _LINES)
+    return lines if len(lines) <= _LINES else [*lines[:_LINES], "…"]
+
+
+def _line(text: str) -> str:
+    """Return a line of a cell. One that a change added or removed begins with a sign behind blanks, and has its colour."""
+    body = text.lstrip(" ")
+    blanks, sign = len(text) - len(body), body[:2].rstrip(" ")
+    shown = "&nbsp;" * min(blanks, 8) + escape(_short(body))
+    return f'<span style="{_tint(sign)[2:]}">{shown}</span>' if blanks and sign in _TINTS else shown
+
+
+def _tint(sign: str) -> str:
+    return f"; background: rgba({_TINTS[sign]}, 0.25)" if sign in _TINTS else ""
 
 
 def _short(text: str) -> str:
@@ -63,8 +99,46 @@ def diff_table(diff: Diff) -> str:
 
 def _diff_rows(diff: Diff) -> Iterator[tuple[str, str]]:
     for change in diff.folded():
-        sign, _, text = str(change).partition(" ")
-        yield sign, text
+        yield _signed(str(change))
+    for line in diff._rest_lines():
+        yield _signed(line)
+
+
+def _signed(line: str) -> tuple[str, str]:
+    sign, _, text = line.partition(" ")
+    return sign, text
+
+
+def history_table(changes: Iterable[PathChange]) -> str:
+    """Return a row for each commit that changed a path."""
+    rows = ((*_commit_row(each.commit)[:4], "\n".join(map(str, each.changes))) for each in changes)
+    return table("history", ("commit", "time (UTC)", "author", "message", "changes"), rows)
+
+
+def matches_table(matches: Iterable[Match]) -> str:
+    """Return a row for each line that matches, with the matches marked."""
+    return table("matches", ("path", "line"), ((_place_of_match(each), _marked(each)) for each in matches))
+
+
+def _place_of_match(match: Match) -> str:
+    return str(match.path) if match.number == 1 else f"{match.path}, line {match.number}"
+
+
+def _marked(match: Match) -> _Markup:
+    parts, end = [], 0
+    for start, stop in match.spans:
+        if start >= _CHARACTERS:
+            break
+        found = escape(_short(match.line[start:stop]))
+        parts += [escape(printable(match.line[end:start])), f'<span style="{_tint("~")[2:]}">{found}</span>']
+        end = stop
+    return _Markup("".join(parts) + escape(_short(match.line[end:])))
+
+
+def refs_table(caption: str, refs: Iterable[RefInfo]) -> str:
+    """Return a row for each branch or tag."""
+    rows = ((each.name, *_commit_row(each.head)[:4]) for each in refs)
+    return table(caption, ("name", "commit", "time (UTC)", "author", "message"), rows)
 
 
 def blame_table(parts: Iterable[Blame]) -> str:

@@ -244,10 +244,15 @@ def _element_lines(nodes: Nodes, old: bytes, new: bytes, descr: Any, shape: list
         differing = _differing_elements(olds, news)
         for index in differing[: max(_ELEMENTS - found, 0)]:
             at = ", ".join(map(str, _position(start + int(index), shape)))
-            lines += [("-", f"[{at}] {one_line(olds[index])}"), ("+", f"[{at}] {one_line(news[index])}")]
+            lines += [("-", f"[{at}] {_element(olds[index])}"), ("+", f"[{at}] {_element(news[index])}")]
         found += len(differing)
     more = [("@", f"and {found - _ELEMENTS:,} more")] if found > _ELEMENTS else []
     return [("@", f"{found:,} of {total:,} elements"), *lines, *more]
+
+
+def _element(value: Any) -> str:
+    """Return an element of an array without its type, which the array has: ``1.5``, not ``np.float64(1.5)``."""
+    return str(value) if value.dtype.kind in "biufcmM" else one_line(value)
 
 
 def _lines_of_lengths(nodes: Nodes, old: bytes, new: bytes, descr: Any) -> list[Line]:
@@ -274,7 +279,7 @@ def _lines_of_lengths(nodes: Nodes, old: bytes, new: bytes, descr: Any) -> list[
     lines: list[Line] = []
     for mark, side in (("-", olds), ("+", news)):
         run = side[prefix : len(side) - suffix]
-        lines += [(mark, f"[{first + prefix + index}] {one_line(each)}") for index, each in enumerate(run[:_ELEMENTS])]
+        lines += [(mark, f"[{first + prefix + index}] {_element(each)}") for index, each in enumerate(run[:_ELEMENTS])]
         lines += [("@", f"and {len(run) - _ELEMENTS:,} more")] if len(run) > _ELEMENTS else []
     gone, come = (len(side) - suffix - prefix for side in (olds, news))
     counted = ", ".join(f"{count:,} {kind}" for count, kind in ((gone, "removed"), (come, "added")) if count)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from versioned_state.repository.history.commit import Commit
 
 if TYPE_CHECKING:  # a log in a terminal needs neither
     from versioned_state.repository.inspect.blame import Blame
+    from versioned_state.repository.inspect.grep import Match
+    from versioned_state.repository.inspect.path_log import PathChange
 
 
 class Bound:
@@ -55,6 +57,51 @@ class Bound:
                 return
             yield commit
         self.complete = False
+
+
+class _Walk:
+    """Results, each found when it is taken. Showing them in a notebook consumes none of them.
+
+    Args:
+        walk: begins at the first one each time.
+    """
+
+    def __init__(self, walk: Callable[[], Iterator[Any]]) -> None:
+        self._walk = walk
+        self._results = walk()
+
+    def __iter__(self) -> Self:
+        return self
+
+
+class History(_Walk, Iterator["PathChange"]):
+    """The commits that changed the value at a path, newest first."""
+
+    def __next__(self) -> PathChange:
+        return cast("PathChange", next(self._results))
+
+    def __repr__(self) -> str:
+        return "<History: iterate it for the changes of a path, newest first>"
+
+    def _repr_html_(self) -> str:
+        from versioned_state.repository.views.html import history_table
+
+        return history_table(self._walk())
+
+
+class Matches(_Walk, Iterator["Match"]):
+    """The lines of a state that match a regular expression, by path."""
+
+    def __next__(self) -> Match:
+        return cast("Match", next(self._results))
+
+    def __repr__(self) -> str:
+        return "<Matches: iterate it for the lines that match, by path>"
+
+    def _repr_html_(self) -> str:
+        from versioned_state.repository.views.html import matches_table
+
+        return matches_table(self._walk())
 
 
 class Log(Iterator[Commit]):

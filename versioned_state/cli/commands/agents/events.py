@@ -54,7 +54,7 @@ def events(
         if follow:
             check_followed(repository, output, rev)
         source = _select(read_events(repository.snapshot(rev, describe=True), since=when), types, task)
-        seen = set()
+        seen: set[tuple[Any, ...]] = set()
         if limit is not None:
             found = list(source)
             seen.update(map(_identity, found))  # those that are left out too: they are not new later
