@@ -43,6 +43,7 @@ class Framework:
 
 FRAMEWORKS: Final[tuple[Framework, ...]] = (
     Framework("langchain", "langchain-core", "1.0", "2.0", "langchain"),
+    Framework("llama_index", "llama-index-core", "0.14", "0.15", "llama-index"),
     Framework("openai_agents", "openai-agents", "0.20", "0.25", "openai-agents"),
     Framework("opentelemetry", "opentelemetry-sdk", "1.30", "1.46", "opentelemetry"),
     Framework("pydantic_ai", "pydantic-ai-slim", "2.66", "2.69", "pydantic-ai"),

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from versioned_state.errors import BranchMovedError, RefExistsError, UnknownRevisionError
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import ROOT, Commit
+from versioned_state.repository.names.branch_name import id_of
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import close_handle
-from versioned_state.services.calls.heads import at_head, head_of, unless_erased
+from versioned_state.services.calls.heads import at_head, at_listed, head_of, iter_sessions, unless_erased
 from versioned_state.services.calls.locks import Locks
 from versioned_state.state.branch import port
 from versioned_state.state.branch.publisher import again_if_moved
@@ -21,6 +23,10 @@ T = TypeVar("T")
 
 MESSAGES: Final = "messages"
 """The key of the list."""
+
+_NAMESPACE: Final = "thread"
+_ID: Final = "id"
+"""The key, in that namespace, of the id of a thread, if the name of its branch has only a hash of it."""
 
 
 class MessageLog:
@@ -38,22 +44,38 @@ class MessageLog:
         """Return whether there is such a branch."""
         return head_of(self._repository.database, branch) is not None
 
+    def threads(self, prefix: str) -> list[str]:
+        """List the ids of the threads whose branches are named by a prefix and the id."""
+        found = []
+        for info in iter_sessions(self._repository, prefix):
+            thread = id_of(info.name.removeprefix(prefix))
+            if thread is None:
+                thread = at_listed(self._repository.database, info, self._kept_id, None)
+            if thread is not None:
+                found.append(thread)
+        return found
+
+    def _kept_id(self, head: Commit) -> str | None:
+        found: str | None = self._repository.snapshot(head).namespace(_NAMESPACE).get(_ID)
+        return found
+
     def read(self, branch: str, last: int | None = None) -> list[Any]:
         """Return copies of the messages, or of the last ones, oldest first. A missing branch has none."""
+        return at_head(self._repository.database, branch, partial(self._messages, last), [])
 
-        def messages(head: Commit) -> list[Any]:
-            snapshot = self._repository.snapshot(head)
-            if MESSAGES not in snapshot:
-                return []
-            if last is None:
-                found: list[Any] = snapshot[MESSAGES]
-                return found
-            kept = snapshot.sequence(MESSAGES)
-            return kept[max(len(kept) - last, 0) :]
+    def _messages(self, last: int | None, head: Commit) -> list[Any]:
+        snapshot = self._repository.snapshot(head)
+        if MESSAGES not in snapshot:
+            return []
+        if last is None:
+            found: list[Any] = snapshot[MESSAGES]
+            return found
+        kept = snapshot.sequence(MESSAGES)
+        return kept[max(len(kept) - last, 0) :]
 
-        return at_head(self._repository.database, branch, messages, [])
-
-    def change(self, branch: str, change: Callable[[StateSequence], T], message: str = "", *, create: bool = True) -> T:
+    def change(
+        self, branch: str, change: Callable[[StateSequence], T], message: str = "", *, create: bool = True, thread: str | None = None
+    ) -> T:
         """Change the messages in one commit, and return the result of the function that does.
 
         Args:
@@ -61,6 +83,7 @@ class MessageLog:
                 changes nothing, no commit is made.
             message: describes the commit; by default the number of messages that came or left.
             create: begin a missing branch.
+            thread: the id that ``threads`` returns of a branch that is begun; only needed if the name of the branch has a hash of it.
 
         Raises:
             UnknownRevisionError: there is no such branch, and none is begun.
@@ -71,11 +94,14 @@ class MessageLog:
         def attempt(_: None) -> T:
             state = Versioned(self._repository, branch=branch)
             try:
-                if not create and port.handle(state).ref.head is None:
+                is_new = port.handle(state).ref.head is None
+                if is_new and not create:
                     raise UnknownRevisionError(branch)
                 messages = state.sequence(MESSAGES)
                 before = len(messages)
                 result = change(messages)
+                if is_new and thread is not None and len(messages) and id_of(branch.rpartition("/")[2]) != thread:
+                    state.namespace(_NAMESPACE)[_ID] = thread
                 state.commit(message or f"messages {len(messages) - before:+}", on_moved=OnMoved.REFUSE)
             finally:
                 close_handle(state)
@@ -113,11 +139,10 @@ class MessageLog:
 
         unless_erased(attempt)
 
-    def delete(self, branch: str) -> bool:
-        """Delete a branch. Returns whether there was one. Its reflog keeps it until it expires."""
+    def delete(self, branch: str) -> list[Any] | None:
+        """Delete a branch and return its messages, or None if there was none. Its reflog keeps it until it expires."""
         with self._turns.held(branch):
             try:
-                self._repository.branches.delete(branch, force=True)
+                return self._messages(None, self._repository.branches.delete(branch, force=True))
             except UnknownRevisionError:
-                return False
-            return True
+                return None

@@ -203,7 +203,7 @@ class VersionedSession(Adapter):
             raise InvalidArgumentError("the branch 'main' of a session cannot be deleted", hint="clear_session() empties it")
         if branch_id == self.branch_id and not force:
             raise InvalidArgumentError(f"the branch {branch_id!r} is in use", hint="switch to another one, or pass force=True")
-        if not await off_loop(partial(self._log.delete, self.branch(None, branch_id))):
+        if await off_loop(partial(self._log.delete, self.branch(None, branch_id))) is None:
             raise _no_branch(branch_id)
         if branch_id == self.branch_id:
             self.branch_id = _MAIN
