@@ -221,7 +221,7 @@ TOLD_THERE = {"StateSequence", "Services", "StateService", "SessionHistoryServic
 
 def test_each_call_of_the_page_has_a_cost():
     told = {name.partition(",")[0].partition(" with ")[0] for _, name in COSTS}
-    told |= set(re.findall(r"`(\w+)`", PAGE.partition("These ask a store for nothing")[2].partition("\n## ")[0]))
+    told |= set(re.findall(r"`(\w+)`", PAGE.partition("These make no request")[2].partition("\n## ")[0]))
     sequence = dict(sections())["StateSequence"]
     assert all(cost for cost in re.findall(r"^\| `.*? \|(.*) \|$", sequence, flags=re.MULTILINE))
     stores = {"Disk", "DiskCache", "Redis", "Postgres", "S3"}
