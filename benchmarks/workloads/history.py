@@ -231,12 +231,11 @@ def _count(folder: Folder, history: History, edits: Edits) -> Table:
 
 def _reads_table(asked: AskedOurs) -> Table:
     """The most objects that each question read, beside the objects in the tree of one commit."""
-    from versioned_state.repository.history.address_set import AddressSet
-    from versioned_state.repository.history.reach import references_of_tree, walk
+    from tests.support.worlds import reached
+    from versioned_state.repository.history.reach import references_of_tree
 
-    with asked.opened() as repository, AddressSet() as seen:
-        head = repository.commit(TIP)
-        objects = sum(1 for _ in walk(repository.database.objects, references_of_tree(head.tree), seen))
+    with asked.opened() as repository:
+        objects = len(reached(repository.database.objects, references_of_tree(repository.commit(TIP).tree)))
     shared = {DIFF_KEYS, DIFF_BOTH, MERGE_KEYS, MERGE_BOTH, BLAME}
     rows: list[list[str | tuple[float, Unit]]] = [
         [

@@ -141,10 +141,10 @@ def test_an_instrumented_program_has_a_history_without_a_change_of_its_code() ->
     spans = [Instrumentation(InstrumentationSettings(tracer_provider=provider))]
     planner = Agent(TestModel(), name="planner", capabilities=spans, instructions="Be brief.")
 
-    @planner.tool_plain
     def weather(city: str) -> str:
         return f"sunny in {city}"
 
+    planner.tool_plain(weather)
     first = asyncio.run(planner.run("Weather in Rome?"))
     asyncio.run(planner.run("And now?", message_history=first.all_messages()))
     assert recorder.force_flush()
@@ -290,16 +290,17 @@ def test_shutdown_records_what_has_ended_and_closes_a_store_of_its_own(tmp_path:
 # LangChain
 
 
-@tool
-def weather(city: str) -> str:
+def tell_weather(city: str) -> str:
     """Tell the weather."""
     return f"sunny in {city}"
 
 
-@tool
-def broken() -> str:
+def fail() -> str:
     """Fail."""
     raise OSError("no network")
+
+
+weather, broken = tool("weather")(tell_weather), tool("broken")(fail)
 
 
 def model(*answers: str) -> FakeMessagesListChatModel:

@@ -188,10 +188,10 @@ def naive_keepers(repository: Repository) -> dict[bytes, str]:
         starts += [Reference(ref.log, Role.LOG_ENTRY)] if ref.log else []
         for address in reached(repository.database.objects, starts, shallow=repository.database.commits.refresh_shallow(), expired=0):
             led.setdefault(address, set()).add(f"{ref.kind}/{ref.name}")
-    found = {}
-    for address, names in led.items():
+    found: dict[bytes, str] = {}
+    for object_, names in led.items():
         common = [group for group in groups_of(min(names)) if all(name.startswith(group) for name in names)]
-        found[address] = names.pop() if len(names) == 1 else (common or [""])[0]
+        found[object_] = names.pop() if len(names) == 1 else (common or [""])[0]
     return found
 
 
