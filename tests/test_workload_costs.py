@@ -27,9 +27,9 @@ MEASURED = {
     "diff of scattered keys, a key": (166.7, 0.08, 0),
     "commit together, two branches": (525.7, 1, 314),
     "transaction": (298.4, 1, 135),
-    "task": (518.8, 1, 906),
-    "task with an event": (630.4, 1, 1058),
-    "task in a task": (698.5, 1, 1173),
+    "task": (512.2, 1, 906),
+    "task with an event": (623.1, 1, 1058),
+    "task in a task": (692.3, 1, 1173),
 }
 """By workload, for one round: function calls of Python and C with CPython 3.11, requests, and bytes written. The bytes of tasks are the
 most of some runs: they vary by some percent, since the names of events decide where the leaves of their series end."""

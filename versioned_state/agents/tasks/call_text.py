@@ -18,6 +18,9 @@ _ALL: Final = 60
 _SHOWN: Final = frozenset({str, int, float, bool, type(None), list, dict, tuple, set, frozenset, bytes})
 """The types whose values are written out. Of another only the name of the type is, since its ``repr`` may be code, and slow."""
 
+_SHORT: Final = frozenset({float, bool, type(None)})
+"""The types whose values are always written in fewer characters than are shown."""
+
 
 def call_text(call: Call) -> str:
     """Return the name of a task and the beginning of its arguments. Calls no code of theirs. Cost: the characters that are shown."""
@@ -38,6 +41,8 @@ def call_text(call: Call) -> str:
 
 def _argument(value: Any) -> str:
     cls = type(value)
+    if cls in _SHORT:
+        return repr(value)
     if cls not in _SHOWN:
         return f"<{cls.__name__}>"
     if cls in (str, bytes):
