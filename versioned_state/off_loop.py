@@ -70,7 +70,7 @@ async def off_loop(function: Callable[[], T], *, undo: Callable[[T], Awaitable[o
     waits. Cost: two changes of threads.
 
     Args:
-        undo: given the result, and awaited, if the call was cancelled and nobody gets the result.
+        undo: called with the result, and awaited, if the call was cancelled and so has no reader of its result.
     """
     return await _threads(function, undo=undo)
 

@@ -177,7 +177,7 @@ else:
 
 
 class Standard:
-    """What ``dataclasses`` keeps in a class, made when it is first asked for."""
+    """The attributes that ``dataclasses`` adds to a class, made at the first access."""
 
     def __init__(self, name: str, *, frozen: bool) -> None:
         self._name = name

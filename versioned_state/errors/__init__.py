@@ -12,7 +12,7 @@ Grouped by what the caller does next::
     │   ├── UncommittedChangesError    the call would lose uncommitted changes
     │   │   └── DirtyWorkspaceError    the call would overwrite files whose content no commit has
     │   ├── UnmergedBranchError        a branch to delete has commits that are in no other branch or tag
-    │   └── EffectInDoubtError         an effect was begun, and nobody knows whether it happened: find out, then settle it
+    │   └── EffectInDoubtError         an effect was begun, and its outcome is unknown: find out, then settle it
     ├── the caller corrects the input
     │   ├── InvalidArgumentError       also ValueError: a bad name, path, URL or option
     │   │   └── InvalidPathError
@@ -24,7 +24,7 @@ Grouped by what the caller does next::
     │   ├── PickleRefusedError         the policy refuses to pickle or unpickle
     │   ├── SchemaError                also ValueError: a value that breaks the schema of its state
     │   ├── MigrationError             a migration raised
-    │   ├── NewerVersionError          a state at a newer version than the migrations know
+    │   ├── NewerVersionError          a state at a newer version than the migrations lead to
     │   ├── ReadOnlyError              also TypeError: a write to a snapshot or read-only store
     │   ├── HandleClosedError          a call on a closed handle
     │   ├── TransactionError           a call that cannot be undone, within a transaction
@@ -34,7 +34,7 @@ Grouped by what the caller does next::
     │   ├── SandboxError               a sandbox cannot be started, or its folder not be used
     │   │   └── SandboxFileError       also OSError: a file of a sandbox cannot be read or written
     │   ├── SessionNotFoundError       also KeyError: a session that was deleted, or never created
-    │   ├── AccessDeniedError          a server refuses a token, or what it is asked for with that token
+    │   ├── AccessDeniedError          a server refuses a token, or a request with that token
     │   ├── IdempotencyConflictError   a key of a task or a request that was used with other arguments before
     │   ├── EventLoopError             also RuntimeError: a call that needs a running event loop of asyncio
     │   ├── UnknownRevisionError       also KeyError

@@ -68,7 +68,7 @@ class BranchMovedError(StateError, remains=UNCHANGED):
 class MergeConflictError(StateError, remains=UNCHANGED):
     """Both sides changed the same path since their merge base. Nothing was changed.
 
-    ``conflicts`` has the paths with their values in the base, in ours and in theirs, read when asked for. ``merge`` resolves them:
+    ``conflicts`` has the paths with their values in the base, in ours and in theirs, read at the first access. ``merge`` resolves them:
     ``merge.resolve(path, value)`` for each, then ``merge.commit()``.
     """
 

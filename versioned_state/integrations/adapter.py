@@ -1,4 +1,4 @@
-"""What all adapters are: an object of a framework over a repository. Layer: integrations."""
+"""The base of all adapters: an object of a framework over a repository. Layer: integrations."""
 
 from __future__ import annotations
 

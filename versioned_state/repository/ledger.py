@@ -61,7 +61,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Facts(NamedTuple):
-    """What the record of an effect says besides its outcome. A purge erases it.
+    """The facts in the record of an effect besides its outcome. A purge erases them.
 
     Attributes:
         arguments: a hash of the arguments, or None if they are not compared.

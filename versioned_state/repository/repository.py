@@ -161,7 +161,7 @@ class Repository:
 
     @property
     def aio(self) -> RepositoryAio:
-        """The calls that ask the store, as coroutines that run them off the event loop: ``await repository.aio.gc()``."""
+        """The calls that access the store, as coroutines that run off the event loop: ``await repository.aio.gc()``."""
         return RepositoryAio(self)
 
     # Commits

@@ -66,7 +66,7 @@ class Sandbox(ABC):
         return list(self.tools)
 
     def call_tool(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
-        """Call a tool by its name, as a model asks for it. Raises ``InvalidArgumentError`` for an unknown tool or argument."""
+        """Call a tool by its name, as a model does. Raises ``InvalidArgumentError`` for an unknown tool or argument."""
         if name not in self.tools:
             raise InvalidArgumentError(f"a {self.sandbox_type} sandbox has no tool {name!r}", hint=f"it has {', '.join(self.tools)}")
         tool = getattr(self, name)

@@ -66,7 +66,7 @@ T = TypeVar("T")
 class Versioned(KeySpace):
     """A state over one branch of a repository: a dict of plain Python values, each round of which is a commit.
 
-    Values are live: a key returns the very object that the state compares at ``status()`` and ``commit()``, so whoever holds the object
+    Values are live: a key returns the same object that the state compares at ``status()`` and ``commit()``, so whoever holds the object
     may mutate it in place. A live value keeps its identity for the life of the handle, even if a merge, ``refresh``, ``discard`` or
     ``reset`` changes its content. Keys are strings and iterate in sorted order.
 

@@ -1,4 +1,4 @@
-"""What the layers above keep in memory for a store while it is open, once for all who use the store. Layer: storage."""
+"""The object that the layers above keep in memory for a store while it is open, shared by all its users. Layer: storage."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ from versioned_state.values.trees.tree import Tree
 
 
 class Form(Enum):
-    """What a tree holds, which decides the rules for its nodes.
+    """The content of a tree, which decides the rules for its nodes.
 
     The maps of one series are ``COMPLETE`` and ``GROUPS``, and a map that is inlined in the series itself (``values.series``).
     """
@@ -111,7 +111,7 @@ _REASONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node is named: in a tree of which form, and whether as its top and as the last node of its level.
+    """The place where a node is named: the form of its tree, and whether the node is its top and the last of its level.
 
     Attributes:
         refused: the traits that an object must not have here.
@@ -175,7 +175,7 @@ class Below(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Examined:
-    """What a node shows by itself.
+    """The facts that a node shows by itself.
 
     Attributes:
         traits: its properties.

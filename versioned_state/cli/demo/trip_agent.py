@@ -1,7 +1,7 @@
 """The agent of ``vstate demo``: it plans a weekend with tools, and its whole memory is one state. Layer: cli.
 
-There is no model and no network: the next step follows from the state, and the tools know one weekend, so every run makes the same
-commits. The agent changes lists and dicts in place, as any agent would, and knows nothing of versions.
+There is no model and no network: the next step follows from the state, and the tools have one weekend, so every run makes the same
+commits. The agent changes lists and dicts in place, as any agent would, and contains no code for versions.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def most_changes(output: Output, limit: int | None, *, unless: bool = False) -> 
     """Return the most changes to find: the number given, or else on a terminal ``ON_A_SCREEN``, or None for all.
 
     Args:
-        unless: all of them are needed, unless a number was asked for.
+        unless: all of them are needed, unless a number was given.
     """
     return limit if limit is not None or unless or not output.is_terminal else ON_A_SCREEN
 

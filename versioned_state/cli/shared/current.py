@@ -22,7 +22,7 @@ _ELSEWHERE: Final = "-b NAME names the branch for one command; XDG_STATE_HOME na
 
 
 def chosen(url: str) -> str | None:
-    """Return the branch that was chosen for the store at a path or URL, whether it still exists or not, or None if nobody chose one."""
+    """Return the branch that was chosen for the store at a path or URL, whether it still exists or not, or None if none was chosen."""
     return _read(url)[0]
 
 

@@ -1,4 +1,4 @@
-"""A state on the current branch, for the commands that move it, and the lines that tell of the move. Layer: cli."""
+"""A state on the current branch, for the commands that move it, and the lines that report the move. Layer: cli."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tools of one program work on: its state, what a model may see of it, and the bounds of an answer. Layer: integrations."""
+"""The context of the tools of one program: its state, the part that a model may see, and the bounds of an answer. Layer: integrations."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Deadline:
 
 @dataclass(slots=True)
 class Context:
-    """What the tools work on.
+    """The state, and the limits, of the tools of one program.
 
     Attributes:
         state: the program's handle, which follows what the tools commit.

@@ -1,4 +1,4 @@
-"""What to add to the configuration of each client of MCP, so that it starts ``vstate mcp``. Layer: integrations."""
+"""The entry in the configuration of each client of MCP that starts ``vstate mcp``. Layer: integrations."""
 
 from __future__ import annotations
 

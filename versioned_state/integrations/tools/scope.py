@@ -1,4 +1,4 @@
-"""What a model may see: the branches under one prefix, and the commits that lead to their heads. Layer: integrations."""
+"""The scope of a model: the branches under one prefix, and the commits that lead to their heads. Layer: integrations."""
 
 from __future__ import annotations
 

@@ -186,7 +186,7 @@ class Page:
             yield line
 
     def text(self, more: str = "") -> str:
-        """Return the answer. ``more`` says what is missing, and how to ask for it."""
+        """Return the answer. ``more`` names the missing part, and the call that returns it."""
         return "\n".join([*self.lines, more] if more else self.lines)
 
 

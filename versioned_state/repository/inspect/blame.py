@@ -87,7 +87,7 @@ def blame(
 
     Args:
         path: an empty one is the whole state, ``@worker`` a namespace.
-        start, end: ask only for the parts from ``start`` to before ``end``, both as in a slice: ``start=-50`` for the last 50.
+        start, end: return only the parts from ``start`` to before ``end``, both as in a slice: ``start=-50`` for the last 50.
 
     Raises:
         UnknownPathError: nothing is there.
@@ -97,7 +97,7 @@ def blame(
 
 
 class _Kind(Enum):
-    """What parts a value has."""
+    """The kind of parts that a value has."""
 
     ENTRIES = auto()
     ELEMENTS = auto()

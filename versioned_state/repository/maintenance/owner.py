@@ -39,7 +39,7 @@ class Owner:
     """A piece of work of this process, until ``end()`` or until nobody refers to the object: an interrupt may keep ``end()`` from running.
 
     Attributes:
-        id: the bytes by which other processes, and other calls of this process, know it.
+        id: the bytes that identify it to other processes, and to other calls of this process.
     """
 
     __slots__ = ("__weakref__", "id")
@@ -72,7 +72,7 @@ def life_of(owner: bytes) -> Life:
 
 @cache
 def _here(process: int) -> tuple[bytes, int, int]:
-    """Return the machine, this process and its start. The argument makes a forked child ask again."""
+    """Return the machine, this process and its start. The argument makes a forked child determine them again."""
     return _machine(), process, _started(process)
 
 
@@ -85,7 +85,7 @@ def _machine() -> bytes:
 
 
 def _stat(process: int) -> list[str]:
-    """Return the fields of a process from its state on, or none where the system does not tell."""
+    """Return the fields of a process from its state on, or none where the system does not have them."""
     try:
         # The second field is the program's name in parentheses, which may hold blanks and parentheses.
         return Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()

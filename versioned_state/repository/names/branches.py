@@ -161,14 +161,14 @@ class Branches(Refs):
         The records of the branch are renamed with it.
 
         It is one step. On a store that takes one condition a batch (S3), the new name comes first, and after a failure both may exist. A
-        handle on the old name learns that the branch was deleted, and goes on with ``switch``. If a branch of the new name was deleted
+        handle on the old name gets an error, and continues with ``switch``. If a branch of the new name was deleted
         earlier, its reflog is now found under the old name.
 
         Raises:
             RefExistsError: there is a branch of the new name.
             UnknownRevisionError, InvalidArgumentError: there is no branch of the old name; the new one is not a name.
-            BranchMovedError: on S3, if somebody moved the new name while both existed.
-            UnknownOutcomeError: the store's reply was lost, and it could not be asked again. The same call again finds out.
+            BranchMovedError: on S3, if another writer moved the new name while both existed.
+            UnknownOutcomeError: the store's reply was lost, and the store could not be read. The same call again finds out.
         """
         check_name("branch", new)
         # The head may be erased between the two reads; then the branch has another one.

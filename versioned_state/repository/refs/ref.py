@@ -303,7 +303,7 @@ def move_ref(
 ) -> Ref | None:
     """Replace the record of a ref, as it was read, in one batch with the objects that the new one needs, safe beside gc.
 
-    Returns the ref as it is then, or None if somebody moved it in between. The objects may then be stored all the same.
+    Returns the ref as it is then, or None if another writer moved it in between. The objects may then be stored all the same.
 
     Args:
         after: see ``after_move``.
@@ -321,7 +321,7 @@ def move_ref(
 def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, staging: Staging, part: BatchPart = NOTHING) -> bool:
     """Give ``target``, which has no head, the head and the log of ``source``, and delete ``source``, in one batch.
 
-    False if somebody moved either in between; then nothing was changed.
+    Returns False, with nothing changed, if another writer moved either in between.
 
     Args:
         log: the new last log entry of ``source``, staged.

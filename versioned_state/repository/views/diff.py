@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DiffStat:
-    """How many changes there are: in all, and under each key of the state as added, removed and changed."""
+    """The number of changes: in all, and under each key of the state as added, removed and changed."""
 
     added: int
     removed: int
@@ -248,7 +248,7 @@ class Diff(Sequence[Change]):
 
 
 def behind_line(effect: EffectRecord) -> str:
-    """Return the line that tells of an effect that lies behind the head."""
+    """Return the line for an effect that lies behind the head."""
     back = f"rolled back by {effect.on_rollback}" if effect.on_rollback else "it has no on_rollback"
     return f"! effect {effect.key or '(erased)'} ({effect.status}) lies behind this point: {back}"
 

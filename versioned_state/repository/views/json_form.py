@@ -447,7 +447,7 @@ def text_reader(cls: type) -> Callable[[str], Any] | None:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value in JSON types without forms, for programs that know none: it does not say which type it had.
+    """Return a value in JSON types without forms, for programs that do not support them. It does not show the original type.
 
     A table of pandas is a list of its rows, an instance its fields, a member of an Enum its name, a tuple, set or array a list, a date or
     time ISO text, bytes are base64, and any other value is its text. NaN and infinity are null. A dict whose keys would no longer differ is

@@ -22,7 +22,7 @@ class Reading:
     """A branch or a tag, its commit, and what belongs to them.
 
     Attributes:
-        name: the name that was asked for.
+        name: the requested name.
         kind: ``"branch"`` or ``"tag"``.
         head: the commit that it points to.
         snapshot: the state of that commit. A value is read when it is used.

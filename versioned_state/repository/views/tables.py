@@ -38,7 +38,7 @@ def table_lines(value: Any, width: int) -> list[str]:
 
 
 def in_python(value: Any) -> Any:
-    """Return a value of pandas in types of Python, for a program that knows none of pandas': any other value is returned as it is.
+    """Return a value of pandas in types of Python, for a program without pandas. Any other value is returned as it is.
 
     A frame is a list of its rows, each a dict by label, or a list if labels occur twice. The labels of rows are left out. A series, an
     index or an array is a list, a time or duration ISO text, and what is missing None.

@@ -46,7 +46,7 @@ _PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class Supervisor:
-    """Runs one call after another, and sees that the limits hold.
+    """Runs one call after another, and enforces the limits.
 
     Args:
         channel: the socket to the program.

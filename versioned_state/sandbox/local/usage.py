@@ -96,7 +96,7 @@ class Nameless:
 
 
 class Files:
-    """How much the files in some folders take on disk, counted again and again, a part at each look.
+    """The space on disk of the files in some folders, counted again and again, a part at each look.
 
     Args:
         limit: bytes; the size that the files have at first, if that is more.

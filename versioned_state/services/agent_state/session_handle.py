@@ -2,7 +2,7 @@
 
 ::
 
-    encoded    the dict as cells, and the new objects; costs what changed         on the event loop, if it asks no store
+    encoded    the dict as cells, and the new objects; costs what changed         on the event loop, if it needs no store
     completed  long new values, of which the loop took copies                     on a thread
     saved      the round on the head, in one batch                                on a thread
                └── the branch had moved: our cells on its new head, as the round that is next by then
@@ -202,7 +202,7 @@ class SessionHandle(port.OpenHandle):
         encoded.late = {}
 
     def prepare(self, session: Session, encoded: Encoded, number: int | None, *, max_rounds: int | None) -> PreparedSave | None:
-        """Begin to save an encoded state. Returns None, with nothing changed, if the store must be asked first or an error is likely."""
+        """Begin to save an encoded state. Returns None, with nothing changed, if the store must be read first or an error is likely."""
         handle = self._handle
         head = handle.head
         if head != self._content_of or is_over(handle.repository.database, handle.ref, head) or not handle.is_at_rest:

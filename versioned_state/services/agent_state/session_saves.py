@@ -4,7 +4,7 @@
 
     encoded ahead ── the commit is prepared ── sent with those of other sessions ──┬── the round
           │                     │                                                  └── the branch had moved, or the store failed
-          └── no warm handle    └── the store has to be asked first                       │
+          └── no warm handle    └── the store must be read first                          │
                      └────────────────────────┴──── saved alone ──────────────────────────┘
 """
 

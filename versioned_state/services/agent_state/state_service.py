@@ -252,7 +252,7 @@ class VersionedStateService(StoreService, StateService):
         round_id: int | None = None,
         ttl_seconds: float | None = None,
     ) -> int:
-        """Save a dict that nobody changes any more, as ``save_state``, without copying it and without reading it on the event loop."""
+        """Save a dict that no longer changes, as ``save_state``, without copying it and without reading it on the event loop."""
         number = check_number(round_id)
         ttl = self._ttl if ttl_seconds is None else as_ttl(ttl_seconds)
         branch, session = self._session_of(user_id, session_id)

@@ -137,7 +137,7 @@ class RemoteSessionService(RemoteService, SessionService):
 
 
 class _CopiedState(TurnState):
-    """The state of a turn as a copy, of which the values that are asked for are compared at the end."""
+    """The state of a turn as a copy, of which the values that were read are compared at the end."""
 
     def __init__(self, values: dict[str, Any]) -> None:
         super().__init__(values)

@@ -153,12 +153,12 @@ class Redis(Backend):
 
     @property
     def persistence(self) -> Persistence:
-        """What the server restores after a crash. Asks the server.
+        """The writes that the server restores after a crash. Makes a request.
 
         - ``"aof"``: every acknowledged write, or all but those of the last second or two, depending on its ``appendfsync``;
         - ``"snapshots"``: the last snapshot;
         - ``"none"``: nothing;
-        - ``"unknown"``: the server does not tell this user.
+        - ``"unknown"``: the server refuses this user the answer.
         """
         try:
             (info,) = self._link.run([("INFO", "persistence")])

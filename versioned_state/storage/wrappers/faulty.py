@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class Fault(Enum):
-    """How far a failing call gets."""
+    """The point at which a failing call fails."""
 
     BEFORE = "before"
     """The call did nothing."""

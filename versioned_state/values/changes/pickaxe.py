@@ -1,4 +1,4 @@
-"""Whether a text or value occurs more or less often in one state than in another, by the nodes that differ. Layer: values."""
+"""The search for a text or value that occurs more or less often in one state than in another, by the nodes that differ. Layer: values."""
 
 from __future__ import annotations
 

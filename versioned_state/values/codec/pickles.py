@@ -182,7 +182,7 @@ def _pickler_class() -> Any:
 
 
 def load(data: bytes, buffers: list[bytes | bytearray]) -> Any:
-    """Unpickle. Callers ask the policy first."""
+    """Unpickle. Callers check the policy first."""
     return pickle.loads(data, buffers=buffers)  # noqa: S301 - the one place that unpickles, behind PicklePolicy
 
 

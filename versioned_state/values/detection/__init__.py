@@ -1,1 +1,1 @@
-"""Whether a live value has changed since it was last committed. Layer: values."""
+"""Detection of changes of live values since they were last committed. Layer: values."""

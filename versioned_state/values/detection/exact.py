@@ -447,7 +447,7 @@ class _PartsPickler(pickle.Pickler):
 
 
 class _Code:
-    """How functions and classes are stored, kept while one run is packed."""
+    """The stored forms of functions and classes, kept while one run is packed."""
 
     def __init__(self) -> None:
         self._by_name: dict[int, bool] = {}

@@ -304,7 +304,7 @@ class Nodes:
 
     @property
     def clears(self) -> int:
-        """How often the cache that others use too was emptied: to be read before a node that ``keep`` gets."""
+        """The number of times that the cache that others use too was emptied, to be read before a node that ``keep`` gets."""
         return self._common.clears
 
     def bind(self, staging: Staging) -> None:

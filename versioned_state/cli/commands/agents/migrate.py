@@ -87,7 +87,7 @@ def _open(repository: Repository, branch: str, migrations: Migrations, author: s
 
 
 def _migrate(output: Output, state: Versioned, migrations: Migrations, *, dry_run: bool, full: bool, as_json: bool) -> bool:
-    """Migrate one branch, and tell of it. Returns whether it was at an older version."""
+    """Migrate one branch, and print that. Returns whether it was at an older version."""
     before = state.head
     version = version_of(Nodes(state.repository.database.objects), before.tree)
     changes = state.status()

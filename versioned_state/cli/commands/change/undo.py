@@ -36,7 +36,7 @@ def undo(settings: Settings, steps: int, *, author: str | None) -> None:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Point at the moves if there are too few, instead of at a revision that nobody typed."""
+    """Point at the moves if there are too few, instead of at a revision that was not typed."""
     try:
         yield
     except UnknownRevisionError as error:

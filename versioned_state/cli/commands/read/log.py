@@ -120,7 +120,7 @@ class _Options:
 
 
 class _Listing:
-    """The commits that were asked for, and how each is printed."""
+    """The requested commits, and how each is printed."""
 
     def __init__(self, repository: Repository, output: Output, options: _Options, rev: str) -> None:
         self._repository = repository

@@ -171,7 +171,7 @@ class _TimeOverError(Exception):
 
 
 class _Tally:
-    """How many objects were freed, and the stored bytes of garbage and of the rest, or None if the store cannot tell sizes."""
+    """The number of freed objects, and the stored bytes of garbage and of the rest, or None if the store cannot return sizes."""
 
     def __init__(self, store: KVStore) -> None:
         self._store = store

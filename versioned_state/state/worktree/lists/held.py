@@ -1,4 +1,4 @@
-"""Whether a value is referred to from outside of the worktree, by its reference counts and those of its parts. Layer: state.
+"""The check whether a value is referred to from outside of the worktree, by reference counts. Layer: state.
 
 A value that only the worktree refers to cannot change unseen, so it need not be kept for comparison. On a Python without exact reference
 counts, every value counts as held.
