@@ -541,9 +541,27 @@ class Reader:
         return token, owner, held, ttl, beat, time, wanted
 
     def gc(self) -> dict[str, Any]:
-        names = "generation owner beat sweeps expired hold published marking version".split()
+        names = "generation owner beat sweeps expired hold published marking version indexed searchable".split()
         fields = unpack(self.record("gc"))
-        return dict(zip(names, [*fields, 0, 1][: max(len(fields), 0)] + [0, 1][len(fields) - 7 :], strict=True))
+        return dict(zip(names, fields + [0, 1, [], []][len(fields) - 7 :], strict=True))
+
+    def meta_index(self) -> set[str]:
+        """The keys of the index of meta, each checked: the head of its ref has a value with that hash under an indexed key."""
+        found = {key for key in self.keys if key.startswith("meta/")}
+        right: set[str] = set()
+        for kind in ("branch", "tag"):
+            for name, ref in self.refs(kind).items():
+                meta = self.commit(ref.head).meta if ref.head else None
+                for key in self.gc()["indexed"]:
+                    value = (meta or {}).get(key, ...)
+                    if value is None or type(value) in (bool, str) or (type(value) is int and -(1 << 63) <= value < 1 << 64):
+                        cell = msgpack.packb(value, unicode_errors="surrogatepass")
+                        right.add(f"meta/{hashed(key.encode(), 4).hex()}/{hashed(cell, 8).hex()}/{kind}/{name}")
+                    elif type(value) is int:  # its cell is an extension
+                        start, end = f"meta/{hashed(key.encode(), 4).hex()}/", f"/{kind}/{name}"
+                        right |= {each for each in found if each.startswith(start) and each.endswith(end)}
+        check(found == right, "the index of meta")
+        return found
 
     def shared(self) -> dict[bytes, list[str]]:
         return {base64.urlsafe_b64decode(key[7:]): unpack(self.record(key)) for key in self.keys if key.startswith("shared/")}

@@ -15,7 +15,7 @@ from blake3 import blake3
 from cryptography.exceptions import InvalidSignature
 
 from tests.golden import reader as page
-from tests.golden.cases import STORE, VALUES
+from tests.golden.cases import INDEXED, STORE, VALUES
 from tests.golden.stores import FOLDER, SIGNER, SMALL, fill, load_bucket, load_postgres, load_redis, unpack
 from tests.support.exact import exact
 from versioned_state import Disk, KVStore, Memory, Repository, Tagged, Versioned, effects, events
@@ -279,6 +279,16 @@ def test_every_kind_of_key_of_the_page_is_there(reader: page.Reader) -> None:
     objects = {reader.object(bytes.fromhex(key[2:]), *range(256))[0] for key in reader.keys if key.startswith("o/")}
     assert objects == {1, 2, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15}
     assert {value[0] for key, value in reader.keys.items() if key.startswith("o/")} == {0, 1, 2, 3}, "all forms of an envelope"
+
+
+def test_it_reads_the_index_of_meta(reader: page.Reader) -> None:
+    assert reader.gc()["indexed"] == []
+    indexed = page.Reader(page.from_disk(INDEXED / "store.sqlite3"))
+    assert indexed.gc()["searchable"] == ["run"]
+    assert len(indexed.meta_index()) == 5
+    wrong = min(key for key in indexed.keys if key.startswith("meta/"))
+    with pytest.raises(page.Damage, match="the index of meta"):
+        page.Reader({key: value for key, value in indexed.keys.items() if key != wrong}).meta_index()
 
 
 def test_it_reads_every_size_of_value() -> None:
