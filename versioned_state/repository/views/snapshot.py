@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from copy import copy
-from functools import partial
+from functools import cached_property, partial
 from itertools import islice
 from threading import RLock
 from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
@@ -17,7 +17,7 @@ from versioned_state.repository.views.render import WIDTH
 from versioned_state.values.cells import decoded_text
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.containers import container_of, order_keys
-from versioned_state.values.decode.decoder import Decoder
+from versioned_state.values.decode.decoder import Decoder, plain_values
 from versioned_state.values.encode.splices import elements_of
 from versioned_state.values.keys import USER, key_range, namespace_prefix, path_of, root_key_of, user_key
 from versioned_state.values.paths.lookup import find_part
@@ -63,9 +63,13 @@ class Snapshot(Mapping[str, Any]):
         self._prefix = prefix
         self._nodes = Nodes(reader, cache=cache)
         self._cache = cache
-        self._decoder = Decoder(self._nodes, None if describe else policy, spend=spend)
+        self._spend = spend
         self._lock = RLock()
         self._commit = commit
+
+    @cached_property
+    def _decoder(self) -> Decoder:
+        return Decoder(self._nodes, None if self._describe else self._policy, spend=self._spend)
 
     @property
     def commit(self) -> Commit | None:
@@ -271,8 +275,15 @@ class Snapshot(Mapping[str, Any]):
             return self._decoder.decode_many(cells_at(self._nodes, tree, picked))
 
     def copy(self) -> dict[str, Any]:
-        """Return all keys and values as a dict of your own."""
-        return dict(self.items())
+        """Return all keys and values as a dict of your own. What several values need is read together."""
+        start, end = self._prefix + USER, self._prefix + bytes((USER[0] + 1,))
+        with self._lock:
+            items = list(iter_items(self._nodes, self.tree, rank(self._nodes, self.tree, start), rank(self._nodes, self.tree, end)))
+            cells = [cell for _, cell in items]
+            # Plain values need no decoder, which takes longer to make than a small state to read.
+            plain = plain_values(cells) if self._spend is None else None
+            values = self._decoder.decode_many(cells) if plain is None else plain
+        return {decoded_text(key[len(start) :]): value for (key, _), value in zip(items, values, strict=True)}
 
     def preview(self, key: str, *, width: int = WIDTH) -> str:
         """Return the beginning of a value on one line of about ``width`` characters.

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 from weakref import finalize
 
 from versioned_state.arguments import one_of
@@ -60,12 +60,14 @@ _SIZES = "SELECT key, length(value) FROM {table} WHERE key IN ({marks})"  # the 
 _PAGE = 1000
 _LIST = f"SELECT key FROM {{table}} WHERE key >= :start {{bound}} ORDER BY key LIMIT {_PAGE}"  # noqa: S608 - a constant
 # The first or last entries of a range. The key: whether the range has an end, and whether the last entries are wanted.
-_ENTRIES = {
-    (False, False): "SELECT key FROM entries WHERE key >= ? ORDER BY key LIMIT ?",
-    (False, True): "SELECT key FROM entries WHERE key >= ? ORDER BY key DESC LIMIT ?",
-    (True, False): "SELECT key FROM entries WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
-    (True, True): "SELECT key FROM entries WHERE key >= ? AND key < ? ORDER BY key DESC LIMIT ?",
-}
+_KEYS, _ITEMS = (
+    {
+        (ends, reverse): f"SELECT {columns} FROM entries WHERE key >= ?{' AND key < ?' * ends} ORDER BY key{' DESC' * reverse} LIMIT ?"  # noqa: S608 - constants
+        for ends in (False, True)
+        for reverse in (False, True)
+    }
+    for columns in ("key", "key, value")
+)
 
 
 class Disk(Backend):
@@ -286,10 +288,29 @@ class Disk(Backend):
             bounds["start"] = rows[-1][0] + b"\0"  # the next possible key
 
     def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
+        return [self._text(raw) for (raw,) in self._rows(_KEYS, prefix, after, limit, reverse)]
+
+    def _page_items(
+        self,
+        prefix: str,
+        after: str | None,
+        limit: int,
+        reverse: bool,  # noqa: FBT001 - as it is called
+    ) -> dict[str, bytes | None]:
+        return {self._text(raw): self._checked(value) for raw, value in self._rows(_ITEMS, prefix, after, limit, reverse)}
+
+    def _rows(
+        self,
+        queries: Mapping[tuple[bool, bool], str],
+        prefix: str,
+        after: str | None,
+        limit: int,
+        reverse: bool,  # noqa: FBT001 - as it is called
+    ) -> list[Any]:
         start, end = page_range(prefix, after, reverse=reverse)
         bounds = (start, limit) if end is None else (start, end, limit)
-        sql = _ENTRIES[end is not None, reverse]
-        return [self._text(raw) for (raw,) in self._read(lambda connection: connection.execute(sql, bounds).fetchall())]
+        sql = queries[end is not None, reverse]
+        return self._read(lambda connection: connection.execute(sql, bounds).fetchall())
 
     def _text(self, raw: bytes) -> str:
         try:

@@ -28,7 +28,7 @@ from versioned_state.values.cells import (
     key_of_cell,
 )
 from versioned_state.values.codec.pickles import PicklePolicy
-from versioned_state.values.codec.scalars import PARTS_READERS, RAW_READERS, TooDeepError, check_hashes, is_plain
+from versioned_state.values.codec.scalars import PARTS_READERS, RAW_READERS, check_hashes
 from versioned_state.values.decode.objects import read_array, read_object, read_scalar
 from versioned_state.values.decode.typed_reader import PENDING, Head, TypedReader
 from versioned_state.values.encode.walks import footprint
@@ -138,18 +138,11 @@ class Decoder:
         return self._run(cells, lambda: [self._read(cell) for cell in cells])  # type: ignore[no-any-return]
 
     def plain_values(self, cells: Sequence[bytes]) -> list[Any] | None:
-        """Return the values of cells that hold only JSON types, by one call of MessagePack, or None if a cell holds more, or is damaged.
+        """Return what ``plain_values`` does.
 
-        Cost: a quarter of the time of ``decode_many`` for small dicts.
+        If this decoder may unpickle from the store, it also trusts the store's nesting depth; encoding checks the depth again.
         """
-        packed = b"".join((array_header(len(cells)), *cells))
-        try:
-            values: list[Any] = msgpack.unpackb(packed, ext_hook=_refuse, max_ext_len=0, max_bin_len=0)
-            # If this decoder may unpickle from the store, it also trusts the store's nesting depth; encoding checks the depth again.
-            is_safe = len(values) == len(cells) and (self._trusts or is_plain(values))
-        except (_ExtensionMetError, TooDeepError, RecursionError, *MALFORMED):
-            return None
-        return values if is_safe else None
+        return plain_values(cells, check=not self._trusts)
 
     def check(self, cells: bytes | memoryview, *, code: int | None = None) -> None:
         """Decode packed cells without following references, and raise the errors that ``decode`` would raise for them.
@@ -578,7 +571,28 @@ def check_nesting(value: Any, depth: int = 0) -> None:
         raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
     if not _only_scalars(map(type, parts)):
         for part in parts:
-            check_nesting(part, depth + 1)
+            if type(part) not in _SCALARS:
+                check_nesting(part, depth + 1)
+
+
+def plain_values(cells: Sequence[bytes], *, check: bool = True) -> list[Any] | None:
+    """Return the values of cells that hold only JSON types, by one call of MessagePack, or None if a cell holds more, or is damaged.
+
+    Cost: a quarter of the time of ``Decoder.decode_many`` for small dicts.
+
+    Args:
+        check: return None for values nested deeper than any that is written, too.
+    """
+    packed = b"".join((array_header(len(cells)), *cells))
+    try:
+        values: list[Any] = msgpack.unpackb(packed, ext_hook=_refuse, max_ext_len=0, max_bin_len=0)
+        if len(values) != len(cells):
+            return None
+        if check:
+            check_nesting(values, -1)
+    except (_ExtensionMetError, LimitExceededError, RecursionError, *MALFORMED):
+        return None
+    return values
 
 
 class _ExtensionMetError(Exception):
@@ -601,4 +615,6 @@ class _NoObjects:
 
 def decode_inline(cell: bytes, policy: PicklePolicy | None = None, *, classes: Classes = "registered") -> Any:
     """Return the value of a cell that refers to nothing, as meta is. Without a policy, objects are shown as ``ObjectInfo``."""
+    if (plain := plain_values((cell,))) is not None:
+        return plain[0]
     return Decoder(Nodes(_NoObjects()), policy, classes=classes).decode(cell)
