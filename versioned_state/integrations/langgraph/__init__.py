@@ -1,0 +1,9 @@
+"""LangGraph on versioned-state: ``VersionedSaver`` keeps the checkpoints of threads, ``VersionedStore`` the items of a store."""
+
+from versioned_state.integrations.frameworks import check_version
+from versioned_state.integrations.langgraph.saver import VersionedSaver
+from versioned_state.integrations.langgraph.store import VersionedStore
+
+check_version("langgraph")
+
+__all__ = ["VersionedSaver", "VersionedStore"]

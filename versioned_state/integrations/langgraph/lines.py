@@ -1,0 +1,513 @@
+"""``Lines``: checkpoints as commits. Each thread, and each namespace of a subgraph in it, is a line: a branch and its forks.
+
+::
+
+    langgraph/THREAD                  the newest checkpoint of the thread, and those that led to it
+    langgraph/THREAD/fork/ID          a checkpoint that does not lead there: the end of what was left by time travel, or another writer's
+    langgraph/THREAD/NAMESPACE        the same for a subgraph
+    langgraph/THREAD/NAMESPACE/fork/ID
+
+A checkpoint is a commit onto the commit of its parent. If the branch is elsewhere, because somebody went back in time or two writers work
+on one thread, a fork keeps what the branch would leave: checkpoints are never lost, and never mixed. Synchronous. Layer: integrations.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right, insort
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from functools import lru_cache
+from operator import itemgetter
+from threading import Lock
+from typing import Any, Final, NamedTuple
+
+from versioned_state.errors import BranchMovedError, RefExistsError, StoreBusyError, UnknownRevisionError
+from versioned_state.objects.address import Address
+from versioned_state.objects.store import Staging
+from versioned_state.repository.database import Database, Publication, backoff
+from versioned_state.repository.history import graph
+from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit, new_commit
+from versioned_state.repository.names.branch_name import branch_name, id_of
+from versioned_state.repository.refs.ref import Ref
+from versioned_state.repository.repository import Repository
+from versioned_state.services.calls.handles import Handles
+from versioned_state.services.calls.locks import Locks
+from versioned_state.state.versioned import Versioned
+from versioned_state.values.encode.inline import InlineEncoder
+
+PREFIX: Final = "langgraph"
+ID: Final = "checkpoint_id"
+"""The key, in the meta of a commit, of the id of its checkpoint."""
+
+REST: Final = "checkpoint"
+"""The key, after all others, of what a checkpoint has beside its id and values."""
+
+_ID_MARK: Final = InlineEncoder().encode_inline(ID, "meta")
+_REST_MARK: Final = InlineEncoder().encode_inline(REST, "meta")
+
+_FORK: Final = "fork"
+_ATTEMPTS: Final = 1000
+_HANDLES: Final = 64
+_HANDLE_BYTES: Final = 64 << 20
+_AHEAD: Final = 32
+"""Checkpoints from which on they are read ahead."""
+
+_KNOWN: Final = 50_000
+"""The most checkpoints of which the index in memory is kept. Each takes about a kilobyte."""
+
+
+class Line(NamedTuple):
+    """A thread, and the namespace of a subgraph in it, or ``""``."""
+
+    thread: str
+    namespace: str = ""
+
+    @property
+    def branch(self) -> str:
+        """The branch of the line."""
+        return branch_name(PREFIX, self.thread, self.namespace) if self.namespace else branch_name(PREFIX, self.thread)
+
+    @property
+    def is_in_names(self) -> bool:
+        """Whether the name of the branch tells both ids. It has a hash of a long one."""
+        return all(id_of(part) is not None for part in self.branch.split("/"))
+
+
+class Entry(NamedTuple):
+    """A checkpoint that was found. ``facts`` is that of ``facts_of``."""
+
+    id: str
+    facts: bytes
+    commit: Commit
+
+
+_id_of: Final = itemgetter(0)
+
+
+class Known:
+    """The checkpoints of a line, found from the newest one down, as far as somebody has asked. Safe for many threads.
+
+    The ids descend from each commit to its parent. So the checkpoints whose ids are greater than all in ``_next`` are all found.
+    """
+
+    def __init__(self, database: Database, main: Ref, forks: Mapping[str, Commit]) -> None:
+        self.main = main
+        self.forks = dict(forks)
+        self.commits: dict[str, Commit] = {}
+        self._entries: list[Entry] = []  # those that are found, in ascending order
+        self._next: list[tuple[str, Address, Commit]] = []  # the next ones on each way down, in ascending order of their ids
+        self._seen: set[Address] = {ROOT_ADDRESS}
+        self._ahead: dict[Address, Commit] = {}
+        self._database = database
+        self._lock = Lock()
+        for head in ([] if main.head is None else [self._read(main.head)]) + list(forks.values()):
+            self._push(head)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def follow(self, main: Ref, forks: Mapping[str, Commit]) -> bool:
+        """Take in the present refs of the line. Returns False if commits have left it, so that everything must be found anew."""
+        if main.log != self.main.log or main.head is None or any(forks.get(name) != head for name, head in self.forks.items()):
+            return False
+        with self._lock:
+            self._push(self._read(main.head))
+            for head in forks.values():
+                self._push(head)
+            self.main, self.forks = main, dict(forks)
+        return True
+
+    def find(self, id: str) -> Commit | None:
+        """Return a checkpoint, if there is one. Cost: a read for each later one that was not found before."""
+        with self._lock:
+            while self._next and self._next[-1][0] >= id and (id not in self.commits or self._next[-1][0] == id):
+                self._step()
+            return self.commits.get(id)
+
+    def before(self, id: str | None, most: int) -> list[Entry]:
+        """Return the next older checkpoints than one, or the newest ones: at most so many, the newest first."""
+        with self._lock:
+            while True:
+                end = len(self._entries) if id is None else bisect_left(self._entries, id, key=_id_of)
+                # Those below the next one to be found may have a newer one between them.
+                start = bisect_right(self._entries, self._next[-1][0], key=_id_of) if self._next else 0
+                if end - start >= most or not self._next:
+                    break
+                if most > _AHEAD and not self._ahead:
+                    self._read_ahead()
+                self._step()
+            return self._entries[max(start, end - most) : end][::-1]
+
+    def all(self) -> dict[str, Commit]:
+        """Return all checkpoints, by id."""
+        with self._lock:
+            while self._next:
+                if not self._ahead:
+                    self._read_ahead()
+                self._step()
+            return dict(self.commits)
+
+    def _read_ahead(self) -> None:
+        """Read the commits before those in ``_next``, many at a time: a commit names an earlier ancestor too, half way down."""
+        wave = [address for _, _, commit in self._next for address in _earlier(commit)]
+        while (wave := [each for each in dict.fromkeys(wave) if each not in self._ahead and each not in self._seen]) and len(
+            self._ahead
+        ) < _KNOWN:
+            found = self._database.commits.read_many(wave)
+            self._ahead.update(found)
+            wave = [address for commit in found.values() for address in _earlier(commit)]
+
+    def _read(self, address: Address) -> Commit:
+        found = self._ahead.pop(address, None)
+        return self._database.commits.read(address) if found is None else found
+
+    def _step(self) -> None:
+        id, _, commit = self._next.pop()
+        for parent in commit.parent_addresses[:1]:
+            if parent not in self._seen:
+                self._push(self._read(parent))
+        before = self.commits.get(id)
+        if before is not None:
+            if (commit.time, commit.generation) <= (before.time, before.generation):
+                return
+            del self._entries[bisect_left(self._entries, id, key=_id_of)]  # the same checkpoint, put again
+        self.commits[id] = commit
+        insort(self._entries, Entry(id, facts_of(commit), commit), key=_id_of)
+
+    def _push(self, commit: Commit) -> None:
+        found = None if commit.address in self._seen else checkpoint_at(commit, self._read)
+        if found is not None and found[1].address not in self._seen:
+            id, at = found
+            self._seen.add(at.address)
+            insort(self._next, (id, at.address, at))
+
+
+@lru_cache(1024)
+def checkpoint_id(commit: Commit) -> str | None:
+    """Return the id of the checkpoint that a commit is, or None if it is another commit."""
+    found = commit.meta.get(ID) if commit.meta_cell is not None else None
+    return found if type(found) is str else None
+
+
+def facts_of(commit: Commit) -> bytes:
+    """Return packed bytes that have all metadata of a checkpoint, or none if these are not in the commit."""
+    cell = commit.meta_cell or b""
+    return cell[: cell.rfind(_ID_MARK)] if _REST_MARK in cell else b""
+
+
+def checkpoint_at(commit: Commit, read: Callable[[Address], Commit]) -> tuple[str, Commit] | None:
+    """Return a commit, or its nearest ancestor, that is a checkpoint, and its id. Commits of the user's own on the branch are none."""
+    while (id := checkpoint_id(commit)) is None:
+        if not commit.parent_addresses or commit.parent_addresses[0] == ROOT_ADDRESS:
+            return None
+        commit = read(commit.parent_addresses[0])
+    return id, commit
+
+
+class Lines:
+    """The lines of a repository. Safe for many threads and processes."""
+
+    def __init__(self, repository: Repository) -> None:
+        self.repository = repository
+        self.database: Database = repository.database
+        self._handles: Handles[Versioned] = Handles(_HANDLES, _HANDLE_BYTES, self._open)
+        self._locks = Locks()
+        self._known: OrderedDict[str, Known] = OrderedDict()
+        self._guard = Lock()
+
+    def _open(self, branch: str) -> Versioned:
+        return Versioned(self.repository, branch=branch)
+
+    def close(self) -> None:
+        """Close the handles. Everything was committed."""
+        self._handles.close()
+
+    # Reading
+
+    def newest(self, line: Line) -> Commit | None:
+        """Return the newest checkpoint of a line. Cost: a read, or two."""
+        head = self.database.read_head("branch", line.branch)[1]
+        found = None if head is None else checkpoint_at(head, self.database.commits.read)
+        return None if found is None else found[1]
+
+    def find(self, line: Line, id: str) -> Commit | None:
+        """Return a checkpoint. Cost: that of ``newest``, and a read for each later one that this object has not seen."""
+        branch = line.branch
+        with self._guard:
+            known = self._known.get(branch)
+        main, head = self.database.read_head("branch", branch)
+        if known is not None and id in known.commits and (main.head, main.log) == (known.main.head, known.main.log):
+            return known.commits[id]
+        if head is not None and checkpoint_id(head) == id:
+            return head
+        return self.known(line).find(id)
+
+    def known(self, line: Line) -> Known:
+        """Return the checkpoints of a line, to find them. Cost: two requests."""
+        branch = line.branch
+        main = self.database.ref("branch", branch)
+        forks = self._forks(branch)
+        with self._guard:
+            known = self._known.pop(branch, None)
+        if known is None or not known.follow(main, forks):
+            known = Known(self.database, main, forks)
+        with self._guard:
+            self._known[branch] = known
+            total = sum(map(len, self._known.values())) if len(self._known) > 1 else 0
+            while total > _KNOWN and len(self._known) > 1:
+                total -= len(self._known.popitem(last=False)[1])
+        return known
+
+    def _forks(self, branch: str) -> dict[str, Commit]:
+        prefix = f"{branch}/{_FORK}/"
+        infos = self.repository.branches.iter_info(prefix=prefix)
+        return {info.name: info.head for info in infos if "/" not in info.name[len(prefix) :]}
+
+    def forget(self, line: Line) -> None:
+        """Drop what is in memory of a line."""
+        self._handles.forget(line.branch)
+        with self._guard:
+            self._known.pop(line.branch, None)
+
+    def lines(self, thread: str | None = None) -> list[Line]:
+        """Return all lines, or those of a thread. Cost: lists their branches."""
+        if thread is None:
+            names: Iterable[str] = (info.name for info in self.repository.branches.iter_info(prefix=PREFIX + "/"))
+        else:
+            root = Line(thread).branch
+            names = [root] if root in self.repository.branches else []
+            names += [info.name for info in self.repository.branches.iter_info(prefix=root + "/")]
+        return list(dict.fromkeys(line for name in names if (line := self._line(name, thread)) is not None))
+
+    def _line(self, name: str, thread: str | None) -> Line | None:
+        """Return the line of a branch, or None if the branch is a fork."""
+        parts = name.split("/")[1:]
+        if len(parts) > 2:
+            return None
+        ids = [id_of(part) for part in parts]
+        if thread is not None:
+            ids[0] = thread
+        if None in ids:
+            kept = self.repository.records.get(name)
+            if kept is None:
+                return None
+            return Line(kept["thread_id"], kept["checkpoint_ns"])
+        return Line(*(each for each in ids if each is not None))
+
+    # Writing
+
+    def put(self, line: Line, id: str, parent: str | None, write: Callable[[Versioned], None], **options: Any) -> None:
+        """Commit a checkpoint onto its parent.
+
+        Args:
+            write: gives a handle the content of the checkpoint.
+            options: of ``Versioned.commit``.
+        """
+        branch = line.branch
+        self._keep_ids(line)
+        with self._locks.held(branch):
+            for attempt in range(_ATTEMPTS):
+                try:
+                    with self._handles.handle(branch) as state:
+                        head = checkpoint_id(state.head)
+                        if head != parent or (head is not None and id <= head):
+                            raise _AsideError  # the handle is closed: it may stand on a commit that is no longer the head
+                        write(state)
+                        state.commit(allow_empty=True, on_moved="refuse", **options)
+                        return
+                except (_AsideError, BranchMovedError):
+                    pass
+                with suppress(BranchMovedError):
+                    if self._put_aside(line, id, parent, write, options):
+                        return
+                if attempt:
+                    backoff(attempt)
+            raise _busy(line)
+
+    def _keep_ids(self, line: Line) -> None:
+        """Record the ids of a line beside its branch, if the name of the branch has only the hash of one."""
+        if not line.is_in_names and line.branch not in self.repository.records:
+            self.repository.records[line.branch] = {"thread_id": line.thread, "checkpoint_ns": line.namespace}
+
+    def _put_aside(self, line: Line, id: str, parent: str | None, write: Callable[[Versioned], None], options: dict[str, Any]) -> bool:
+        """Commit a checkpoint that may not follow the newest one. Returns False if it does: then nothing was done."""
+        branch, read = line.branch, self.database.commits.read
+        head = self.database.read_head("branch", branch)[1]
+        newest, at = (None if head is None else checkpoint_at(head, read)) or (None, None)
+        is_newest = newest is None or id > newest
+        if head == at and newest == parent and is_newest:
+            return False
+        base = None if parent is None or parent >= id else self._parent(line, parent)
+        onto = read(ROOT_ADDRESS) if base is None else base
+        if is_newest and at is not None and newest is not None and newest != parent:
+            with suppress(RefExistsError):
+                self.repository.branches.create(_fork(branch, newest), at)
+        target = branch if is_newest or id == newest else _fork(branch, id)
+        with self._handles.handle(target) as state:
+            if target == branch and head is not None and state.head != head:
+                raise BranchMovedError(branch, expected=head.id, actual=state.head.id)
+            write(state)
+            state.commit(allow_empty=True, parent=onto, on_moved="refuse", **options)
+        with self._guard:
+            self._known.pop(branch, None)  # the checkpoint may be one that was put again
+        return True
+
+    def _parent(self, line: Line, id: str) -> Commit | None:
+        """Return a checkpoint that is to be a parent: most often it is the end of a fork."""
+        fork = self.database.read_head("branch", _fork(line.branch, id))[1]
+        return self.find(line, id) if fork is None else fork
+
+    # Deleting
+
+    def delete(self, thread: str) -> None:
+        """Delete a thread, with its subgraphs and all writes."""
+        root = Line(thread).branch
+        branches = self.repository.branches
+        with self._locks.held(root):
+            for line in self.lines(thread):
+                self.forget(line)
+            for name in [root, *(info.name for info in branches.iter_info(prefix=root + "/"))]:
+                with suppress(UnknownRevisionError):
+                    branches.delete(name, force=True)
+            self.repository.records.delete_many([root], prefix=root + "/")
+
+    def keep(self, line: Line, wanted: Callable[[dict[str, Commit]], Collection[str]]) -> set[str]:
+        """Delete all checkpoints of a line but some. Returns the ids of the deleted ones.
+
+        The later ones are committed again, onto the newest one that is left of those before them, with the content, the message and the
+        time that they had. The ids of checkpoints stay; those of their commits change.
+
+        Args:
+            wanted: returns the ids to keep; perhaps called several times.
+        """
+        branch = line.branch
+        with self._locks.held(branch):
+            for attempt in range(_ATTEMPTS):
+                self.forget(line)
+                known = self.known(line)
+                commits = known.all()
+                kept = set(wanted(commits))
+                gone = set(commits) - kept
+                if not gone or self._rewrite(branch, known, commits, kept):
+                    self.forget(line)
+                    return gone
+                backoff(attempt)
+            raise _busy(line)
+
+    def _rewrite(self, branch: str, known: Known, commits: dict[str, Commit], kept: set[str]) -> bool:
+        """Point the branches of a line to commits of the wanted checkpoints only. Returns False if one has moved meanwhile."""
+        root = self.database.commits.read(ROOT_ADDRESS)
+        staging = Staging(self.database.objects)
+        new: dict[Address, Commit] = {}
+        leaves: dict[Address, Commit] = {}
+        instead: dict[Address, Commit] = {ROOT_ADDRESS: root}
+
+        def read(address: Address) -> Commit:
+            return new[address] if address in new else self.database.commits.read(address)
+
+        for id, commit in sorted(commits.items()):
+            before = self._before(commit)
+            parent = instead.get(before, root)
+            if id not in kept:
+                instead[commit.address] = parent
+                continue
+            made = commit
+            if commit.parent_addresses[:1] != (parent.address,):
+                made, raw = _onto(self.database, commit, parent, read)
+                staging.add(raw, made.address)
+                new[made.address] = made
+            instead[commit.address] = leaves[made.address] = made
+            leaves.pop(parent.address, None)
+        return self._place(branch, known, leaves.values(), staging)
+
+    def _before(self, commit: Commit) -> Address:
+        """Return the checkpoint that a commit follows, or the root."""
+        if not commit.parent_addresses:
+            return ROOT_ADDRESS
+        read = self.database.commits.read
+        parent = commit.parent_addresses[0]
+        found = None if parent == ROOT_ADDRESS else checkpoint_at(read(parent), read)
+        return ROOT_ADDRESS if found is None else found[1].address
+
+    def _place(self, branch: str, known: Known, leaves: Iterable[Commit], staging: Staging) -> bool:
+        """Point the branches of a line to these commits, and to no others: forks first, so that what is kept always has a branch.
+
+        Returns False if one of them has moved meanwhile. The branch itself moves in any case: so other processes notice.
+        """
+        ends = sorted(leaves, key=lambda each: checkpoint_id(each) or "")
+        forks = {_fork(branch, checkpoint_id(each) or ""): each for each in ends[:-1]}
+        before = {name: head.address for name, head in known.forks.items()}
+        for name, commit in forks.items():
+            ref = self.database.ref("branch", name)
+            if ref.head != before.get(name) or (ref.head != commit.address and self._move(ref, commit, staging) is None):
+                return False
+        main = self.database.ref("branch", branch)
+        if (main.head, main.log) != (known.main.head, known.main.log):
+            return False
+        if ends and self._move(main, ends[-1], staging) is None:
+            return False
+        for name in ([] if ends else [branch]) + [name for name in known.forks if name not in forks]:
+            with suppress(UnknownRevisionError):
+                self.repository.branches.delete(name, force=True)
+        return True
+
+    def _move(self, ref: Ref, commit: Commit, staging: Staging) -> Ref | None:
+        action = "checkpoints deleted or copied"
+        if commit.address not in staging:
+            return self.database.move(ref, commit, action=action)
+        moved = self.database.publish([Publication(ref, commit, staging, action=action)])
+        return None if moved is None else moved[0]
+
+    # Copying
+
+    def copy(self, source: Line, target: Line) -> None:
+        """Give a line all checkpoints of another, beside its own. Cost: a branch for each of the other's, whatever they hold."""
+        head = self.newest(source)
+        heads = ([] if head is None else [head]) + list(self._forks(source.branch).values())
+        if source == target or not heads:
+            return
+        self._keep_ids(target)
+        with self._locks.held(target.branch):
+            for attempt in range(_ATTEMPTS):
+                self.forget(target)
+                known = self.known(target)
+                there = [] if known.main.head is None else [self.database.commits.read(known.main.head)]
+                leaves = {commit.address: commit for commit in (*there, *known.forks.values(), *heads)}
+                if self._place(target.branch, known, leaves.values(), Staging(self.database.objects)):
+                    self.forget(target)
+                    return
+                backoff(attempt)
+            raise _busy(target)
+
+
+def _earlier(commit: Commit) -> list[Address]:
+    """Return the addresses of earlier commits that a commit names."""
+    parent = commit.parent_addresses[:1]
+    return [*parent, *([] if commit.jump_address is None or not parent else [commit.jump_address])]
+
+
+class _AsideError(Exception):
+    """The checkpoint does not follow the one that a handle is at."""
+
+
+def _busy(line: Line) -> StoreBusyError:
+    return StoreBusyError(f"others keep changing the thread {line.thread!r}", hint="try again")
+
+
+def _fork(branch: str, id: str) -> str:
+    return f"{branch}/{_FORK}/{branch_name(id)}"
+
+
+def _onto(database: Database, commit: Commit, parent: Commit, read: Callable[[Address], Commit]) -> tuple[Commit, bytes]:
+    """Return a commit as it is, but with another parent, and its bytes."""
+    return new_commit(
+        commit.tree,
+        (parent,),
+        time=commit.time,
+        author=commit.author,
+        message=commit.message,
+        meta_cell=commit.meta_cell,
+        jump=graph.jump_of(parent, read),
+        sign=None if database.signer is None else database.signer.sign,
+    )

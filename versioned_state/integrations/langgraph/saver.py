@@ -1,0 +1,449 @@
+"""``VersionedSaver``: the checkpoints of LangGraph. Layer: integrations."""
+
+from __future__ import annotations
+
+import builtins
+import random
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from heapq import merge
+from itertools import chain, islice
+from operator import itemgetter
+from types import ModuleType
+from typing import Any, Final, TypeVar
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    BaseCheckpointSaver,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    CheckpointTuple,
+    DeltaChannelHistory,
+    PendingWrite,
+    get_checkpoint_metadata,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+
+from versioned_state.arguments import one_of
+from versioned_state.errors import LimitExceededError, MissingObjectError, PickleRefusedError, UnserializableValueError
+from versioned_state.integrations.adapter import Adapter, Place
+from versioned_state.integrations.langgraph.lines import ID, REST, Line, Lines, checkpoint_id, facts_of
+from versioned_state.integrations.langgraph.packed import Packing
+from versioned_state.integrations.langgraph.writes import Writes
+from versioned_state.off_loop import off_loop
+from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.state.versioned import Versioned
+from versioned_state.streams import Stream
+from versioned_state.values.codec.trust import TrustedModules
+from versioned_state.values.encode.inline import InlineEncoder
+
+T = TypeVar("T")
+
+Fits = Callable[[bytes, Commit], bool]
+"""Whether a checkpoint fits, by its ``facts_of`` and its commit."""
+
+CLASSES: Final = ("langchain_core", "langgraph")
+"""The modules whose classes are read as what they are in any store."""
+
+_PARENT: Final = "parent_checkpoint_id"
+_OWN: Final = (ID, _PARENT, REST)
+"""The keys of a commit's meta that are not of the checkpoint's metadata."""
+
+_SHADOWED: Final = "metadata"
+"""The key, beside those, of metadata whose keys are the same as one of them."""
+
+_PAGE: Final = 512
+"""Checkpoints that are looked at together."""
+
+_LARGE: Final = "langgraph"
+"""The namespace of a state that has what is too large for the meta of a commit."""
+
+
+class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
+    """The checkpoints of LangGraph's threads, each a commit: a thread is a branch, with log, diff, blame and grep of its messages.
+
+    To switch::
+
+        from versioned_state.integrations.langgraph import VersionedSaver
+        saver = VersionedSaver("./agent-state")  # instead of SqliteSaver(...); a folder, or redis://…, postgresql://…
+        graph = builder.compile(checkpointer=saver)
+
+    Values of channels are data by path, and so are messages of ``langchain_core``. Time travel, and two writers of one thread, make forks
+    (see ``lines``): no checkpoint is lost, and none is mixed with another. Each call has its coroutine (``aput``, ``aget_tuple``), which
+    runs off the event loop. Safe for many threads and processes.
+
+    Args:
+        place: a store or a ``Repository``, or the URL or path of a store.
+        classes: modules of your own classes in channels. Only a store that others may write to needs them: it reads no others.
+        serde: if given, it turns each value of a channel into bytes: for encryption, say. Then no value has paths.
+    """
+
+    def __init__(self, place: Place, *, classes: TrustedModules = (), serde: SerializerProtocol | None = None) -> None:
+        given = (classes,) if isinstance(classes, str | ModuleType) else tuple(classes)
+        Adapter.__init__(self, place, classes=(*CLASSES, *given))
+        BaseCheckpointSaver.__init__(self, serde=serde)
+        self._is_packed_whole = serde is not None
+        self._lines = Lines(self.repository)
+        self._use_serde()
+
+    def _use_serde(self) -> None:
+        """Make the parts that use the serializer."""
+        serde, policy = self.serde, self._lines.database.policy
+        self._packing = Packing(serde.dumps_typed, serde.loads_typed, policy.classes, whole=self._is_packed_whole)
+        self._writes = Writes(self.repository, self._packing)
+
+    def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> VersionedSaver:
+        """Return a saver over the same repository whose serializer makes these classes too. LangGraph calls this when it compiles."""
+        clone = super().with_allowlist(extra_allowlist)
+        assert isinstance(clone, VersionedSaver)
+        if clone is not self:
+            clone._use_serde()
+        return clone
+
+    def close(self) -> None:
+        """Close the handles, and the store, if this object opened it."""
+        self._lines.close()
+        super().close()
+
+    def branch(self, thread_id: str, checkpoint_ns: str = "") -> str:
+        """Return the name of the branch of a thread, or of a subgraph in it: ``repository.log(saver.branch("42"))``."""
+        return Line(str(thread_id), checkpoint_ns).branch
+
+    # Reading
+
+    def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Return a checkpoint, or the newest one of a thread, or None. Cost: three requests, and reads of the values."""
+        line = _line(config)
+        wanted = config["configurable"].get("checkpoint_id")
+
+        def read() -> CheckpointTuple | None:
+            commit = self._lines.find(line, wanted) if wanted else self._lines.newest(line)
+            return None if commit is None else self._tuple(line, commit, config if wanted else None)
+
+        return self._unless_swept(line, read)
+
+    def _unless_swept(self, line: Line, read: Callable[[], T]) -> T:
+        """Return the result of a call. If gc has taken a checkpoint that was deleted meanwhile, it is repeated without what was known."""
+
+        def again() -> T:
+            try:
+                return read()
+            except MissingObjectError:
+                self._lines.forget(line)
+                raise
+
+        return self._lines.database.unless_swept(again)
+
+    def _tuple(self, line: Line, commit: Commit, config: RunnableConfig | None = None) -> CheckpointTuple:
+        meta = commit.meta
+        content = self._snapshot(commit)
+        load = self._packing.load
+        rest, metadata = self._parts(content, meta)
+        checkpoint = {**rest, "id": meta[ID], "channel_values": {key: load(value) for key, value in content.copy().items()}}
+        parent = meta.get(_PARENT)
+        return CheckpointTuple(
+            config or _config(line, meta[ID]),
+            checkpoint,
+            metadata,
+            None if parent is None else _config(line, parent),
+            self._writes.of(line, meta[ID]),
+        )
+
+    def _snapshot(self, commit: Commit) -> Snapshot:
+        database = self._lines.database
+        return Snapshot(database.objects, commit.tree, database.policy, commit=commit, cache=database.nodes)
+
+    def _parts(self, content: Snapshot, meta: dict[str, Any]) -> tuple[dict[str, Any], CheckpointMetadata]:
+        """Return a checkpoint without its id and values, and its metadata."""
+        if REST not in meta:
+            rest, metadata = self._packing.load(content.namespace(_LARGE)[REST])
+            return rest, metadata
+        rest = meta[REST]
+        metadata = {key: value for key, value in meta.items() if key not in _OWN}
+        metadata.update(rest.pop(_SHADOWED, {}))
+        return rest, metadata
+
+    def list(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - the framework's
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> Iterator[CheckpointTuple]:
+        """Yield checkpoints, the newest first, as they are taken.
+
+        Cost: the commits of the thread that this object has not seen and are not older than the last one, then what is yielded.
+        """
+        if limit is not None and limit <= 0:
+            return
+        wanted = None if config is None else config["configurable"].get("checkpoint_id")
+        end = None if before is None else before["configurable"].get("checkpoint_id")
+        fits = self._filter(filter or {})
+        streams = [self._descending(line, wanted, end, fits) for line in self._asked(config)]
+        found = merge(*streams, key=itemgetter(0), reverse=True) if len(streams) > 1 else chain(*streams)
+        for _, line, commit in islice(found, limit):
+            yield self._tuple(line, commit)
+
+    def _asked(self, config: RunnableConfig | None) -> builtins.list[Line]:
+        """Return the lines that a configuration is about."""
+        if config is None:
+            return self._lines.lines()
+        namespace = config["configurable"].get("checkpoint_ns")
+        thread = str(config["configurable"]["thread_id"])
+        return self._lines.lines(thread) if namespace is None else [Line(thread, namespace)]
+
+    def _descending(self, line: Line, wanted: str | None, end: str | None, fits: Fits) -> Iterator[tuple[str, Line, Commit]]:
+        """Yield the checkpoints of a line that fit, with their ids, the newest first."""
+        if wanted:
+            commit = self._unless_swept(line, lambda: self._lines.find(line, wanted))
+            if commit is not None and fits(facts_of(commit), commit) and (end is None or wanted < end):
+                yield wanted, line, commit
+            return
+        known = self._lines.known(line)
+        most = 1
+        while page := self._unless_swept(line, partial(known.before, end, most)):
+            for id, facts, commit in page:
+                if fits(facts, commit):
+                    yield id, line, commit
+            end = page[-1].id
+            most = min(4 * most, _PAGE)
+
+    def _filter(self, wanted: dict[str, Any]) -> Fits:
+        """Return whether a checkpoint has these metadata. Most that have not are not even decoded."""
+        marks = [marks for key, value in wanted.items() if (marks := _marks(key, value))]
+
+        def has(commit: Commit) -> bool:
+            metadata = self._parts(self._snapshot(commit), commit.meta)[1]
+            return all(metadata.get(key) == value for key, value in wanted.items())
+
+        def fits(facts: bytes, commit: Commit) -> bool:
+            if facts:
+                for several in marks:
+                    for mark in several:
+                        if mark in facts:
+                            break
+                    else:
+                        return False
+            return has(commit)
+
+        return fits if wanted else lambda _facts, _commit: True
+
+    def get_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
+        """Return what each channel was written on the way to a checkpoint, from the value that was last stored on.
+
+        Cost: the commits on that way, and their writes.
+        """
+        line = _line(config)
+        writes: dict[str, builtins.list[PendingWrite]] = {channel: [] for channel in channels}
+        seeds: dict[str, Any] = {}
+        wanted = config["configurable"].get("checkpoint_id")
+        target = self._lines.find(line, wanted) if wanted else self._lines.newest(line)
+        for commit in self._ancestors(line, target):
+            content = self._snapshot(commit)
+            left = [channel for channel in writes if channel not in seeds]
+            for write in reversed(self._writes.of(line, checkpoint_id(commit) or "")):
+                if write[1] in left:
+                    writes[write[1]].append(write)
+            seeds.update((channel, self._packing.load(content[channel])) for channel in left if channel in content)
+            if len(seeds) == len(writes):
+                break
+        return {
+            channel: {"writes": found[::-1], "seed": seeds[channel]} if channel in seeds else {"writes": found[::-1]}
+            for channel, found in writes.items()
+        }
+
+    def _ancestors(self, line: Line, commit: Commit | None) -> Iterator[Commit]:
+        """Yield the checkpoints that lead to one, the nearest first."""
+        while commit is not None and (parent := commit.meta.get(_PARENT)):
+            commit = self._lines.find(line, parent)
+            if commit is not None:
+                yield commit
+
+    # Writing
+
+    def put(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+    ) -> RunnableConfig:
+        """Commit a checkpoint onto its parent, the checkpoint in the configuration. Returns the configuration that names it."""
+        line = _line(config)
+        parts: dict[str, Any] = {**checkpoint}
+        values, id = parts.pop("channel_values"), parts.pop("id")
+        parent = config["configurable"].get("checkpoint_id")
+        described: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
+        message = f"{described.get('source', 'checkpoint')} {described.get('step', '')}".rstrip()
+        ids = {ID: id} if parent is None else {ID: id, _PARENT: parent}
+        meta = {**described, **ids, REST: parts}
+        if not described.keys().isdisjoint(_OWN):
+            meta[REST] = {**parts, _SHADOWED: {key: value for key, value in described.items() if key in _OWN}}
+        dump = self._packing.dump
+        try:
+            self._lines.put(line, id, parent, _Content({key: dump(value) for key, value in values.items()}), message=message, meta=meta)
+        except (LimitExceededError, PickleRefusedError, UnserializableValueError):
+            dump = self._packing.dump_data
+            content = _Content({key: dump(value) for key, value in values.items()}, large=dump([parts, described]))
+            self._lines.put(line, id, parent, content, message=message, meta=ids)
+        return _config(line, id)
+
+    def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
+        """Keep the writes of a task beside a checkpoint, which may come later."""
+        self._writes.put(_line(config), config["configurable"]["checkpoint_id"], writes, task_id, task_path)
+
+    # Deleting
+
+    def delete_thread(self, thread_id: str) -> None:
+        """Delete a thread with its subgraphs and writes. ``repository.gc`` frees the room; ``repository.purge`` erases at once."""
+        self._lines.delete(str(thread_id))
+
+    def delete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Delete the checkpoints of some runs, in all threads, with their writes. Cost: the commits of all threads."""
+        runs = set(run_ids)
+        if not runs:
+            return
+        fits = [self._filter({"run_id": run}) for run in runs]
+
+        def others(commits: dict[str, Commit]) -> builtins.list[str]:
+            return [id for id, commit in commits.items() if not any(each(facts_of(commit), commit) for each in fits)]
+
+        for line in self._lines.lines():
+            self._writes.delete(line, self._lines.keep(line, others))
+
+    def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Give a thread all checkpoints and writes of another. Cost: a branch for each of the other's, and the writes."""
+        for source in self._lines.lines(str(source_thread_id)):
+            target = Line(str(target_thread_id), source.namespace)
+            self._lines.copy(source, target)
+            self._writes.copy(source, target)
+
+    def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Delete the checkpoints of some threads: all with ``"delete"``, else all but the newest one of each namespace.
+
+        Those stay too from which the values of its delta channels are made.
+        """
+        one_of("strategy", strategy, ("keep_latest", "delete"))
+        for thread in map(str, thread_ids):
+            if strategy == "delete":
+                self.delete_thread(thread)
+                continue
+            for line in self._lines.lines(thread):
+                self._writes.delete(line, self._lines.keep(line, partial(self._latest, line)))
+
+    def _latest(self, line: Line, commits: dict[str, Commit]) -> builtins.list[str]:
+        """Return the ids of the newest of some checkpoints, and of those that the values of its delta channels come from."""
+        if not commits:
+            return []
+        newest = max(commits)
+        kept = [newest]
+        content = self._snapshot(commits[newest])
+        metadata: Any = self._parts(content, commits[newest].meta)[1]
+        left = {channel for channel in metadata.get("counters_since_delta_snapshot", ()) if channel not in content}
+        for commit in self._ancestors(line, commits[newest]) if left else ():
+            kept.append(checkpoint_id(commit) or "")
+            content = self._snapshot(commit)
+            left = {channel for channel in left if channel not in content}
+            if not left:
+                break
+        return kept
+
+    # The same as coroutines
+
+    async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
+        """Do ``get_tuple`` off the event loop."""
+        return await off_loop(partial(self.get_tuple, config))
+
+    async def alist(
+        self,
+        config: RunnableConfig | None,
+        *,
+        filter: dict[str, Any] | None = None,  # noqa: A002 - the framework's
+        before: RunnableConfig | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[CheckpointTuple]:
+        """Do ``list`` off the event loop."""
+
+        async def begin() -> Iterator[CheckpointTuple]:
+            return self.list(config, filter=filter, before=before, limit=limit)
+
+        async for each in Stream(begin):
+            yield each
+
+    async def aput(
+        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+    ) -> RunnableConfig:
+        """Do ``put`` off the event loop."""
+        return await off_loop(partial(self.put, config, checkpoint, metadata, new_versions))
+
+    async def aput_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
+        """Do ``put_writes`` off the event loop."""
+        await off_loop(partial(self.put_writes, config, writes, task_id, task_path))
+
+    async def adelete_thread(self, thread_id: str) -> None:
+        """Do ``delete_thread`` off the event loop."""
+        await off_loop(partial(self.delete_thread, thread_id))
+
+    async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
+        """Do ``delete_for_runs`` off the event loop."""
+        await off_loop(partial(self.delete_for_runs, run_ids))
+
+    async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
+        """Do ``copy_thread`` off the event loop."""
+        await off_loop(partial(self.copy_thread, source_thread_id, target_thread_id))
+
+    async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
+        """Do ``prune`` off the event loop."""
+        await off_loop(partial(self.prune, thread_ids, strategy=strategy))
+
+    async def aget_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
+        """Do ``get_delta_channel_history`` off the event loop."""
+        return await off_loop(partial(self.get_delta_channel_history, config=config, channels=channels))
+
+    # Versions of channels
+
+    def get_next_version(self, current: Any, channel: None) -> Any:
+        """Return the next version of a channel: a number, or the text that follows another saver's, whose thread goes on here."""
+        if isinstance(current, str):
+            return f"{int(current.partition('.')[0]) + 1:032}.{random.random():016}"  # noqa: S311 - to tell versions apart
+        return 1 if current is None else int(current) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class _Content:
+    """The content of a checkpoint, as the values of a state.
+
+    Attributes:
+        large: what is too large for the meta of the commit.
+    """
+
+    values: dict[str, Any]
+    large: Any = None
+
+    def __call__(self, state: Versioned) -> None:
+        for key in [key for key in state if key not in self.values]:
+            del state[key]
+        for key, value in self.values.items():
+            state[key] = value
+        if self.large is not None:
+            state.namespace(_LARGE)[REST] = self.large
+        elif not facts_of(state.head):
+            state.namespace(_LARGE).pop(REST, None)
+
+
+def _line(config: RunnableConfig) -> Line:
+    configurable = config["configurable"]
+    return Line(str(configurable["thread_id"]), configurable.get("checkpoint_ns") or "")
+
+
+def _config(line: Line, id: str) -> RunnableConfig:
+    return {"configurable": {"thread_id": line.thread, "checkpoint_ns": line.namespace, "checkpoint_id": id}}
+
+
+def _marks(key: str, value: Any) -> list[bytes]:
+    """Return the bytes, any of which a meta has that holds this value, or none if that cannot be said."""
+    equal: tuple[Any, ...] = (value,) if type(value) is str else ()
+    if type(value) in (int, float, bool):
+        equal = tuple({type(each): each for each in (bool(value), int(value), float(value)) if each == value}.values())
+    encode = InlineEncoder().encode_inline
+    return [encode(key, "filter") + encode(each, "filter") for each in equal]
