@@ -25,6 +25,7 @@ def filled(path: str) -> str:
         ("{range:path}", "main..main"),
         ("{id}", ID),
         ("{pair:path}", "a/b"),
+        ("{verb}", "undo"),
     ):
         path = path.replace(name, text)
     assert "{" not in path, f"say in this test what stands for the parameter of {path}"

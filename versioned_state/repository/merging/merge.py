@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, PickleRefusedError, StateError, UnserializableValueError
+from versioned_state.objects.store import Staging
+from versioned_state.repository.history.graph import merge_base
 from versioned_state.repository.merging.policies import NUMBERS, Policies, Policy
 from versioned_state.values.cells import Code, code_of, is_array
 from versioned_state.values.changes.diff import diff_maps
@@ -30,6 +32,7 @@ from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import Tree
 
 if TYPE_CHECKING:
+    from versioned_state.repository.database import Database
     from versioned_state.repository.history.commit import Commit
 
 
@@ -192,6 +195,27 @@ class Merged:
     tree: Tree
     conflicts: tuple[Conflict, ...]
     replaced: frozenset[bytes] = frozenset()
+
+
+def preview_merge(
+    database: Database, ours: Commit, theirs: Commit, *, policies: Policies, resolutions: Resolutions = ()
+) -> tuple[Merged, Staging]:
+    """Return the merge of two commits from their merge base, and its objects, which are only staged: nothing is written.
+
+    Raises:
+        UnknownRevisionError: history was pruned, and they have no merge base any more.
+    """
+    base = merge_base(ours, theirs, database.commits.read)
+    staging = Staging(database.objects)
+    merged = merge_trees(
+        Nodes(staging, staging=staging),
+        (base.tree, ours.tree, theirs.tree),
+        pickles=database.policy,
+        policies=policies,
+        resolutions=resolutions,
+        theirs_first=(theirs.time, theirs.id) < (ours.time, ours.id),
+    )
+    return merged, staging
 
 
 def merge_trees(  # noqa: PLR0913 - each says how to decide

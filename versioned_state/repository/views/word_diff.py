@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
 from itertools import takewhile
 from typing import Final
@@ -13,32 +13,46 @@ Words = tuple[str, str]
 
 _WORD: Final = re.compile(r"\w+|\s+|[^\w\s]")
 
+_JUNK: Final = 2000
+"""Words from which those that occur often are no anchors."""
+
 MOST: Final = 20_000
-"""Words that are compared; of longer texts the whole middle differs, since the comparison is quadratic at worst."""
+"""Words that are compared; of longer texts the whole middle differs, since the comparison is quadratic at best."""
 
 
 def word_diff(old: str, new: str, *, most: int = MOST) -> Iterator[Words]:
-    """Yield the pieces of both texts in order, first and last the equal ones at both ends, even if they are empty.
-
-    Equal words at both ends are set aside first, so that a change within a long text costs no more than one in a short text.
-    """
+    """Yield the pieces of both texts in order, the first and the last one of which both texts have; these may be empty."""
     a, b = _WORD.findall(old), _WORD.findall(new)
-    start = _count_alike(a, b)
-    end = _count_alike(a[: start - 1 if start else None : -1], b[: start - 1 if start else None : -1])
-    yield " ", "".join(a[:start])
-    a_middle, b_middle = a[start : len(a) - end], b[start : len(b) - end]
-    if max(len(a_middle), len(b_middle)) > most:
-        a_middle, b_middle = ["".join(a_middle)], ["".join(b_middle)]
-    for tag, i1, i2, j1, j2 in SequenceMatcher(None, a_middle, b_middle, autojunk=len(b_middle) > 2000).get_opcodes():
+    *others, last = differing(a, b, most=most)
+    for tag, i1, i2, j1, j2 in others:
         if tag == "equal":
-            yield " ", "".join(b_middle[j1:j2])
+            yield " ", "".join(b[j1:j2])
             continue
         if i1 < i2:
-            yield "-", "".join(a_middle[i1:i2])
+            yield "-", "".join(a[i1:i2])
         if j1 < j2:
-            yield "+", "".join(b_middle[j1:j2])
-    yield " ", "".join(a[len(a) - end :])
+            yield "+", "".join(b[j1:j2])
+    yield " ", "".join(b[last[3] :])
 
 
-def _count_alike(a: list[str], b: list[str]) -> int:
+def differing(a: Sequence[str], b: Sequence[str], *, most: int) -> Iterator[tuple[str, int, int, int, int]]:
+    """Yield how to turn one list into another, as ``difflib`` does, with an equal run at each end, perhaps empty.
+
+    Equal runs at both ends are set aside first, so that a change within a long list costs no more than one in a short list. If what is left
+    is longer than ``most`` on a side, all of it differs.
+    """
+    start = _count_alike(a, b)
+    end = _count_alike(a[: start - 1 if start else None : -1], b[: start - 1 if start else None : -1])
+    a_end, b_end = len(a) - end, len(b) - end
+    yield "equal", 0, start, 0, start
+    if max(a_end, b_end) - start > most:
+        yield "replace", start, a_end, start, b_end
+    else:
+        matcher = SequenceMatcher(None, a[start:a_end], b[start:b_end], autojunk=b_end - start > _JUNK)
+        for tag, i1, i2, j1, j2 in matcher.get_opcodes():
+            yield tag, start + i1, start + i2, start + j1, start + j2
+    yield "equal", a_end, len(a), b_end, len(b)
+
+
+def _count_alike(a: Sequence[str], b: Sequence[str]) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(a, b, strict=False)))

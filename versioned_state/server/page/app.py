@@ -45,13 +45,23 @@ from versioned_state.errors import (
 from versioned_state.off_loop import off_loop
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.repository import Repository
 from versioned_state.server.page import static
 from versioned_state.server.page.guard import POLICY, Access, Guard, Viewer
 from versioned_state.server.page.links import Links
 from versioned_state.server.page.render import render
+from versioned_state.server.page.views.blame import blame as blame_view
+from versioned_state.server.page.views.chat import chat as chat_view
 from versioned_state.server.page.views.commit import commit as commit_view
+from versioned_state.server.page.views.compare import compare as compare_view
+from versioned_state.server.page.views.diff import diff as diff_view
+from versioned_state.server.page.views.edit import VERBS, confirm, perform
+from versioned_state.server.page.views.events import events as events_view
+from versioned_state.server.page.views.history import history as history_view
 from versioned_state.server.page.views.log import jump, log as log_view
+from versioned_state.server.page.views.reads import only_reading
+from versioned_state.server.page.views.search import search as search_view
 from versioned_state.server.page.views.sessions import sessions as sessions_view
 from versioned_state.server.page.views.state import raw as raw_value, state as state_view
 from versioned_state.server.page.views.text import Budget
@@ -77,6 +87,7 @@ class Ask:
         path, query: the parameters of the path, and those of the query, each once.
         parts: the parts of the path, each unquoted by itself, so that a name may have a ``/``.
         form: the fields of a POST.
+        writer: the repository by which ``edit`` writes; None if the page only reads.
     """
 
     repository: Repository
@@ -87,6 +98,7 @@ class Ask:
     parts: Sequence[str]
     form: Mapping[str, str]
     settings: Settings
+    writer: Repository | None = None
     budget: Budget = field(default_factory=Budget)
 
     def sees(self, branch: str) -> bool:
@@ -204,21 +216,98 @@ def _log(ask: Ask) -> Result:
 
 
 def _commit(ask: Ask) -> Result:
-    found = ask.commit(ask.path["id"])
-    on = ask.query.get(_BRANCH_OF_COMMIT, "")
-    branches = [on] if on and ask.sees(on) and on in ask.repository.branches else []
-    return Shown("commit", commit_view(ask.repository, ask.budget, found, branches))
+    return Shown("commit", commit_view(ask.repository, ask.budget, ask.commit(ask.path["id"])))
 
 
 def _state(ask: Ask) -> Result:
-    start = ask.query.get("start", "")
-    number = int(start) if start.isascii() and start.isdecimal() and len(start) < 16 else 0
     found = ask.commit(ask.path["id"])
-    return Shown("state", state_view(ask.repository, ask.budget, found, path=ask.query.get("path", ""), start=number))
+    return Shown("state", state_view(ask.repository, ask.budget, found, path=ask.query.get("path", ""), start=_number(ask, "start")))
 
 
 def _raw(ask: Ask) -> Result:
     return Whole(*raw_value(ask.repository, ask.commit(ask.path["id"]), ask.query.get("path", "")))
+
+
+def _number(ask: Ask, name: str) -> int:
+    """Return a number of the query, 0 if there is none."""
+    text = ask.query.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 16 else 0
+
+
+def _diff(ask: Ask) -> Result:
+    ends = split_range(ask.path["range"])
+    if ends is None:
+        raise InvalidArgumentError("a diff is of two commits: /diff/A..B")
+    a, b = map(ask.commit, ends)
+    names = tuple(each.short if end == each.id else end for end, each in zip(ends, (a, b), strict=True))
+    return Shown("diff", diff_view(ask.repository, ask.budget, a, b, path=ask.query.get("path", ""), names=(names[0], names[1])))
+
+
+def _blame(ask: Ask) -> Result:
+    found = ask.commit(ask.path["rev"])
+    return Shown("blame", blame_view(ask.repository, ask.budget, found, path=ask.query.get("path", ""), skip=_number(ask, "skip")))
+
+
+def _history(ask: Ask) -> Result:
+    found, path = ask.commit(ask.path["rev"]), ask.query.get("path", "")
+    if not path:
+        return Elsewhere(ask.link.state(found.id))
+    return Shown("history", history_view(ask.repository, ask.budget, found, path))
+
+
+def _chat(ask: Ask) -> Result:
+    found = ask.commit(ask.path["rev"])
+    return Shown("chat", chat_view(ask.repository, ask.budget, found, path=ask.query.get("path", ""), skip=_number(ask, "skip")))
+
+
+def _events(ask: Ask) -> Result:
+    found = ask.commit(ask.path["rev"])
+    return Shown("events", events_view(ask.repository, ask.budget, found, skip=_number(ask, "skip"), scope=ask.viewer.prefix))
+
+
+def _search(ask: Ask) -> Result:
+    found = ask.commit(ask.path["rev"])
+    return Shown("search", search_view(ask.repository, ask.budget, found, q=ask.query.get("q", ""), path=ask.query.get("path", "")))
+
+
+def _compare_form(ask: Ask) -> Result:
+    return Elsewhere(ask.link.compare(ask.query.get("a", "") or "HEAD", ask.query.get("b", "") or "HEAD"))
+
+
+def _compare(ask: Ask) -> Result:
+    # Each name is quoted as a whole, so that it may have a slash; a proxy may have unquoted them.
+    given = ask.parts[1:]
+    splits = [("/".join(given[:at]), "/".join(given[at:])) for at in range(1, len(given))]
+    if not splits:
+        raise InvalidArgumentError("a comparison is of two branches or commits: /compare/A/B")
+    for a, b in splits[:-1]:
+        if a in ask.repository.branches and b in ask.repository.branches:
+            break
+    else:
+        a, b = splits[-1] if len(splits) == 1 else splits[0]
+    first, second = ask.commit(a), ask.commit(b)
+    names = tuple(each.short if name == each.id else name for name, each in ((a, first), (b, second)))
+    return Shown("compare", compare_view(ask.repository, ask.budget, first, second, names=(names[0], names[1])))
+
+
+def _verb(ask: Ask) -> tuple[str, str]:
+    """Return the name of what is to be done, and the branch."""
+    if ask.path["verb"] not in VERBS:
+        raise HTTPException(404)
+    return ask.path["verb"], ask.branch(ask.path["name"])
+
+
+def _edit(ask: Ask) -> Result:
+    verb, branch = _verb(ask)
+    return Shown("edit", confirm(ask.repository, ask.budget, verb, branch, ask.query, author=ask.settings.author))
+
+
+def _perform(ask: Ask) -> Result:
+    verb, branch = _verb(ask)
+    assert ask.writer is not None
+    found = perform(ask.writer, verb, branch, ask.form)
+    created = ask.form.get("name", "") if verb == "branch" else branch
+    return Elsewhere(ask.link.log(created) if found is None else ask.link.commit(found.id, on=branch))
 
 
 ROUTES: Final[list[Row]] = [
@@ -227,6 +316,16 @@ ROUTES: Final[list[Row]] = [
     Row("/c/{id}", _commit),
     Row("/c/{id}/state", _state),
     Row("/c/{id}/raw", _raw),
+    Row("/diff/{range:path}", _diff),
+    Row("/blame/{rev:path}", _blame),
+    Row("/history/{rev:path}", _history),
+    Row("/chat/{rev:path}", _chat),
+    Row("/events/{rev:path}", _events),
+    Row("/compare", _compare_form),
+    Row("/compare/{pair:path}", _compare),
+    Row("/search/{rev:path}", _search),
+    Row("/edit/{verb}/{name:path}", _edit, edits=True),
+    Row("/edit/{verb}/{name:path}", _perform, method="POST", edits=True),
 ]
 """Every path that a view answers. The guard stands in front of all of them, of ``/login`` and ``/static``, and of what does not exist."""
 
@@ -235,7 +334,7 @@ class Page:
     """The page over a repository.
 
     Args:
-        repository: the commits to show. It must be open for reading only, unless ``settings.edit``.
+        repository: the commits to show. Views get a reading one over the same store; only ``settings.edit`` writes by this one.
         access: who may look.
         hosts: the values of ``Host`` that are served.
         more: further routes, each with its endpoint: they get the viewer from the scope of a request.
@@ -249,8 +348,9 @@ class Page:
         settings: Settings | None = None,
         more: Sequence[Route] = (),
     ) -> None:
-        self.repository = repository
+        self.repository = only_reading(repository)
         self.settings = Settings() if settings is None else settings
+        self._writer = repository if self.settings.edit else None
         self.link = Links(self.settings.prefix)
         self._access = access
         self._hosts = hosts
@@ -286,6 +386,7 @@ class Page:
             [unquote(part, errors="surrogatepass") for part in raw_path.split("/")[1:]],
             scope.get("versioned_state.form", {}),
             self.settings,
+            self._writer,
         )
         as_json = request.headers.get("accept") == "application/json"
         async with self._place(viewer):
@@ -300,9 +401,16 @@ class Page:
     def _run(self, row: Row, ask: Ask, *, as_json: bool) -> Response:
         set_deadline(self.settings.read_timeout)
         try:
+            on = ask.query.get(_BRANCH_OF_COMMIT, "")
+            ask.link.on = on if on and ask.sees(on) and on in ask.repository.branches else ""
             result = row.run(ask)
             if isinstance(result, Shown):
                 return self._shown(ask, result, as_json=as_json)
+        except HTTPException:
+            problem = _problem(
+                HTTPStatus.NOT_FOUND, "There is no such page", "The address leads nowhere.", "Begin at the list of sessions."
+            )
+            return self._shown(ask, problem, as_json=as_json)
         except (StateError, LateError) as error:
             return self._failed(ask, error, as_json=as_json)
         except Exception:
@@ -324,7 +432,7 @@ class Page:
         if as_json:
             body = json.dumps(data, ensure_ascii=True).encode()
             return Response(body, shown.status, media_type="application/json", headers={"vary": "Accept"})
-        ask.link.on = str(data.get("branch") or ask.query.get(_BRANCH_OF_COMMIT, ""))
+        ask.link.on = ask.link.on or data.get("branch", "")
         text = self._render(shown.template, ask.viewer, data, ask.link)
         body = text.encode("utf-8", "replace")
         if len(body) > LARGEST:
@@ -394,7 +502,7 @@ def problem_of(error: Exception, seconds: float) -> Shown:
         case UnknownPathError():
             return _problem(HTTPStatus.NOT_FOUND, "Nothing is there", what, hint)
         case CorruptObjectError() | MissingObjectError() | CorruptRefError() | CorruptStoreError():
-            hint = hint or "vstate fsck names every damaged object, and what depends on it."
+            hint = "vstate fsck names every damaged object, and what depends on it."
             return _problem(
                 HTTPStatus.INTERNAL_SERVER_ERROR, "This part of the store is damaged", str(error), hint, name=type(error).__name__
             )

@@ -14,15 +14,13 @@ from versioned_state.cli.shared.conflicts import Choices, attempt_of, conflict_j
 from versioned_state.cli.shared.handle import author_option, handle, message_option, print_commits, print_move
 from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
 from versioned_state.errors import MergeConflictError
-from versioned_state.objects.store import Staging
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.merging.merge import Resolution, merge_trees
+from versioned_state.repository.merging.merge import Resolution, preview_merge
 from versioned_state.repository.merging.policies import Policies, Policy
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.diff import Diff
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.paths.path import StatePath
-from versioned_state.values.trees.nodes import Nodes
 
 _DONE = "already up to date"
 
@@ -105,17 +103,14 @@ def _preview(repository: Repository, output: Output, rev: str, chosen: Choices, 
 
 def _dry_attempt(repository: Repository, ours: Commit, theirs: Commit) -> Any:
     """Return an attempt that only shows the difference that it would make to ours."""
-    base = repository.merge_base(ours, theirs)
 
     def attempt(policies: Mapping[str, Policy], values: Mapping[StatePath, Any]) -> Diff:
-        staging = Staging(repository.database.objects)
-        merged = merge_trees(
-            Nodes(staging, staging=staging),
-            (base.tree, ours.tree, theirs.tree),
-            pickles=repository.database.policy,
+        merged, staging = preview_merge(
+            repository.database,
+            ours,
+            theirs,
             policies=Policies(repository.merge_policies, policies),
             resolutions=[Resolution(path, None, value) for path, value in values.items()],
-            theirs_first=(theirs.time, theirs.id) < (ours.time, ours.id),
         )
         if merged.conflicts:
             raise MergeConflictError(repository.default_branch(), merged.conflicts)

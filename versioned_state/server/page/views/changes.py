@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from difflib import SequenceMatcher
+from itertools import islice
 from typing import Any, Final
 
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.change import Change, ChangeRun
 from versioned_state.repository.views.diff import Diff
-from versioned_state.repository.views.word_diff import word_diff
+from versioned_state.repository.views.word_diff import differing, word_diff
 from versioned_state.server.page.views.text import Budget
 from versioned_state.server.page.views.values import Values
 from versioned_state.services.calls.deadline import check_deadline, time_left
@@ -32,8 +32,11 @@ _TEXT: Final = 1 << 15
 _LINES: Final = 120
 """Rows of one change."""
 
-_ALIGNED: Final = 1500
-"""Lines up to which each is aligned."""
+_ALIGNED: Final = 400
+"""Lines up to which each is aligned, apart from equal ones at both ends: that takes the square of their number, or more."""
+
+_WORDS: Final = 150
+"""Words of a line that are compared, likewise."""
 
 _LINE: Final = 1000
 """Characters of a line of a text."""
@@ -58,6 +61,8 @@ def shown(diff: Diff, budget: Budget) -> dict[str, Any]:
     entries = []
     for change in diff.folded():
         check_deadline()
+        if not budget.row():
+            break
         if isinstance(change, ChangeRun):
             entries.append(_run(change, budget))
             continue
@@ -76,22 +81,39 @@ def shown(diff: Diff, budget: Budget) -> dict[str, Any]:
     }
 
 
+def of_path(found: Sequence[Change], budget: Budget, most: int) -> tuple[list[dict[str, Any]], int]:
+    """Return the first of some changes for display, and how many others there are."""
+    return [_change(each, Values(each.nodes, budget), budget) for each in found[:most]], max(len(found) - most, 0)
+
+
 def _run(run: ChangeRun, budget: Budget) -> dict[str, Any]:
     start, end = run.first.steps[-1], run.last.steps[-1]
     if isinstance(start, Index) and isinstance(end, Index):
         label, what = f"{run.path}[{start.index}…{end.index}]", f"{run.count:,} elements"
     else:
         label, what = f"{run.first} … {StatePath(run.last.steps[-1:])}", f"{run.count:,} entries"
-    path = str(run.path)
-    return {"kind": run.kind, "path": path, "label": budget.cut(label, 600), "what": what, "rows": [], "is_run": True, "cut": 0}
+    return {
+        "kind": run.kind,
+        "path": budget.path(run.path),
+        "label": budget.cut(label, 600),
+        "what": what,
+        "rows": [],
+        "is_run": True,
+        "cut": 0,
+    }
 
 
 def _change(change: Change, values: Values, budget: Budget) -> dict[str, Any]:
-    path = str(change.path)
-    entry: dict[str, Any] = {"kind": change.kind, "path": path, "label": budget.cut(path, 600), "what": "", "is_run": False}
-    rows = list(_rows(change, values, budget, entry))
-    entry["cut"] = max(len(rows) - _LINES, 0)
-    entry["rows"] = rows[:_LINES]
+    entry: dict[str, Any] = {
+        "kind": change.kind,
+        "path": budget.path(change.path),
+        "label": budget.cut(str(change.path), 600),
+        "what": "",
+        "is_run": False,
+    }
+    rows = _rows(change, values, budget, entry)
+    entry["rows"] = [row for row in islice(rows, _LINES) if budget.row()]
+    entry["cut"] = sum(1 for _ in rows)
     return entry
 
 
@@ -163,24 +185,25 @@ def _text_lines(text: str, cut: int) -> Iterator[Cell]:
 def text_rows(old: str, new: str, budget: Budget) -> Iterator[dict[str, Any]]:
     """Yield the lines of two texts side by side: those that differ with the words that do, and a few around them."""
     a, b = old.split("\n"), new.split("\n")
-    if max(len(a), len(b)) > _ALIGNED:
-        yield _row(_plain(f"{len(a):,} lines"), _plain(f"{len(b):,} lines"), "changed")
-        return
-    groups = SequenceMatcher(None, a, b, autojunk=False).get_grouped_opcodes(_AROUND)
-    done = 0
-    for group in groups:
-        if group[0][3] > done:
-            yield {"old": None, "new": None, "kind": "fold", "lines": group[0][3] - done}
-        for tag, i1, i2, j1, j2 in group:
-            if tag == "equal":
-                for line in b[j1:j2]:
-                    cut = _plain(budget.cut(line, _LINE))
-                    yield _row(cut, cut, "same")
-            else:
-                yield from _replaced(a[i1:i2], b[j1:j2], budget)
-        done = group[-1][4]
-    if len(b) > done:
-        yield {"old": None, "new": None, "kind": "fold", "lines": len(b) - done}
+    found = list(differing(a, b, most=_ALIGNED))
+    for at, (tag, i1, i2, j1, j2) in enumerate(found):
+        if tag != "equal":
+            yield from _replaced(a[i1:i2], b[j1:j2], budget)
+            continue
+        head, tail = (0 if at == 0 else _AROUND), (0 if at == len(found) - 1 else _AROUND)
+        folds = j2 - j1 > head + tail + 1
+        lines = [*b[j1 : j1 + head], *b[j2 - tail : j2]] if folds else b[j1:j2]
+        for number, line in enumerate(lines):
+            if folds and number == head:
+                yield _folded(j2 - j1 - head - tail)
+            cut = _plain(budget.cut(line, _LINE))
+            yield _row(cut, cut, "same")
+        if folds and len(lines) == head:
+            yield _folded(j2 - j1 - head - tail)
+
+
+def _folded(lines: int) -> dict[str, Any]:
+    return {"old": None, "new": None, "kind": "fold", "lines": lines}
 
 
 def _replaced(olds: Sequence[str], news: Sequence[str], budget: Budget) -> Iterator[dict[str, Any]]:
@@ -197,7 +220,7 @@ def _replaced(olds: Sequence[str], news: Sequence[str], budget: Budget) -> Itera
 def _word_spans(old: str, new: str) -> tuple[Cell, Cell]:
     before: list[list[Any]] = []
     after: list[list[Any]] = []
-    for sign, text in word_diff(old, new, most=2000):
+    for sign, text in word_diff(old, new, most=_WORDS):
         if not text:
             continue
         if sign in " -":

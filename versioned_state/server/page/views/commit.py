@@ -10,12 +10,8 @@ from versioned_state.server.page.views import changes, commits
 from versioned_state.server.page.views.text import Budget
 
 
-def commit(repository: Repository, budget: Budget, found: Commit, branches: list[str]) -> dict[str, Any]:
-    """Return a commit.
-
-    Args:
-        branches: those by which the viewer came, for the way back.
-    """
+def commit(repository: Repository, budget: Budget, found: Commit) -> dict[str, Any]:
+    """Return a commit."""
     first, _, rest = found.message.partition("\n")
     parents = repository.parents(found)
     note = repository.notes.get(found)
@@ -33,5 +29,4 @@ def commit(repository: Repository, budget: Budget, found: Commit, branches: list
         "parents": [commits.facts(parent, budget) for parent in parents if parent.id != ROOT_ID],
         "base": None if base is None else base.id,
         "diff": None if base is None else changes.between(repository, budget, base, found),
-        "branches": branches,
     }

@@ -46,6 +46,13 @@ def state(repository: Repository, budget: Budget, commit: Commit, *, path: str =
         text = values.text(cell)
         total, parts = values.parts(cell, place, start, PAGE)
         more = []
+    shown = []
+    for part in parts:
+        if not budget.row():
+            break
+        to = None if part.path is None else budget.path(part.path)
+        shown.append({"label": budget.cut(part.label, 300), "path": to, **values.facts(part.cell)})
+    end = start + max(len(shown), 1)
     return {
         "title": f"{path or 'State'} at {commit.short}",
         "commit": commits.facts(commit, budget),
@@ -57,13 +64,10 @@ def state(repository: Repository, budget: Budget, commit: Commit, *, path: str =
         "text": None if text is None else {"text": text[0], "left": text[1]},
         "has_raw": text is not None or facts["type"] in ("bytes", "bytearray"),
         "namespaces": more,
-        "parts_of": [
-            {"label": budget.cut(part.label, 300), "path": None if part.path is None else str(part.path), **values.facts(part.cell)}
-            for part in parts
-        ],
+        "parts_of": shown,
         "start": start,
         "total": total,
-        "next": start + PAGE if start + PAGE < total else None,
+        "next": end if parts and end < total else None,
         "previous": max(start - PAGE, 0) if start else None,
     }
 

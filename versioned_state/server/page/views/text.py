@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from typing import Final
+from urllib.parse import quote
 
 from markupsafe import escape
 
@@ -14,11 +15,16 @@ _UNSEEN: Final = re.compile(
     "\U000e0000-\U000e007f\ud800-\udfff]"
 )
 
-BUDGET: Final = 700_000
-"""Bytes of text on a page of at most a mebibyte; the rest is markup."""
+BUDGET: Final = 800_000
+"""Bytes of text and of rows on a page of at most a mebibyte; the frame of the page and what is shown beyond the budget take the rest."""
 
-_AFTER: Final = 80
-"""Characters of each text that are shown once the budget is used up."""
+_AFTER: Final = 24
+"""Characters of each text that are shown once the budget is used up, as long as there is anything left to show them with."""
+
+_LAST: Final = -100_000
+
+ROW: Final = 300
+"""Bytes of the markup of a row."""
 
 
 def visible(text: str) -> str:
@@ -31,10 +37,10 @@ def _written_out(found: re.Match[str]) -> str:
 
 
 class Budget:
-    """The bytes of text that a page may still show.
+    """The bytes that a page may still show.
 
     Attributes:
-        left_out: whether a text was cut because the budget was used up.
+        left_out: whether something was cut or left out because the budget was used up.
     """
 
     def __init__(self, size: int = BUDGET) -> None:
@@ -43,14 +49,29 @@ class Budget:
 
     def cut(self, text: str, most: int) -> str:
         """Return at most so many characters of a text, or fewer once the budget is used up, and take them from the budget."""
-        if self.left <= 0 and len(text) > _AFTER:
-            self.left_out = True
-            most = min(most, _AFTER)
         part = text[:most]
-        size = len(escape(visible(part)).encode())
-        if size > max(self.left, _AFTER * 12):
+        size = _size(part)
+        if size > self.left and len(part) > _AFTER:
             self.left_out = True
-            part = part[: max(_AFTER, len(part) * max(self.left, 0) // size)]
-            size = len(escape(visible(part)).encode())
+            part = part[: max(_AFTER, len(part) * max(self.left, 0) // size)] if self.left > _LAST else ""
+            size = _size(part)
         self.left -= size
         return part
+
+    def row(self, size: int = ROW) -> bool:
+        """Take the markup of a row from the budget, and return whether there was room for it."""
+        if self.left <= 0:
+            self.left_out = True
+            return False
+        self.left -= size
+        return True
+
+    def path(self, path: object) -> str | None:
+        """Return a path as text, for links to it, or None if there is no room for them."""
+        text = str(path)
+        size = 2 * len(quote(text, errors="replace")) if len(text) > _AFTER else 2 * len(text)
+        return text if size <= 2 * _AFTER or self.row(size) else None
+
+
+def _size(text: str) -> int:
+    return len(escape(visible(text)).encode("utf-8", "replace"))

@@ -1,0 +1,100 @@
+"""``--edit``: what is shown is what happens, only where the viewer saw the branch, and only with an author; without it, nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.page import HOSTILE, Site
+from versioned_state import Disk, Versioned
+from versioned_state.server.page.views.edit import VERBS
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Versioned:
+    state = Versioned(Disk(tmp_path / "store"), author="agent")
+    for number in range(3):
+        state["n"] = number
+        state[f"k{number}"] = number
+        state.commit(f"n {number}")
+    return state
+
+
+@pytest.fixture
+def site(state: Versioned) -> Site:
+    return Site(state.repository, edit=True, author="me").sign_in()
+
+
+def test_restore_shows_the_change_and_then_makes_it(state: Versioned, site: Site):
+    at, head = state.repository.commit("main~2"), state.head
+    path = f"/edit/restore/main?path=n&at={at.id}"
+    shown = site.json(path)
+    assert [(change["path"], change["kind"]) for change in shown["diff"]["changes"]] == [("n", "changed")]
+    assert state.repository.branches["main"] == head
+    answer = site.post("/edit/restore/main", {"path": "n", "at": at.id, "message": "as it was", "author": "me", "head": head.id})
+    made = state.repository.branches["main"]
+    assert answer.headers["location"] == f"/c/{made.id}?on=main"
+    assert (made.message, made.author, made.parents) == ("as it was", "me", (head.id,))
+    assert state.repository.snapshot("main")["n"] == 0
+
+
+def test_a_branch_that_moved_since_is_refused(state: Versioned, site: Site):
+    seen = state.head.id
+    state["n"] = 99
+    moved = state.commit()
+    fields = {"path": "n", "at": seen, "message": "m", "author": "me", "head": seen}
+    for verb in ("restore", "undo"):
+        answer = site.post(f"/edit/{verb}/main", fields, status=409)
+        assert "Somebody was faster" in answer.text
+    assert state.repository.branches["main"] == moved
+
+
+def test_undo_moves_back_by_one(state: Versioned, site: Site):
+    head = state.head
+    assert [change["path"] for change in site.json("/edit/undo/main")["diff"]["changes"]] == ["k2", "n"]
+    assert state.repository.branches["main"] == head
+    site.post("/edit/undo/main", {"author": "me", "head": head.id})
+    assert state.repository.branches["main"].message == "n 1"
+    assert next(iter(state.repository.reflog("main"))).action == "undo 1"
+
+
+def test_a_branch_a_tag_and_a_note(state: Versioned, site: Site):
+    repository, at = state.repository, state.repository.commit("main~1")
+    site.post("/edit/branch/main", {"at": at.id, "name": "again", "author": "me"})
+    assert repository.branches["again"] == at
+    site.post("/edit/tag/main", {"at": at.id, "name": "good", "author": "me"})
+    assert repository.tags["good"] == at
+    site.post("/edit/note/main", {"at": at.id, "key": "verdict", "text": HOSTILE[0], "author": "me"})
+    assert repository.notes[at] == {"verdict": HOSTILE[0], "by": "me"}
+    assert "<script>document" not in site.get(f"/c/{at.id}?on=main")
+    site.post("/edit/branch/main", {"at": at.id, "name": "again", "author": "me"}, status=409)
+    site.post("/edit/branch/main", {"at": at.id, "name": "a b", "author": "me"}, status=400)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_needs_an_author_a_form_token_and_its_fields(state: Versioned, site: Site, verb: str):
+    fields = {"path": "n", "at": state.head.id, "name": "x", "key": "k", "text": "t", "message": "m", "head": state.head.id, "author": "me"}
+    before = dict(state.repository.branches), dict(state.repository.tags)
+    site.post(f"/edit/{verb}/main", {**fields, "author": " "}, status=400)
+    site.post(f"/edit/{verb}/none", fields, status=404)
+    assert site.ask("POST", f"/edit/{verb}/main", content=b"author=me&token=0").status_code == 403
+    if VERBS[verb].moves:
+        site.post(f"/edit/{verb}/main", {**fields, "head": ""}, status=400)
+    assert (dict(state.repository.branches), dict(state.repository.tags)) == before
+    page = site.get(f"/edit/{verb}/main?path=n&at={state.head.id}")
+    assert 'name="author"' in page
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_without_edit_there_is_nothing_to_edit(state: Versioned, verb: str):
+    site = Site(state.repository).sign_in()
+    assert site.ask("GET", f"/edit/{verb}/main").status_code == 404
+    site.post(f"/edit/{verb}/main", {"author": "me", "head": state.head.id, "at": state.head.id, "name": "x"}, status=405)
+    assert "/edit/" not in site.get("/b/main")
+
+
+def test_nothing_deletes(site: Site):
+    for verb in ("delete", "purge", "gc", "prune", "reset"):
+        assert site.ask("GET", f"/edit/{verb}/main").status_code == 404
+        site.post(f"/edit/{verb}/main", {"author": "me"}, status=404)
