@@ -9,8 +9,7 @@ import pytest
 from tests.support.page import HOST, Site, make_store
 from versioned_state.server.page import static
 from versioned_state.server.page.app import ROUTES
-from versioned_state.server.page.guard import OneViewer, _fields
-from versioned_state.server.page.run import hosts_of
+from versioned_state.server.page.guard import OneViewer, _fields, hosts_of
 
 pytestmark = pytest.mark.every_case
 

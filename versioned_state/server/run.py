@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any, Final
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.repository.repository import Repository
@@ -45,6 +46,8 @@ class Options:
     Attributes:
         host, port: the address to listen on. Port 0 means any free port.
         tokens: the file of tokens. It is read again on SIGHUP. If it is invalid then, the server keeps the old tokens.
+        page: whether the page is there too, under ``/ui``, for tokens with the scope ``read``: each for the sessions of its user.
+        allow_hosts: further names by which browsers may reach the page.
         grace: seconds that requests have to finish after SIGTERM or Ctrl-C. One second later the process ends, whatever its threads do. A
             second signal ends it at once.
     """
@@ -54,6 +57,8 @@ class Options:
     port: int = 8420
     limits: Limits = field(default_factory=Limits)
     grace: float = 30.0
+    page: bool = False
+    allow_hosts: tuple[str, ...] = ()
 
 
 def services_over(store: KVStore, handle_bytes: int = HANDLE_BYTES) -> Services:
@@ -84,11 +89,18 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
         StateError: the address cannot be used.
         StorageError: the store failed.
     """
-    server = Server(services_over(store, options.limits.handle_bytes), Tokens.read(options.tokens), options.limits)
+    services = services_over(store, options.limits.handle_bytes)
+    server = Server(services, Tokens.read(options.tokens), options.limits)
     listener = listen(options.host, options.port)
     try:
+        application: ASGIApp = server.application()
+        if options.page:
+            from versioned_state.server.page.beside import beside
+
+            port = listener.getsockname()[1]
+            application = beside(application, services.state.repository, lambda: server.tokens, options.host, port, options.allow_hosts)
         config = uvicorn.Config(
-            server.application(),
+            application,
             http=guarded(options.limits),
             ws="none",
             backlog=_ACCEPTED_AT_ONCE,

@@ -118,12 +118,15 @@ class Ask:
         missing = UnknownRevisionError(rev, reason="there is no such branch, or no such commit in this one")
         if self.sees(rev) and rev in self.repository.branches:
             return self.repository.branches[rev]
-        on = self.query.get(_BRANCH_OF_COMMIT, "")
-        if len(rev) != len(ROOT_ID) or not self.sees(on) or on not in self.repository.branches:
+        return self.commit_of(rev, self.query.get(_BRANCH_OF_COMMIT, ""), missing)
+
+    def commit_of(self, id: str, on: str, missing: StateError) -> Commit:
+        """Return the commit of an id that leads to the head of a branch that the viewer may see, or else raise ``missing``."""
+        if len(id) != len(ROOT_ID) or not self.sees(on) or on not in self.repository.branches:
             raise missing
         try:
-            found = self.repository.commit(rev)
-        except StateError:
+            found = self.repository.commit(id)
+        except (UnknownRevisionError, InvalidArgumentError):
             raise missing from None
         if found.id != ROOT_ID and not graph.is_ancestor(found, self.repository.branches[on], self.repository.database.commits.read):
             raise missing
@@ -212,7 +215,11 @@ def _log(ask: Ask) -> Result:
     to = ask.query.get("to", "")
     if to:
         return Elsewhere(ask.link.log(branch, after=jump(ask.repository, branch, to=to).id))
-    return Shown("log", log_view(ask.repository, ask.budget, branch, cursor=ask.query.get("after", "")))
+    cursor = ask.query.get("after", "")
+    if ask.viewer.prefix and cursor:
+        for id in cursor.split("."):
+            ask.commit_of(id, branch, UnknownRevisionError(id, reason="this session has no such commit"))
+    return Shown("log", log_view(ask.repository, ask.budget, branch, cursor=cursor))
 
 
 def _commit(ask: Ask) -> Result:
@@ -441,7 +448,8 @@ class Page:
         return Response(body, shown.status, media_type="text/html", headers={"vary": "Accept"})
 
     def _render(self, template: str, viewer: Viewer | None, data: dict[str, Any], link: Links | None = None) -> str:
-        return render(template, link=link or self.link, settings=self.settings, viewer=viewer, static=static, **data)
+        follows = any(route.path.startswith("/live/") for route in self._more)
+        return render(template, link=link or self.link, follows=follows, settings=self.settings, viewer=viewer, static=static, **data)
 
     def refusal(self, status: HTTPStatus, reason: str) -> Response:
         """Return the page of a request that the guard refuses: it may ask for nothing else, and so has its style within."""

@@ -51,6 +51,29 @@ _HEADERS: Final = {
 }
 
 
+_LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
+_OF_SCHEMES: Final = ("80", "443")
+"""The ports that a browser leaves out of ``Host``."""
+
+
+def hosts_of(host: str, port: int, allowed: Iterable[str] = ()) -> frozenset[str]:
+    """Return the values of ``Host`` under which a page is served: exact, with the port that a name has, or else the page's own."""
+    found = set()
+    own = _bracketed(host)
+    for name in (*(_LOOPBACK if own in _LOOPBACK else {own}), *map(_bracketed, allowed)):
+        bare, colon, given = ("", "", "") if name.endswith("]") else name.rpartition(":")
+        bare, given = (bare, given) if colon else (name, str(port))
+        found.add(f"{bare}:{given}")
+        if given in _OF_SCHEMES:
+            found.add(bare)
+    return frozenset(found)
+
+
+def _bracketed(name: str) -> str:
+    name = name.lower()
+    return f"[{name}]" if name.count(":") > 1 and not name.startswith("[") else name
+
+
 @dataclass(frozen=True, slots=True)
 class Viewer:
     """Somebody who may look.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,13 +11,11 @@ import uvicorn
 
 from versioned_state.repository.repository import Repository
 from versioned_state.server.page.app import Page, Settings
-from versioned_state.server.page.guard import OneViewer
+from versioned_state.server.page.guard import OneViewer, hosts_of
 from versioned_state.server.run import listen
 
 _GRACE_S: Final = 1
 """Seconds that pages under way have to finish after Ctrl-C."""
-
-_SCHEME_PORT: Final = 80
 
 
 @dataclass(frozen=True)
@@ -32,25 +30,6 @@ class Options:
     port: int = 8421
     allow_hosts: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
-
-
-def hosts_of(host: str, port: int, allowed: Iterable[str] = ()) -> frozenset[str]:
-    """Return the values of ``Host`` that a page on an address is served under: exact, with the port."""
-    names = {host, *allowed}
-    if host in ("127.0.0.1", "::1", "localhost"):
-        names |= {"127.0.0.1", "localhost", "[::1]"} if host != "127.0.0.1" else {"127.0.0.1", "localhost"}
-    found = set()
-    for name in names:
-        plain = name.lower()
-        if ":" in plain and not plain.startswith("[") and plain.count(":") > 1:
-            plain = f"[{plain}]"
-        if plain.rpartition("]")[2].startswith(":") or (":" in plain and not plain.startswith("[")):
-            found.add(plain)  # it names a port
-            continue
-        found.add(f"{plain}:{port}")
-        if port == _SCHEME_PORT:
-            found.add(plain)
-    return frozenset(found)
 
 
 def serve(repository: Repository, options: Options, *, ready: Callable[[str], None]) -> None:

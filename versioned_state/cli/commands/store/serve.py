@@ -86,6 +86,10 @@ def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., An
 @_seconds("--idle-timeout", 60, "How long a connection may be idle.")
 @_seconds("--grace", 30, "How long accepted requests may take after SIGTERM or Ctrl-C. A second signal quits.")
 @click.option(
+    "--page", is_flag=True, help="Show history in a browser, under /ui: to a token with the scope read, the sessions of its user."
+)
+@click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Another name by which browsers may reach the page.")
+@click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
     default="info",
@@ -99,7 +103,7 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
     Any store but one in memory will do. It is created if it does not exist. Several servers may share one on Redis or PostgreSQL. Clients
     use versioned_state.services.RemoteStateService and its like, or HTTP: /openapi.json has the API. The log is on stderr, a line of
     JSON for each request, without ids or content. SIGHUP reads the tokens again. There is no TLS: put a proxy in front to serve other
-    machines.
+    machines. With --page, browsers must name the host exactly: --allow-host has the name by which they reach the proxy.
     """
     from versioned_state.cli.shared import store
 
@@ -108,8 +112,11 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
         from versioned_state.server.log import JsonLines
         from versioned_state.server.run import Options, serve as run
         from versioned_state.server.tokens import Tokens
+
+        if options["page"]:
+            import versioned_state.server.page.beside  # noqa: F401 - the error names another extra
     except ModuleNotFoundError as error:
-        raise MissingDependencyError("vstate serve", extra="server") from error
+        raise MissingDependencyError("vstate serve", extra="ui" if error.name == "jinja2" else "server") from error
 
     output = settings.output
     timeout = options["timeout"]
@@ -139,4 +146,4 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
 
     Tokens.read(tokens)  # before a store is created for nothing
     with store.serving(settings.store, settings.key_file, cache_bytes=options["cache_bytes"]) as served:
-        run(served, Options(tokens, host, port, limits, options["grace"]), ready=ready)
+        run(served, Options(tokens, host, port, limits, options["grace"], options["page"], options["allow_hosts"]), ready=ready)

@@ -1,0 +1,139 @@
+"""The page beside the API: a token shows the sessions of its user, whatever the address says, and the API is as it was."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from starlette.types import ASGIApp
+
+from tests.support.page import HOST
+from versioned_state import Memory, Repository, Versioned, branch_name
+from versioned_state.server.page.app import ROUTES
+from versioned_state.server.page.beside import beside
+from versioned_state.server.tokens import Grant, Tokens
+
+pytestmark = pytest.mark.every_case
+
+TOKENS = {
+    "alice": Grant("alice", frozenset({"read"})),
+    "bob": Grant("bob", frozenset({"read", "write"})),
+    "all": Grant("*", frozenset({"read"})),
+    "writer": Grant("alice", frozenset({"write"})),
+}
+
+
+async def api(scope: Any, receive: Any, send: Any) -> None:
+    await send({"type": "http.response.start", "status": 204, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@pytest.fixture(scope="module")
+def repository() -> Repository:
+    repository = Repository(Memory())
+    for user in ("alice", "bob", "alice2"):
+        for session in ("trip", "x/y"):
+            state = Versioned(repository, branch=branch_name(user, session))
+            for number in range(3):
+                state["secret"] = f"of {user} {number}"
+                state.commit(f"{user} says {number}")
+    return repository
+
+
+@pytest.fixture(scope="module")
+def application(repository: Repository) -> ASGIApp:
+    return beside(api, repository, lambda: Tokens(TOKENS), "127.0.0.1", 8421, ["agents.example:443"])
+
+
+@pytest.fixture(scope="module")
+def ask(application: ASGIApp) -> Any:
+    def run(method: str, path: str, token: str = "", headers: Mapping[str, str] | None = None, **options: Any) -> httpx.Response:
+        sent = {"host": HOST, "sec-fetch-site": "same-origin", "cookie": f"vstate-token={token}" if token else "", **(headers or {})}
+
+        async def request() -> httpx.Response:
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url=f"http://{HOST}") as client:
+                return await client.request(method, path, headers={name: text for name, text in sent.items() if text}, **options)
+
+        return asyncio.run(request())
+
+    return run
+
+
+def test_a_token_shows_the_sessions_of_its_user_only(ask):
+    shown = ask("GET", "/ui", "alice").text
+    assert "alice says 2" in shown
+    assert "bob" not in shown
+    assert "alice2" not in shown
+    assert "bob says 2" in ask("GET", "/ui/", "all").text
+
+
+def test_another_users_commits_are_not_there_by_any_address(ask, repository: Repository):
+    theirs, mine = branch_name("bob", "trip"), branch_name("alice", "trip")
+    head, own = repository.branches[theirs], repository.branches[mine]
+    fills = {
+        "{name:path}": [quote(theirs)],
+        "{id}": [head.id, repository.commit(f"{theirs}~1").id, head.short],
+        "{rev:path}": [quote(theirs), head.id, quote(theirs) + "~1", quote(mine) + "/../../bob/trip", "HEAD", ":/bob", f"{own.id}~0"],
+        "{range:path}": [f"{quote(mine)}..{quote(theirs)}", f"{own.id}..{head.id}", f"{quote(theirs)}.."],
+        "{pair:path}": [f"{quote(mine, safe='')}/{quote(theirs, safe='')}", f"{head.id}/{head.id}"],
+    }
+    asked = 0
+    for row in ROUTES:
+        for name, values in fills.items():
+            if name not in row.path or row.edits:
+                continue
+            for value in values:
+                for on in ("", mine, theirs, branch_name("alice", "none"), branch_name("bob")):
+                    answer = ask("GET", f"/ui{row.path.replace(name, value)}?on={quote(on)}&path=secret&q=bob", "alice")
+                    assert answer.status_code in (400, 404), (row.path, value, on, answer.status_code)
+                    assert "bob says" not in answer.text
+                    assert "of bob" not in answer.text
+                    asked += 1
+    assert asked > 100
+    for cursor in (head.id, f"{own.id}.{head.id}", head.short):
+        assert ask("GET", f"/ui/b/{quote(mine)}?after={cursor}", "alice").status_code == 404
+    assert ask("GET", f"/ui/b/{quote(mine)}?after={own.id}", "alice").status_code == 200
+    assert ask("GET", "/ui/?q=bob", "alice").text.count("bob says") == 0
+    assert ask("GET", "/ui/?prefix=../bob", "alice").text.count("bob says") == 0
+    assert ask("GET", f"/ui/?after={quote(theirs)}&by=name", "alice").text.count("bob says") == 0
+
+
+def test_ones_own_commits_are_there_by_the_branch(ask, repository: Repository):
+    mine = branch_name("alice", "trip")
+    commit = repository.commit(f"{mine}~1")
+    on = f"on={quote(mine)}"
+    assert "alice says 1" in ask("GET", f"/ui/c/{commit.id}?{on}", "alice").text
+    assert "of alice 1" in ask("GET", f"/ui/c/{commit.id}/state?path=secret&{on}", "alice").text
+    for kind in ("blame", "history", "chat", "events", "search"):
+        assert ask("GET", f"/ui/{kind}/{commit.id}?path=secret&{on}", "alice").status_code == 200
+    other = branch_name("alice", "x/y")
+    assert ask("GET", f"/ui/compare/{quote(mine, safe='')}/{quote(other, safe='')}", "alice").status_code == 200
+    page = ask("GET", f"/ui/b/{quote(mine)}", "alice").text
+    assert f"/ui/c/{repository.branches[mine].id}?on=" in page
+
+
+def test_only_a_token_with_the_scope_read_signs_in(ask):
+    form = {"content-type": "application/x-www-form-urlencoded", "origin": f"http://{HOST}"}
+    answer = ask("POST", "/ui/login", headers=form, content="token=alice")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/")
+    assert answer.headers["set-cookie"] == "vstate-token=alice; HttpOnly; SameSite=Strict; Path=/ui"
+    for token in ("", "none", "writer", "alice; Path=/"):
+        refused = ask("POST", "/ui/login", headers=form, content=f"token={quote(token)}")
+        assert refused.status_code == 401
+        assert "set-cookie" not in refused.headers
+    assert ask("POST", "/ui/login", headers={**form, "origin": "http://evil.example"}, content="token=alice").status_code == 403
+    assert ask("GET", "/ui/", "writer").status_code == 401
+    assert 'type="password"' in ask("GET", "/ui/").text
+
+
+def test_the_guard_stands_in_front_of_the_page_and_not_of_the_api(ask):
+    assert ask("GET", "/ui/", "alice", {"host": "evil.example"}).status_code == 421
+    assert ask("GET", "/ui/", "alice", {"host": "agents.example"}).status_code == 200
+    assert ask("GET", "/ui/", "alice", {"sec-fetch-site": "cross-site"}).status_code == 403
+    assert ask("POST", "/ui/", "alice", {"origin": f"http://{HOST}"}).status_code == 403
+    assert ask("GET", "/health", headers={"host": "evil.example"}).status_code == 204
+    assert ask("GET", "/uiother").status_code == 204
