@@ -29,7 +29,7 @@ from versioned_state.repository.maintenance import owner
 
 T = TypeVar("T")
 
-_LOCKS = ("versioned_state.services.calls.locks", "versioned_state.state.aio.gate")
+_LOCKS = ("versioned_state.repository.names.watching", "versioned_state.services.calls.locks", "versioned_state.state.aio.gate")
 """Modules whose locks are held while the store is asked."""
 
 _VALUES = ("versioned_state.off_loop", "versioned_state.state.aio.gate", "versioned_state.state.aio.caller")

@@ -110,6 +110,7 @@ def _check(world: World) -> None:
     if model.failures:
         return
     before = _tokens(world, repository)
+    _followers(world, repository)
     _services(world, repository)
     _secrets(world)
     _records(world, repository)
@@ -175,6 +176,19 @@ def _index(world: World, repository: Repository, when: str) -> None:
                 indexed = [info.name for info in refs.iter_info(where={key: value})]
                 if indexed != names:
                     world.model.fail(f"{when}, the index has {key}={value!r} of {indexed}, and it is that of {names}")
+
+
+def _followers(world: World, repository: Repository) -> None:
+    """Who has followed a watch knows every head, unless purge has replaced commits. What gc erased of a deleted branch tells nobody."""
+    if any("purge" in operation.name for operation in world.model.operations):
+        return
+    for number, followed in world.model.followed.items():
+        site = world.sites[number]
+        watch = None if site.process.is_dead else site.watch
+        followed.take(watch or repository.watch(after=followed.cursor, timeout=0, lag=world.lag))
+        for name, head in repository.branches.items():
+            if followed.heads.get(name) != head.id:
+                world.model.fail(f"process {number} has followed {name} to {followed.heads.get(name)}, and its head is {head.id}")
 
 
 def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:  # noqa: C901 - one promise after another

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from versioned_state import Repository
     from versioned_state.repository.maintenance.purge.purge import PurgeReport
+    from versioned_state.repository.names.watching import Watch
 
 
 @dataclass(eq=False)
@@ -59,6 +60,22 @@ def records_of(branch: str) -> str:
     return f"records of {branch}"
 
 
+@dataclass
+class Followed:
+    """The heads that a follower of all branches knows, and the cursor behind the last move that it has handled."""
+
+    heads: dict[str, str] = field(default_factory=dict)
+    cursor: str = ""
+
+    def take(self, watch: Watch) -> None:
+        for move in watch:
+            if move.id is None:
+                self.heads.pop(move.name, None)
+            else:
+                self.heads[move.name] = move.id
+            self.cursor = move.cursor
+
+
 _ERASED = ("commits", "holding", "refs", "branches", "effects", "records", "paths")
 """The fields of a report that have what was erased."""
 
@@ -82,6 +99,7 @@ class Model:
     erased_records: the branches whose records were to be deleted, and the operation.
     owed: of a purge that has not finished, since when, and what it has erased: when the attempt began that found it, the field of the
         report, and the name.
+    followed: by the number of a process, what it has learned from a watch.
     reports: of each purge that has finished, when, and what its report names.
     """
 
@@ -109,6 +127,7 @@ class Model:
     repaid: list[tuple[Purge, Operation]] = field(default_factory=list)
     purged: list[tuple[str, Operation, bool]] = field(default_factory=list)
     writes: dict[str, list[Operation]] = field(default_factory=dict)
+    followed: dict[int, Followed] = field(default_factory=dict)
     forked: list[tuple[str, Operation]] = field(default_factory=list)
     copying: dict[str, list[Operation]] = field(default_factory=dict)
     replaced: list[Operation] = field(default_factory=list)

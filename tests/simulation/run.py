@@ -26,6 +26,7 @@ from versioned_state.errors import (
     StoreBusyError,
     UnfinishedPurgeError,
 )
+from versioned_state.repository.names.watching import Watch
 
 KINDS = {"agent": AGENT, "maintenance": MAINTENANCE, "service": SERVICE, "server": SERVER}
 
@@ -246,6 +247,7 @@ class Site:
     handles: dict[tuple[str, str], Versioned] = field(default_factory=dict)
     pending: dict[int, list[str]] = field(default_factory=dict)
     services: Any = None
+    watch: Watch | None = None
 
 
 class World:
@@ -303,6 +305,11 @@ class World:
         """Whether the store has a branch now. No actor makes a request for that."""
         with self.scheduler.paused():
             return branch in Repository(self.connection()).branches
+
+    @property
+    def lag(self) -> float:
+        """By how much a move may be late: by years, if a clock is set forward while commits are on their way."""
+        return 10.0**9 if any("clock" in actor.operations for actor in self.plan.actors) else 60.0
 
     def is_whole(self) -> bool:
         """Whether nothing is damaged now."""

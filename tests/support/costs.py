@@ -308,6 +308,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "diff": on(lambda room: str(room.repository.diff("tag/0001", "tag/0002"))),
         "merge_base": on(lambda room: room.repository.merge_base("main", "side")),
         "log": on(lambda room: to_the_end(room.repository.log())),
+        "watch": on(lambda room: to_the_end(room.repository.watch(timeout=0))),
         "grep": on(lambda room: to_the_end(room.repository.grep("message 1"))),
         "bisect": on(lambda room: room.repository.bisect("tag/0000", "main", lambda past: past["step"] > 1)),
         "merge_policies": on(lambda room: room.repository.merge_policies),

@@ -11,6 +11,7 @@ key                            value
 ``born/tag/<name>``            the same for a tag
 ``shared/<32 characters>``     a ref was pointed at this commit, or merged it, after it was made: see ``refs/shared``
 ``recent/<16 digits>/<name>``  a branch, by when it changed last: see ``refs/ref``; the value is empty
+``gone/<16 digits>/<name>``    a deleted branch, by when it was deleted: see ``refs/ref``; the value is empty
 ``due/<16 digits>/<name>``     a branch that expires, by when: see ``refs/ref``; the value is empty
 ``meta/<8>/<16 digits>/<ref>`` a ref, under hashes of a key and a value in the meta of its head: see ``refs/meta_index``; the value is empty
 ``note/<32 characters>``       the note of a commit, under its address in URL-safe base64
@@ -64,6 +65,8 @@ LOCKS = "lock/"
 
 RECENT = "recent/"
 
+GONE = "gone/"
+
 DUE = "due/"
 
 META = "meta/"
@@ -85,7 +88,7 @@ _DIGITS = 16  # of a time in the key of an index
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, KEEPERS, MERGE_POLICIES})
-_PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, KEEPER_PAGES, LOCKS, META, MOVED, NOTES, PURGES, RECENT, RECORDS, SHALLOW_PAGES, SHARED)
+_PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, GONE, KEEPER_PAGES, LOCKS, META, MOVED, NOTES, PURGES, RECENT, RECORDS, SHALLOW_PAGES, SHARED)
 
 
 def is_record(key: str) -> bool:
@@ -134,13 +137,18 @@ def recent_key(time: int, name: str) -> str:
     return f"{RECENT}{time:0{_DIGITS}x}/{name}"
 
 
+def gone_key(time: int, name: str) -> str:
+    """Return the key of a deleted branch in the index by the time of its deletion."""
+    return f"{GONE}{time:0{_DIGITS}x}/{name}"
+
+
 def due_key(time: int, name: str) -> str:
     """Return the key of a branch in the index by the time at which it expires."""
     return f"{DUE}{time:0{_DIGITS}x}/{name}"
 
 
 def read_index_key(key: str) -> tuple[int, str]:
-    """Return the time and the branch in a key of either index. Raises ``ValueError`` for any other key."""
+    """Return the time and the branch in a key of any of these indexes. Raises ``ValueError`` for any other key."""
     _, digits, name = key.split("/", 2)
     return int(digits, 16), name
 

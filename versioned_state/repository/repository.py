@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view 
     from versioned_state.repository.maintenance.purge.purge import PurgeReport
     from versioned_state.repository.maintenance.purge.rewrite import Progress as PurgeProgress
     from versioned_state.repository.maintenance.upgrade import UpgradeReport
+    from versioned_state.repository.names.watching import Watch
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, History, Log, Matches
     from versioned_state.repository.views.reading import Reading
@@ -285,6 +286,44 @@ class Repository:
             return bound.taken(chosen)
 
         return Log(commits, bound)
+
+    def watch(
+        self,
+        prefix: str = "",
+        *,
+        branches: Iterable[str] | None = None,
+        after: str | None = None,
+        interval: float = 0.5,
+        timeout: float | None = None,
+        lag: float = 60.0,
+    ) -> Watch:
+        """Return an iterator over the moves of branches from now on: which one, from which commit to which.
+
+        It never ends, unless a timeout is given. Every head that stays for longer than an interval is reported, exactly once as long as the
+        watch lives. A branch that moves several times between two polls is one move, from the head last seen to the newest:
+        ``log(f"{move.before}..{move.id}")`` has the commits between. A new branch has no ``before``, a deleted one no ``head``, and a
+        rename is both. The moves that one poll finds come by their times. A watch that goes on at a cursor repeats the moves of the last
+        ``lag`` seconds before it.
+
+        Cost: a poll is three calls of the store, and reads the branches that moved within ``lag`` seconds before the last move, or twice
+        within five minutes. On a store of one condition a batch (S3) it reads all branches with the prefix, and with ``branches`` those
+        alone.
+
+        Args:
+            prefix: only branches whose name begins with it.
+            branches: only these branches. They need not exist. Does not depend on clocks.
+            after: the ``cursor`` of a move or of a watch, to go on there; ``""`` reports all branches first, the oldest change first.
+            interval: seconds between two polls. After a poll that took long, it is nine times as long as that.
+            timeout: the iteration ends after so many seconds without a move, and another one goes on. 0 is one poll.
+            lag: by how many seconds a move may become visible later than its time says. It must be above the differences of the writers'
+                clocks, and above the time that a commit takes to arrive. A move beyond it may be missed.
+
+        Raises:
+            InvalidArgumentError: an argument is not what it should be.
+        """
+        from versioned_state.repository.names.watching import Watch
+
+        return Watch(self.database, prefix, branches=branches, after=after, interval=interval, timeout=timeout, lag=lag)
 
     def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Matches:
         """Yield the lines of the strings of a state that a regular expression matches, by path. See ``grep.grep``."""
@@ -573,6 +612,7 @@ class RepositoryAio(Aio[Repository]):
     stats = awaitable(lambda: Repository.stats)
     upgrade = awaitable(lambda: Repository.upgrade)
     verify = awaitable(lambda: Repository.verify)
+    watch = awaitable(lambda: Repository.watch)
 
     async def run(self, function: Callable[[], R]) -> R:
         """Return the result of a function on the repository: ``await repository.aio.run(lambda: list(repository.log(limit=20)))``."""

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation import environment
-from tests.simulation.model import Operation, Token, records_of
+from tests.simulation.model import Followed, Operation, Token, records_of
 from tests.simulation.operations.kinds import Dice, Kind, Refused, table
 from versioned_state import Versioned, checkpoint, current_state, effect, parallel, task
 from versioned_state.errors import CommitInDoubtError, EffectInDoubtError, MergeConflictError, StateError, UnknownRevisionError
@@ -540,10 +540,21 @@ def gone(runner: Runner, rng: Dice, operation: Operation) -> None:
         raise UnknownRevisionError(branch)
 
 
+def follow(runner: Runner, rng: Dice, operation: Operation) -> None:
+    """Take the moves of branches that a watch of this process finds; if it was cut off, from the last one that was handled."""
+    followed = runner.model.followed.setdefault(runner.actor.site, Followed())
+    watch, runner.site.watch = runner.site.watch, None
+    if watch is None or rng.random() < 0.2:
+        watch = runner.repository.watch(after=followed.cursor, timeout=0, lag=runner.world.lag)
+    operation.detail = f"behind {followed.cursor}"
+    followed.take(watch)
+    runner.site.watch = watch
+
+
 AGENT: dict[str, Kind] = table(
     (commit, 8), (edit, 3), (refresh, 2), (discard, 1), (close, 1), (read, 1), (merge, 2), cherry_pick, revert, rebase, squash,
     (undo, 2), redo, rollback, (reset, 2), restore, (fork, 3), fork_handle, tag, delete_tag, note, (delete, 2), rename, together,
     lock, expiring, (run_task, 2), run_effect, run_parallel, clock, (other_handle, 2), secret, gone, (sequence, 2), transaction,
-    commit_with_tag, (commit_onto, 2), (record, 2), erase_records, (index_meta, 2),
+    commit_with_tag, (commit_onto, 2), (record, 2), erase_records, follow, (index_meta, 2),
     always=("commit",),
 )  # fmt: skip

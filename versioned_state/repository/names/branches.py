@@ -31,7 +31,7 @@ from versioned_state.repository.refs.ref import (
     renamed,
     without_head,
 )
-from versioned_state.repository.refs.reflog import CREATE
+from versioned_state.repository.refs.reflog import CREATE, read_entry
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -40,6 +40,8 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 EXPIRE: Final = "expire"
 """The reflog's word for the deletion of a branch whose time to live was over."""
+
+_RENAME: Final = "rename to "
 
 _COMPARED_AT_ONCE: Final = 256
 """Branches compared in one walk. 2,000 branches, on average 1,000 commits behind, take half a second; in a walk each, 43 seconds."""
@@ -194,6 +196,9 @@ class Branches(Refs):
         left = source if target.log is None else replace(source, head=None, log=target.log)
         return self._database.log_entry(left, None, action=_rename_to(target.name))
 
+    def _without_head(self, ref: Ref, log: Address, entry: bytes) -> Ref:
+        return without_head(ref, log, changed=read_entry(log, entry).time, indexed=self._database.fence.enabled)
+
     def _swap(self, source: Ref, target: Ref) -> bool:
         """Move the record from one name to another, or False if either was moved meanwhile."""
         staging = Staging(self._database.objects)
@@ -201,9 +206,10 @@ class Branches(Refs):
         log = staging.add(entry)
         records = moved_with_branch(self._database.store, source.name, target.name)
 
+        gone = self._without_head(source, log, entry)
+
         def send(_: Move) -> Ref | None:
-            renamed = rename_ref(self._database.fence, source, target, log=log, staging=staging, part=records)
-            return without_head(source, log) if renamed else None
+            return gone if rename_ref(self._database.fence, source, target, gone=gone, staging=staging, part=records) else None
 
         return self._settle(Move(source, None, _rename_to(target.name), entry), send) is not None
 
@@ -215,10 +221,11 @@ class Branches(Refs):
             return False
         while True:
             staging = Staging(objects)
-            log = staging.add(self._rename_entry(source, target))
+            entry = self._rename_entry(source, target)
+            log = staging.add(entry)
             records = moved_with_branch(self._database.store, source.name, target.name)
             unchecked = records if records is NOTHING else replace(records, expected={})  # the store takes one condition a batch
-            if move_ref(fence, source, without_head(source, log), staging=staging, part=unchecked) is not None:
+            if move_ref(fence, source, self._without_head(source, log, entry), staging=staging, part=unchecked) is not None:
                 return True
             # Somebody committed to the old name in between.
             source = self._database.ref("branch", source.name)
@@ -361,7 +368,12 @@ def _any_leads_to(database: Database, heads: Iterable[Address | None], target: C
 
 def _rename_to(name: str) -> str:
     """Return the reflog's words for a rename."""
-    return f"rename to {name}"
+    return f"{_RENAME}{name}"
+
+
+def new_name(action: str) -> str | None:
+    """Return the name that a branch got by the call in a log entry, or None if the call was not a rename."""
+    return action.removeprefix(_RENAME) if action.startswith(_RENAME) else None
 
 
 def _hex(address: Address | None) -> str | None:

@@ -128,7 +128,7 @@ class Listing:
     # By name
 
     def _by_name(self, database: Database) -> Iterator[Listed]:
-        read = _Heads(database, self)
+        read = Heads(database, self)
         index = self._index(database)
         if index is not None:
             after = None if self.after is None else index + self.after
@@ -202,7 +202,7 @@ class Listing:
         """Yield all refs with the prefix, in order, or None if there are many, and the index has the order."""
         indexed = self.kind == "branch" and database.fence.enabled
         prefix = ref_key(self.kind, self.prefix)
-        read = _Heads(database, self)
+        read = Heads(database, self)
         index = self._index(database)
         many = None if index is None or not indexed or self.limit is None else _CANDIDATES
         if index is not None and (many is None or len(database.store.page(index + self.prefix, limit=many + 1)) <= many):
@@ -225,7 +225,7 @@ class Listing:
         """Yield the newest first. No branch has a place before its last change, so refs that changed after the next place are in order."""
         after = None if limit is None else recent_key(Place.at(limit[0] + WINDOW + 1).bound, "")
         waiting: list[tuple[int, _Backwards, Listed]] = []
-        read = _Heads(database, self)
+        read = Heads(database, self)
         for keys in self._pages(database, RECENT, after, reverse=True):
             entries = [(Place(bound), name) for bound, name in map(read_index_key, keys)]
             # A branch with an exact place after the cursor is not read.
@@ -242,7 +242,7 @@ class Listing:
         """Yield the oldest first. A branch may have changed up to ``WINDOW`` before its time in the index."""
         after = None if limit is None else recent_key(Place.at(limit[0]).bound, "")
         waiting: list[tuple[tuple[int, str], Listed]] = []
-        read = _Heads(database, self)
+        read = Heads(database, self)
         for keys in self._pages(database, RECENT, after, reverse=False):
             entries = [(Place(bound), name) for bound, name in map(read_index_key, keys)]
             wanted = [name for _, name in entries if self._has(name)]
@@ -264,7 +264,7 @@ class _Backwards(str):
         return str.__gt__(self, other)
 
 
-class _Heads:
+class Heads:
     """Refs by their keys, read with their heads: two calls of the store for a page, or one if the records were read already.
 
     Leaves out those that are deleted or do not fit. Raises ``CorruptRefError`` for one that is not there, although the index or an earlier

@@ -16,7 +16,7 @@ import msgpack
 from versioned_state.arguments import string
 from versioned_state.errors import CorruptRefError, InvalidArgumentError, UnsafeStoreError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
-from versioned_state.objects.keys import REFS, RefKind, birth_key, due_key, read_ref_key, recent_key, ref_key
+from versioned_state.objects.keys import REFS, RefKind, birth_key, due_key, gone_key, read_ref_key, recent_key, ref_key
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.objects.store import Staging
 from versioned_state.records import dataclass, field, replace
@@ -60,7 +60,8 @@ class Ref:
         log: the address of its last log entry, or None.
         stored: the bytes of the record, which the next move expects, or None if there is no record yet.
         sweeps: the number of batches that gc had deleted by then; see ``GcFence``.
-        bound: the ``Place`` in the index of branches by their last change; 0 if it is not there.
+        bound: the ``Place`` in the index of branches by their last change or, if it was deleted, in that of deleted branches; 0 if it is
+            in neither.
         moved: when the head was moved to a commit that existed already, or None if the head is newer than the last such move.
         ttl: how long after its last change the branch expires; 0 if it does not.
         due: the time in the index of branches that expire, which is that of the end or earlier; 0 if it is not there.
@@ -254,12 +255,12 @@ def after_move(
         indexed: whether the store has the indexes.
         ttl: how long the branch lives from now on, or None for as long as before.
     """
-    indexed = indexed and ref.kind == "branch" and head is not None
+    indexed = indexed and ref.kind == "branch"
     lives = ref.ttl if ttl is None else ttl
     moved = None if is_new or head is None else changed
-    bound = Place(ref.bound if ref.head is not None else 0).after(changed).bound if indexed else 0
+    bound = Place(ref.bound if ref.head is not None and head is not None else 0).after(changed).bound if indexed else 0
     due = 0
-    if lives and indexed:
+    if lives and indexed and head is not None:
         end = changed + lives + YEAR_ONE
         due = ref.due if lives == ref.ttl and 0 < ref.due <= end else end
     lives = lives if head is not None else 0
@@ -275,11 +276,11 @@ def batch_of(before: Ref, after: Ref) -> BatchPart:
     deletes: tuple[str, ...] = ()
     if before.stored is None:
         puts[birth_key(before.kind, before.name)] = BORN
-    if before.bound != after.bound:
+    if before.bound != after.bound or (before.head is None) != (after.head is None):
         if before.bound:
-            deletes = (recent_key(before.bound, before.name),)
+            deletes = (_place_key(before),)
         if after.bound:
-            puts[recent_key(after.bound, before.name)] = b""
+            puts[_place_key(after)] = b""
     if before.due != after.due:
         if before.due:
             deletes += (due_key(before.due, before.name),)
@@ -318,35 +319,39 @@ def move_ref(
     return None if sweeps is None else after if sweeps == after.sweeps else replace(after, sweeps=sweeps)
 
 
-def rename_ref(fence: GcFence, source: Ref, target: Ref, *, log: Address, staging: Staging, part: BatchPart = NOTHING) -> bool:
+def rename_ref(fence: GcFence, source: Ref, target: Ref, *, gone: Ref, staging: Staging, part: BatchPart = NOTHING) -> bool:
     """Give ``target``, which has no head, the head and the log of ``source``, and delete ``source``, in one batch.
 
     Returns False, with nothing changed, if another writer moved either in between.
 
     Args:
-        log: the new last log entry of ``source``, staged.
+        gone: ``source`` as it is then, whose last log entry is new, and staged.
         part: goes into the same batch.
     """
-    gone = without_head(source, log)
     placed = renamed(source, target)
     batch = batch_of(source, gone).joined(batch_of(target, placed)).joined(part)
     if source.head not in (None, ROOT_ADDRESS):
         batch = batch.joined(BatchPart(puts=write_shared(source.head, [target.name])))  # the reflog of the old name leads to it too
     # Before and after the batch, one of the two names leads to everything except the new entry. But gc may read the new name before the
     # batch and the old name after it.
-    keep = [address for address in (source.head, source.log, log) if address is not None]
+    keep = [address for address in (source.head, source.log, gone.log) if address is not None]
     return fence.apply(batch.expected, batch.puts, batch.deletes, staging=staging, keep=keep, since=source.sweeps) is not None
 
 
-def without_head(ref: Ref, log: Address) -> Ref:
-    """Return the record of a deleted ref: it has only its last log entry."""
-    return after_move(ref, None, log, changed=0, is_new=False, indexed=False)
+def without_head(ref: Ref, log: Address, *, changed: int, indexed: bool) -> Ref:
+    """Return the ref after its deletion at a time: it has only its last log entry."""
+    return after_move(ref, None, log, changed=changed, is_new=False, indexed=indexed)
+
+
+def _place_key(ref: Ref) -> str:
+    """Return the key of a branch in the index that it is in."""
+    return (recent_key if ref.head is not None else gone_key)(ref.bound, ref.name)
 
 
 def keys_of(ref: Ref) -> list[str]:
     """Return all keys that a ref has in the store."""
     keys = [ref_key(ref.kind, ref.name), birth_key(ref.kind, ref.name)]
-    keys += [recent_key(ref.bound, ref.name)] if ref.bound else []
+    keys += [_place_key(ref)] if ref.bound else []
     return [*keys, due_key(ref.due, ref.name)] if ref.due else keys
 
 
