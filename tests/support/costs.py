@@ -327,6 +327,7 @@ CALLS: dict[str, dict[str, Call]] = {
         "fsck": on(lambda room: room.repository.fsck()),
         "index_meta": on(lambda room: room.repository.index_meta("n")),
         "verify": on(lambda room: room.repository.verify(keys=[KEY])),
+        "stamp": on(lambda room: room.repository.stamp("main")),
         "stats": on(lambda room: room.repository.stats()),
         "default_branch": on(lambda room: room.repository.default_branch()),
         "commit_together": together,

@@ -16,6 +16,7 @@ key                            value
 ``meta/<8>/<16 digits>/<ref>`` a ref, under hashes of a key and a value in the meta of its head: see ``refs/meta_index``; the value is empty
 ``note/<32 characters>``       the note of a commit, under its address in URL-safe base64
 ``record/<name>``              a named record: data beside the history; see ``refs/named_records``
+``stamp/<24 digits>``          what made commits, under a hash of its content: see ``refs/stamps``
 ``merge``                      merge policies, by the pattern of a path
 ``cuts``                       where history ends, after ``prune``
 ``cuts/<32 digits>``           a page of that record, under a hash of its content
@@ -61,6 +62,8 @@ RECORDS = "record/"
 
 SHARED = "shared/"
 
+STAMPS = "stamp/"
+
 LOCKS = "lock/"
 
 RECENT = "recent/"
@@ -88,7 +91,9 @@ _DIGITS = 16  # of a time in the key of an index
 
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, KEEPERS, MERGE_POLICIES})
-_PREFIXES: Final = (DUE, EFFECTS, GC_MARKS, GONE, KEEPER_PAGES, LOCKS, META, MOVED, NOTES, PURGES, RECENT, RECORDS, SHALLOW_PAGES, SHARED)
+_PREFIXES: Final = (
+    *(DUE, EFFECTS, GC_MARKS, GONE, KEEPER_PAGES, LOCKS, META, MOVED, NOTES, PURGES, RECENT, RECORDS, SHALLOW_PAGES, SHARED, STAMPS),
+)
 
 
 def is_record(key: str) -> bool:
@@ -209,6 +214,11 @@ def note_key(address: Address) -> str:
 def record_key(name: str) -> str:
     """Return the key of a named record."""
     return RECORDS + name
+
+
+def stamp_key(id: str) -> str:
+    """Return the key of a stamp of commits."""
+    return STAMPS + id
 
 
 def shared_key(address: Address) -> str:

@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
@@ -63,6 +64,7 @@ class Database:
         author: the author of commits and log entries, unless a call names another; ``""`` means None in both.
         signer: signs every new commit.
         clock: microseconds since 1970.
+        stamp: the stamp of the commits of all handles: see ``refs.stamps``.
 
     Attributes:
         objects: verified reads from the store.
@@ -73,6 +75,7 @@ class Database:
             session finds the end of its list there, and successive commits share most nodes. This cache and that of commits are emptied
             as soon as a database finds that gc or purge deleted something.
         format_version: that of the store.
+        stamps: the ids of the stamps of commits that the store is known to have.
         current_branch: the meaning of ``HEAD``. If it is None, see ``names.resolve.default_branch``.
 
     Raises:
@@ -90,6 +93,7 @@ class Database:
         author: str | None = None,
         signer: Signer | None = None,
         clock: Callable[[], int] | None = None,
+        stamp: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
         self.objects = ObjectStore(store)
         trusted = TrustedClasses(classes) if classes != () else None
@@ -99,10 +103,12 @@ class Database:
         self.clock = clock or (lambda: time.time_ns() // 1000)
         self._caches = caches_of(store)
         self.commits = CommitReader(self.objects, self._caches.commits)
-        self.fence = GcFence(store, self._entry_changes)
+        self.fence = GcFence(store, partial(_entry_changes, store, self.commits))
         self.nodes = self._caches.nodes
         self.format_version = FORMAT_VERSION
         self.current_branch: str | None = None
+        self.stamp = stamp
+        self.stamps: set[str] = set()
         self._open()
 
     @property
@@ -283,19 +289,6 @@ class Database:
                 self._secure_history(commit, ref, sweeps)
 
         return move_ref(self.fence, ref, after, staging=staging, secure=secure, part=part)
-
-    def _entry_changes(
-        self,
-        indexed: tuple[str, ...],
-        expected: Mapping[str, bytes | None],
-        puts: Mapping[str, bytes],
-        deletes: Collection[str],
-        staging: Staging,
-    ) -> tuple[dict[str, bytes], list[str]]:
-        """Return the changes of the index of meta that belong to a batch. Only a store with such an index needs them."""
-        from versioned_state.repository.refs.meta_index import entry_changes
-
-        return entry_changes(self.store, self.commits, indexed, expected, puts, deletes, staging)
 
     def move_together(self, moves: Sequence[tuple[Ref, Commit | None]], *, action: str, origins: Mapping[str, Sequence[str]]) -> bool:
         """Do ``move`` for many refs in one batch. Returns False if one of them was no longer as given, and nothing was changed.
@@ -531,6 +524,22 @@ class Publication(NamedTuple):
     ttl: int | None = None
     action: str | None = None
     author: str | None = None
+
+
+def _entry_changes(
+    store: KVStore,
+    commits: CommitReader,
+    indexed: tuple[str, ...],
+    expected: Mapping[str, bytes | None],
+    puts: Mapping[str, bytes],
+    deletes: Collection[str],
+    staging: Staging,
+) -> tuple[dict[str, bytes], list[str]]:
+    """Return the changes of the index of meta that belong to a batch. Only a store with such an index loads the module."""
+    # A function of the module: a method would make a circle of references, which keeps a store open that nobody else refers to.
+    from versioned_state.repository.refs.meta_index import entry_changes
+
+    return entry_changes(store, commits, indexed, expected, puts, deletes, staging)
 
 
 def _address_of(commit: Commit | None) -> Address | None:

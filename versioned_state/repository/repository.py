@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view 
     from versioned_state.repository.maintenance.purge.rewrite import Progress as PurgeProgress
     from versioned_state.repository.maintenance.upgrade import UpgradeReport
     from versioned_state.repository.names.watching import Watch
+    from versioned_state.repository.refs.stamps import StampSource
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, History, Log, Matches
     from versioned_state.repository.views.reading import Reading
@@ -66,6 +67,7 @@ class Repository:
         author: the author of commits, unless a call names another.
         signer: signs every commit that is made through this repository; see ``signing``.
         clock: microseconds since 1970; for tests and imports.
+        stamp: what makes the commits: as for ``Versioned``, for every state over this repository, also those of services.
 
     Attributes:
         branches, tags: mappings from name to commit, with ``create`` and ``delete``.
@@ -88,8 +90,13 @@ class Repository:
         author: str | None = None,
         signer: Signer | None = None,
         clock: Callable[[], int] | None = None,
+        stamp: StampSource | None = None,
     ) -> None:
         check_text("author", author)
+        if stamp is not None:
+            from versioned_state.repository.refs.stamps import check_stamp
+
+            check_stamp(stamp)
         if clock is not None:
             check_function("clock", clock)
         if signer is not None and not callable(getattr(signer, "sign", None)):
@@ -115,6 +122,7 @@ class Repository:
             author=author,
             signer=signer,
             clock=clock,
+            stamp=stamp,
         )
         self.branches = Branches(self.database)
         self.tags = Tags(self.database)
@@ -286,6 +294,12 @@ class Repository:
             return bound.taken(chosen)
 
         return Log(commits, bound)
+
+    def stamp(self, rev: str | Commit = "HEAD") -> dict[str, Any]:
+        """Return what a commit was made with: the ``stamp`` of the state that made it, or an empty dict. Cost: two reads."""
+        from versioned_state.repository.refs.stamps import Stamps
+
+        return Stamps(self.store).of(self.commit(rev))
 
     def watch(
         self,
@@ -609,6 +623,7 @@ class RepositoryAio(Aio[Repository]):
     read = awaitable(lambda: Repository.read)
     reflog = streamed(lambda: Repository.reflog)
     snapshot = awaitable(lambda: Repository.snapshot)
+    stamp = awaitable(lambda: Repository.stamp)
     stats = awaitable(lambda: Repository.stats)
     upgrade = awaitable(lambda: Repository.upgrade)
     verify = awaitable(lambda: Repository.verify)

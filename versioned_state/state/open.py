@@ -16,6 +16,7 @@ from versioned_state.values.codec.pickles import PickleMode
 from versioned_state.values.codec.trust import TrustedModules
 
 if TYPE_CHECKING:
+    from versioned_state.repository.refs.stamps import StampSource
     from versioned_state.state.shape.migrations import Migrations
 
 P = ParamSpec("P")
@@ -38,11 +39,12 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
     schema: Any = None,
     check_reads: bool = False,
     migrations: Migrations | None = None,
+    stamp: StampSource | None = None,
 ) -> Versioned:
     """Open the state at a URL or path, of the kinds that ``open_store`` accepts. Closing the state closes its store.
 
     Args:
-        branch, author, pickle, pickle_key, classes, signer, schema, check_reads, migrations: as for ``Versioned``.
+        branch, author, pickle, pickle_key, classes, signer, schema, check_reads, migrations, stamp: as for ``Versioned``.
         encryption_key: 32 bytes, the key of an ``Encrypted`` store; an empty store becomes one.
         read_only: write nothing; ``commit`` raises ``ReadOnlyError``.
         create: create the store if it does not exist; otherwise, and with ``read_only``, that is a ``StoreNotFoundError``.
@@ -68,6 +70,7 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
             schema=schema,
             check_reads=check_reads,
             migrations=migrations,
+            stamp=stamp,
         )
     except BaseException:
         store.close()

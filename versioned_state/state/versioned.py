@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from versioned_state.repository.merging.merge import Resolutions
     from versioned_state.repository.merging.policies import Policy
     from versioned_state.repository.refs.ref import Ref
+    from versioned_state.repository.refs.stamps import StampSource
     from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.diff import Diff
     from versioned_state.repository.views.lists import BlameList, History, Log, Matches
@@ -83,6 +84,9 @@ class Versioned(KeySpace):
         migrations: read every state as the newest version. The first commit writes their changes, as a commit of its own.
         ttl_seconds: the branch expires that long after its last change, and ``repository.expire()`` then deletes it. The time is kept
             with the branch from the next commit on. 0 removes it, and None leaves it as it is. A fork has it too; ``switch`` drops it.
+        stamp: what makes the commits, such as ``{"code": "3f9c2a1", "model": "large-2"}``: a dict of data, or a function that returns one
+            and is called for each commit (it must not call this state). Each commit refers to it by an id in its meta, and the store
+            keeps it once. ``repository.stamp(rev)`` returns it, and ``log(stamp={…})`` finds it. A fork has it too.
 
     Raises:
         StorageError: the store cannot be opened, or is not a store of this library; see ``errors``.
@@ -104,6 +108,7 @@ class Versioned(KeySpace):
         schema: Any = None,
         check_reads: bool = False,
         migrations: Migrations | None = None,
+        stamp: StampSource | None = None,
     ) -> None:
         # The engine is loaded by the first state, not by the import of this class.
         from versioned_state.repository.refs.ref import check_name
@@ -125,6 +130,8 @@ class Versioned(KeySpace):
         self._handle = BranchHandle(repository, branch, author or None)
         if ttl_seconds is not None:
             self._handle.ttl = as_ttl(ttl_seconds)
+        if stamp is not None:
+            self._handle.use_stamp(stamp)
         self._shape: Shape | None = None
         if schema is not None or check_reads or migrations is not None:
             from versioned_state.state.shape.shape import Shape
@@ -771,6 +778,8 @@ class Versioned(KeySpace):
         shape = {} if self._shape is None else self._shape.options
         state = Versioned(self.repository, branch=branch, author=self.author, **shape)  # first: once there is a branch, nothing can fail
         state._handle.ttl = ttl
+        if self._handle.stamp is not None:
+            state._handle.use_stamp(self._handle.stamp.source)
         try:
             state._handle.begin(self._resolve(at), origin=self.branch)
         except MissingObjectError as error:

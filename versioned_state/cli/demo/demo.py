@@ -163,7 +163,7 @@ def _show_diff(output: Output, run: _Run) -> None:
     commit = next(commit for commit in run.commits if "cancelled" in commit.meta)
     back = run.state.head.height - commit.height
     _title(output, f"{program()} show main~{back}      What did it change when the traveller changed his mind?")
-    output.wrapped(commit_header(commit, {}), indent=8)
+    output.wrapped(commit_header(commit, {}, {}), indent=8)
     output.print()
     output.wrapped(message_lines(commit))
     output.print()

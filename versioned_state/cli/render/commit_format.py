@@ -12,9 +12,9 @@ from versioned_state.repository.inspect.log_filters import find_meta
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.render import one_line
 
-_FIELDS: Final = "id short time age author message body meta branches tags source note parents root".split()
+_FIELDS: Final = "id short time age author message body meta branches tags source note stamp parents root".split()
 
-_KEYED: Final = ("meta", "note")
+_KEYED: Final = ("meta", "note", "stamp")
 
 
 class CommitFormat:
@@ -25,7 +25,7 @@ class CommitFormat:
     """
 
     def __init__(self, template: str) -> None:
-        hint = f"the fields are {', '.join(_FIELDS)}, meta[KEY] and note[KEY]; a brace is written twice"
+        hint = f"the fields are {', '.join(_FIELDS)}, meta[KEY], note[KEY] and stamp[KEY]; a brace is written twice"
         try:
             self._parts = list(Formatter().parse(template.replace("\\n", "\n").replace("\\t", "\t")))
             for _, field, spec, conversion in self._parts:
@@ -80,8 +80,8 @@ def _value(repository: Repository, commit: Commit, names: Names, source: str, na
         case "meta":
             return _shown(commit.meta, key) if key else meta_text(commit)
         case _:
-            note = repository.notes.get(commit) or {}
-            return _shown(note, key) if key else " ".join(f"{each}={_text(value)}" for each, value in note.items())
+            found = repository.stamp(commit) if name == "stamp" else repository.notes.get(commit) or {}
+            return _shown(found, key) if key else " ".join(f"{each}={_text(value)}" for each, value in found.items())
 
 
 def _shown(values: Any, key: str) -> str:

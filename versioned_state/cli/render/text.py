@@ -11,6 +11,7 @@ from typing import Any, Final
 from versioned_state.cli.render.output import Line, Span
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import iter_refs
+from versioned_state.repository.refs.stamps import STAMP, stamp_id
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.json_form import json_value
 from versioned_state.repository.views.render import are_fields, attributes_in, field_rank, one_line, short_name
@@ -72,13 +73,13 @@ def commit_lines(commit: Commit, names: Names, source: str | None = None) -> Ite
     if len(commit.parents) > 1:
         yield ["    merge of ", *_joined([Span(parent[:12], "id") for parent in commit.parents])]
     yield from message_lines(commit)
-    if commit.meta:
-        yield ["    ", Span(meta_text(commit), "meta")]
+    if meta := meta_text(commit):
+        yield ["    ", Span(meta, "meta")]
     if commit.shallow:
         yield ["    ", Span("older history was pruned", "dim")]
 
 
-def commit_header(commit: Commit, names: Names) -> Iterator[Line]:
+def commit_header(commit: Commit, names: Names, stamp: Mapping[str, Any]) -> Iterator[Line]:
     """Yield a commit as ``show`` shows it: all of it but its message."""
     yield ["commit  ", Span(commit.id, "id"), *_names(commit, names)]
     for parent in commit.parents:
@@ -90,8 +91,10 @@ def commit_header(commit: Commit, names: Names) -> Iterator[Line]:
         yield ["author  ", Span(commit.author, "author")]
     if commit.signed_by:
         yield ["signed  by key ", Span(commit.signed_by, "id"), ", as it says; vstate verify checks it"]
-    if commit.meta:
-        yield ["meta    ", Span(meta_text(commit), "meta")]
+    if meta := meta_text(commit):
+        yield ["meta    ", Span(meta, "meta")]
+    if stamp:
+        yield ["stamp   ", Span(_pairs(stamp), "meta")]
 
 
 def message_lines(commit: Commit) -> Iterator[Line]:
@@ -106,8 +109,13 @@ def first_line(text: str) -> str:
 
 
 def meta_text(commit: Commit) -> str:
-    """Return the meta of a commit as ``key=value``, on one line."""
-    return " ".join(f"{key}={_short(value)}" for key, value in commit.meta.items())
+    """Return the meta of a commit as ``key=value``, on one line, without the id of its stamp."""
+    has_stamp = stamp_id(commit) is not None
+    return _pairs({key: value for key, value in commit.meta.items() if key != STAMP or not has_stamp})
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return " ".join(f"{key}={_short(value)}" for key, value in values.items())
 
 
 def _short(value: Any) -> str:

@@ -27,7 +27,17 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(
-        *args: Any, author: Any, since: Any, until: Any, message: Any, meta: Any, task: Any, path: Any, changed: Any, **rest: Any
+        *args: Any,
+        author: Any,
+        since: Any,
+        until: Any,
+        message: Any,
+        meta: Any,
+        stamp: Any,
+        task: Any,
+        path: Any,
+        changed: Any,
+        **rest: Any,
     ) -> Any:
         filters: Filters = {}
         if author is not None:
@@ -43,6 +53,8 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             wanted["task"] = [*wanted.get("task", ()), lambda value: type(value) is str and value == task]
         if wanted:
             filters["meta"] = {key: _any_of(tests) for key, tests in wanted.items()}
+        if stamp:
+            filters["stamp"] = stamp_test(stamp)
         if path is not None:
             filters["path"] = path
         if changed is not None:
@@ -61,6 +73,12 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             multiple=True,
             metavar="KEY=VALUE",
             help="Show commits whose meta has this VALUE, or for KEY alone any value. Given several times: one of the values of each KEY.",
+        ),
+        click.option(
+            "--stamp",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Show commits that were made with this VALUE in the stamp of their program, such as model=large-2; otherwise as --meta.",
         ),
         click.option("--task", metavar="NAME", help="Show commits of calls of this task."),
         click.option("--grep", "message", metavar="REGEX", help="Show commits whose message matches."),
@@ -100,6 +118,11 @@ def parse_when(given: str) -> When:
 
 
 _Test = Callable[[Any], bool]
+
+
+def stamp_test(pairs: Iterable[str]) -> dict[str, _Test]:
+    """Return, by key, whether a value of a stamp is one of those that were given."""
+    return {key: _any_of(tests) for key, tests in _meta(pairs).items()}
 
 
 def _meta(pairs: Iterable[str]) -> dict[str, list[_Test]]:

@@ -46,6 +46,7 @@ class Filters(TypedDict, total=False):
         since, until: made at that time or later, or earlier; see ``When``.
         meta: values by key, which the meta of the commit has, in type too; ``a.b`` is the key ``b`` in the dict under ``a``. A function
             returns whether a value will do.
+        stamp: values by key, as ``meta``, of the stamp that the commit was made with. Cost: a read for each stamp.
         path: what is there (a value, or a namespace such as ``@worker``) is not what it was.
         changed: occurs more or less often: a string within strings, keys of dicts included; any other value as a whole; or a ``Needle``.
     """
@@ -55,6 +56,7 @@ class Filters(TypedDict, total=False):
     until: When
     message: str | re.Pattern[str]
     meta: Mapping[str, Any]
+    stamp: Mapping[str, Any]
     path: str | StatePath
     changed: Any
 
@@ -92,6 +94,11 @@ def _tests(database: Database, filters: Filters, *, first_parent: bool) -> Itera
     if "meta" in filters:
         wanted = dict(filters["meta"])
         yield lambda commit: all(has_meta(commit.meta, key, value) for key, value in wanted.items())
+    if "stamp" in filters:
+        from versioned_state.repository.refs.stamps import Stamps
+
+        stamps, made_with = Stamps(database.store), dict(filters["stamp"])
+        yield lambda commit: all(has_meta(stamps.of(commit), key, value) for key, value in made_with.items())
     if "path" not in filters and "changed" not in filters:
         return
     staging = Staging(database.objects)  # for what is searched for; it is never stored

@@ -32,6 +32,7 @@ from versioned_state.objects.keys import (
     RECORDS,
     REFS,
     SHALLOW,
+    STAMPS,
     RefKind,
     address_in,
     birth_key,
@@ -492,6 +493,7 @@ class _Check:
             self._check_each("lock", [key for key in page if key.startswith(LOCKS)], parse_lock)
             self._check_each("note", [key for key in page if key.startswith(NOTES)], read_note)
             self._check_each("record", [key for key in page if key.startswith(RECORDS)], read_named)
+            self._check_each("stamp", [key for key in page if key.startswith(STAMPS)], read_named)
             self._check_each("journal", [key for key in page if key.startswith(PURGES)], check_journal)
             for key in page:
                 if not key.startswith(OBJECTS):

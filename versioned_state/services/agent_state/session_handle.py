@@ -274,7 +274,7 @@ class SessionHandle(port.OpenHandle):
             (parent,),
             staging=save.encoded.staging,
             message=summary_of(changes),
-            meta=save.session.meta(round=chosen),
+            meta=self._handle.stamped(save.session.meta(round=chosen)),
         )
 
     def saved(self, save: Save, commit: Commit) -> int:

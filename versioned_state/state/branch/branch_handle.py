@@ -12,9 +12,10 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import (
     BranchMovedError,
@@ -45,6 +46,7 @@ from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.tree import Tree, same
 
 if TYPE_CHECKING:
+    from versioned_state.repository.refs.stamps import Stamp, StampSource
     from versioned_state.state.shape.migrations import Migrator
 
 GIVEN_UP: Final = "commit given up"
@@ -71,6 +73,9 @@ class BranchHandle:
         database = repository.database
         ref, head = database.read_head("branch", branch)
         self.position = HandlePosition(branch, ref, database.commits.read(ROOT_ADDRESS) if head is None else head)
+        self.stamp: Stamp | None = None
+        if database.stamp is not None:
+            self.use_stamp(database.stamp)
         self.ttl: int | None = None  # in microseconds; None: as the branch has it
         self.commits_made = 0
         self.pending = PendingEntries()
@@ -167,6 +172,16 @@ class BranchHandle:
     def migrated(self, commit: Commit, staged: Staged) -> Commit:
         """Return the parent of a commit that is based on ``root_of(commit)``: that commit, or a staged commit of its migration."""
         return commit if self.migrator is None else self.migrator.written(commit, staged.staging, self.author)
+
+    def use_stamp(self, source: StampSource) -> None:
+        """Give the commits of this handle a stamp. Raises as ``Stamp``."""
+        from versioned_state.repository.refs.stamps import Stamp
+
+        self.stamp = Stamp(source, self.repository.database.stamps)
+
+    def stamped(self, meta: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+        """Return the meta of a commit that is about to be written, with the stamp of this handle. Raises as ``Stamp``."""
+        return meta if self.stamp is None else self.stamp.on(meta)
 
     def moved_error(self, resolving: Resolving) -> BranchMovedError:
         """Return the error of a call that gave up because the branch moved."""

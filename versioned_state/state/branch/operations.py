@@ -206,7 +206,8 @@ def propose(
             tree = replacing_root(staged, tree, parent.tree)
         if handle.migrator is None and not handle.hooks.all:
             write_commit = handle.repository.database.write_commit
-            return write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=options.meta, tag=options.tag)
+            meta = options.meta if handle.stamp is None else handle.stamp.on(options.meta)
+            return write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=meta, tag=options.tag)
         description = Description(message, author, options.meta, options.tag)
         return _write_on(handle, staged, tree, parent, description, allow_empty=allow_empty)
 
@@ -246,7 +247,7 @@ def _write_on(
     write_commit = partial(handle.repository.database.write_commit, staging=staged.staging, author=description.author)
     for first in firsts:
         before = write_commit(first, (before,), message=f"{description.message} (in full)")
-    return write_commit(last, (before,), message=description.message, meta=description.meta, tag=description.tag)
+    return write_commit(last, (before,), message=description.message, meta=handle.stamped(description.meta), tag=description.tag)
 
 
 def _settled(handle: BranchHandle, staged: Staged, before: Tree, after: Tree) -> tuple[Tree, ...]:
@@ -535,7 +536,7 @@ def _repeated(
 def _write(handle: BranchHandle, staged: Staged, tree: Tree, parents: tuple[Commit, ...], description: Description, message: str) -> Commit:
     author = description.author or handle.author
     return handle.repository.database.write_commit(
-        tree, parents, staging=staged.staging, message=description.message or message, author=author, meta=description.meta
+        tree, parents, staging=staged.staging, message=description.message or message, author=author, meta=handle.stamped(description.meta)
     )
 
 

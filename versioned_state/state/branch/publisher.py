@@ -240,6 +240,8 @@ class PreparedCommit:
             part = part.joined(proposal.tag.part(commit))
         if proposal.note is not None:
             part = part.joined(proposal.note.part(commit))
+        if handle.stamp is not None:
+            part = part.joined(handle.stamp.part())
         self.publication = Publication(ref, commit, staged.staging, part, handle.ttl)
         if proposal.parent is not None:
             self.publication = self.publication._replace(action=proposal.action, author=handle.author)
@@ -263,6 +265,8 @@ class PreparedCommit:
 
 def _adopt(proposal: Proposal, commit: Commit, ref: Ref) -> None:
     proposal.handle.adopt_commit(commit, ref, proposal.staged)
+    if proposal.handle.stamp is not None:
+        proposal.handle.stamp.made()
     if proposal.pending:
         proposal.handle.pending.forget(proposal.pending)
 
@@ -364,8 +368,14 @@ def _move(handle: BranchHandle, ref: Ref, target: Commit, action: str, staged: S
         return database.move(ref, target, action=action, author=handle.author, part=part)
     if handle.hooks.all:
         part = handle.checked(target, ref, staged)
+    if handle.stamp is not None:
+        part = part.joined(handle.stamp.part())
     moved = database.publish([Publication(ref, target, staged.staging, part, handle.ttl, action, handle.author)])
-    return None if moved is None else moved[0]
+    if moved is None:
+        return None
+    if handle.stamp is not None:
+        handle.stamp.made()
+    return moved[0]
 
 
 def raise_if_moved(handle: BranchHandle, error: MissingObjectError) -> None:

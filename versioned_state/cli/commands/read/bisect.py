@@ -13,12 +13,15 @@ import click
 from versioned_state.cli.render.changes import print_changes
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.render.text import commit_json, commit_line, commit_lines, names_of, plural
+from versioned_state.cli.shared.filters import stamp_test
 from versioned_state.cli.shared.hints import not_json
 from versioned_state.cli.shared.place import value_at
 from versioned_state.cli.shared.settings import Settings, json_option, path_option, revision_argument, verb
 from versioned_state.cli.shared.store import locate
 from versioned_state.errors import InvalidArgumentError, StateError, UnknownPathError
 from versioned_state.repository.inspect.bisect import Bisection, Skip
+from versioned_state.repository.inspect.log_filters import has_meta
+from versioned_state.repository.refs.stamps import Stamps
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.json_form import json_value
 from versioned_state.repository.views.snapshot import Snapshot
@@ -37,11 +40,14 @@ _ABORT = (126, 127)
 @click.option("--empty", metavar="PATH", help="A commit is bad if the value at PATH is empty.")
 @click.option("--missing", metavar="PATH", help="A commit is bad if there is nothing at PATH.")
 @click.option("--equals", nargs=2, metavar="PATH JSON", help="A commit is bad if PATH has that value.")
+@click.option(
+    "--stamp", metavar="KEY=VALUE", help="A commit is bad if it was made with this VALUE in the stamp of its program: model=large-2."
+)
 @click.option("--run", "command", metavar="COMMAND", help="A commit is bad if this shell command fails.")
 @path_option("Give the command of --run the value at PATH, not the whole state.")
 @json_option
 @click.pass_context
-def bisect(
+def bisect(  # noqa: PLR0913 - each is an option of its own
     context: click.Context,
     good: str,
     bad: str,
@@ -49,6 +55,7 @@ def bisect(
     empty: str | None,
     missing: str | None,
     equals: tuple[str, str] | None,
+    stamp: str | None,
     command: str | None,
     path: str | None,
     as_json: bool,
@@ -63,8 +70,8 @@ def bisect(
     """
     settings: Settings = context.obj
     output = settings.output
-    if sum(given is not None for given in (empty, missing, equals, command)) != 1:
-        raise click.UsageError("give one of --empty, --missing, --equals and --run: it says which commits are bad")
+    if sum(given is not None for given in (empty, missing, equals, stamp, command)) != 1:
+        raise click.UsageError("give one of --empty, --missing, --equals, --stamp and --run: it says which commits are bad")
     if path is not None and command is None:
         raise click.UsageError("--path goes with --run")
     with settings.reading() as repository:
@@ -74,6 +81,8 @@ def bisect(
             condition = _missing(missing)
         elif equals is not None:
             condition = _equals(*equals)
+        elif stamp is not None:
+            condition = _made_with(repository, stamp)
         else:
             assert command is not None
             condition = _runs(settings, command, path or "")
@@ -142,6 +151,17 @@ def _equals(path: str, wanted: str) -> Condition:
             return False
 
     return equals
+
+
+def _made_with(repository: Repository, pair: str) -> Condition:
+    stamps, wanted = Stamps(repository.store), stamp_test([pair])
+
+    def is_made_with(snapshot: Snapshot) -> bool:
+        assert snapshot.commit is not None
+        stamp = stamps.of(snapshot.commit)
+        return all(has_meta(stamp, key, test) for key, test in wanted.items())
+
+    return is_made_with
 
 
 def _canonical(value: Any) -> str:

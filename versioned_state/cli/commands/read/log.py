@@ -67,7 +67,7 @@ def log(settings: Settings, /, place: str, **options: Any) -> None:
     -S looks for a number, true, null, a list or an object in JSON both as a value and as text.
 
     The fields of --format are {id} {short} {time} {age} {author} {message} (its first line) {body} (all of it) {meta[KEY]} {meta}
-    {branches} {tags} {source} {note[KEY]} {parents} {root}; {author:<10} is ten columns wide.
+    {branches} {tags} {source} {note[KEY]} {stamp[KEY]} {parents} {root}; {author:<10} is ten columns wide.
 
     With --json: one object a line.
     """

@@ -26,7 +26,7 @@ def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: 
 
     Many changes begin with their number under each key, and neighbours in a list are shown as one line; --full shows them all.
 
-    With --json: one object, as in vstate log, with the changes.
+    With --json: one object, as in vstate log, with the changes, and with the stamp that the commit was made with, if it has one.
     """
     rev, value_path = parse_place(place)
     if rev is not None and (path or stat):
@@ -41,11 +41,12 @@ def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: 
             commit = repository.commit(place)
         names = names_of(repository)
         changes = changes_at(diff_of(repository, commit, most_changes(output, None, unless=as_json or stat)), path)
+        stamp = repository.stamp(commit)
         if as_json:
             shown = {"stat": stat_json(DiffStat.of(changes))} if stat else {"changes": [change.to_json() for change in changes]}
-            output.json(commit_json(commit, names) | shown)
+            output.json(commit_json(commit, names) | ({"stamp": json_value(stamp)} if stamp else {}) | shown)
             return
-        output.wrapped(commit_header(commit, names), indent=8)
+        output.wrapped(commit_header(commit, names, stamp), indent=8)
         if commit.message:
             output.print()
             output.wrapped(message_lines(commit))

@@ -1,4 +1,4 @@
-"""Mentions of some words in a store: in commits, names of refs, merge policies, effects, notes and records. Layer: repository."""
+"""Mentions of some words in a store: in commits, names of refs, merge policies, effects, notes, records and stamps. Layer: repository."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from versioned_state.repository.names.tags import Tags
 from versioned_state.repository.refs.named_records import iter_named, read_named
 from versioned_state.repository.refs.notes import iter_notes, read_note
 from versioned_state.repository.refs.ref import iter_refs
+from versioned_state.repository.refs.stamps import iter_stamps
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -28,7 +29,7 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
     """Yield the ids of commits that have one of the words in their message, author, meta or tag, and the other places that have one.
 
-    These are refs, policies, effects, notes and records. Words of one character are left out.
+    These are refs, policies, effects, notes, records and stamps. Words of one character are left out.
     """
     wanted = [word for word in dict.fromkeys(words) if len(word) > 1]
     if not wanted:
@@ -43,6 +44,9 @@ def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
     for name, key, stored in iter_named(database.store):
         if _has(name, wanted) or _is_in(read_named(key, stored), wanted):
             yield f"record {name}"
+    for key, stored in iter_stamps(database.store):
+        if _is_in(read_named(key, stored), wanted):
+            yield key
     heads: set[Commit] = set()
     yield from _in_refs(database, wanted, heads)
     for commit in graph.walk(heads, database.commits.read):

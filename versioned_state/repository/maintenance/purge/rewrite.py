@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from fnmatch import fnmatchcase
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.errors import CorruptObjectError, MissingObjectError
@@ -22,6 +23,7 @@ from versioned_state.repository.refs.notes import iter_notes, read_note, write_n
 from versioned_state.repository.refs.ref import Ref, iter_refs, keys_of, rewritten
 from versioned_state.repository.refs.reflog import LogEntry, read_entry, write_entry
 from versioned_state.repository.refs.shared import carry_shared
+from versioned_state.repository.refs.stamps import iter_stamps
 from versioned_state.values.changes.removal import Remover, Target
 from versioned_state.values.trees.nodes import Nodes
 
@@ -280,7 +282,8 @@ class RewritePass:
                 if found != new and (new_key == key or found is None or self._carried.get(new_key) == found):
                     replace_record(store, new_key, stored if new_key == key else found, new)
                 self._carried[new_key] = new
-        for _, key, stored in iter_named(store) if self._words else ():
+        named = ((key, stored) for _, key, stored in iter_named(store))
+        for key, stored in chain(named, iter_stamps(store)) if self._words else ():
             replaced = write_named(key, _replaced_in(read_named(key, stored), self._replaced))
             if replaced != stored:
                 replace_record(store, key, stored, replaced)
