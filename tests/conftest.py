@@ -1,8 +1,8 @@
 """Shared by all tests: the everyday and the long run, Hypothesis profiles, conversations, and skips that fail.
 
 Fixtures: ``real_conversations``, ``long_run``, ``without_collector``, ``small_tree_nodes``, and the servers. Options: ``--long``,
-``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers: ``long``, ``every_case``, ``no_oracle``. With ``VERSIONED_STATE_CHECK=1``,
-as in ``scripts/test``, the oracle checks the commits of all tests.
+``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers: ``long``, ``every_case``, ``browser``, ``no_oracle``. With
+``VERSIONED_STATE_CHECK=1``, as in ``scripts/test``, the oracle checks the commits of all tests.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from benchmarks import data
+from tests.support import chromium
 from tests.support.oracle_plugin import OraclePlugin
 from tests.support.registrations import forgotten
 from tests.support.servers.postgres import postgres_server  # noqa: F401 - a fixture
@@ -75,6 +76,7 @@ def pytest_report_header(config: pytest.Config) -> list[str]:
     return [
         f"run: {run}" + (f", {MOST_CASES} cases of a test at most" if _is_sampled(config) else ""),
         f"accelerator: {accelerator.status}",
+        f"chromium: {chromium.find() or f'none, and without it the tests in a browser do not run: {chromium.HOW}'}",
     ]
 
 
@@ -93,6 +95,10 @@ def _is_sampled(config: pytest.Config) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if chromium.find() is None and not CI:
+        in_browser = [item for item in items if item.get_closest_marker("browser")]
+        config.hook.pytest_deselected(items=in_browser)
+        items[:] = [item for item in items if not item.get_closest_marker("browser")]
     if config.getoption("--long"):
         return
     cases: dict[str, list[pytest.Item]] = {}

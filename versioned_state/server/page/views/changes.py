@@ -59,7 +59,7 @@ def shown(diff: Diff, budget: Budget) -> dict[str, Any]:
     """Return a diff for display."""
     values: Values | None = None
     entries = []
-    for change in diff.folded():
+    for change in _folded_runs(diff):
         check_deadline()
         if not budget.row():
             break
@@ -79,6 +79,18 @@ def shown(diff: Diff, budget: Budget) -> dict[str, Any]:
         "more": diff.more,
         "late": not diff.complete and not diff.more,
     }
+
+
+def _folded_runs(diff: Diff) -> Iterator[Change | ChangeRun]:
+    """Yield the changes, with runs folded, but for those of values that changed: each has something to compare."""
+    at = 0
+    for change in diff.folded():
+        length = change.count if isinstance(change, ChangeRun) else 1
+        if change.kind == "changed":
+            yield from diff.changes[at : at + length]
+        else:
+            yield change
+        at += length
 
 
 def of_path(found: Sequence[Change], budget: Budget, most: int) -> tuple[list[dict[str, Any]], int]:
@@ -195,14 +207,14 @@ def text_rows(old: str, new: str, budget: Budget) -> Iterator[dict[str, Any]]:
         lines = [*b[j1 : j1 + head], *b[j2 - tail : j2]] if folds else b[j1:j2]
         for number, line in enumerate(lines):
             if folds and number == head:
-                yield _folded(j2 - j1 - head - tail)
+                yield _equal_lines(j2 - j1 - head - tail)
             cut = _plain(budget.cut(line, _LINE))
             yield _row(cut, cut, "same")
         if folds and len(lines) == head:
-            yield _folded(j2 - j1 - head - tail)
+            yield _equal_lines(j2 - j1 - head - tail)
 
 
-def _folded(lines: int) -> dict[str, Any]:
+def _equal_lines(lines: int) -> dict[str, Any]:
     return {"old": None, "new": None, "kind": "fold", "lines": lines}
 
 
