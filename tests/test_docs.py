@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from sybil import Document, Example
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
+from sybil.typing import Parser
 
 pytestmark = pytest.mark.every_case
 
@@ -53,8 +54,10 @@ def tidy(output: str) -> str:
     return "\n".join(line.rstrip() for line in output.strip("\n").splitlines()) + "\n"
 
 
-def run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    document = Document.parse(str(page), PythonCodeBlockParser(), CodeBlockParser("console", run_console), SkipParser())
+def run(page: Path, monkeypatch: pytest.MonkeyPatch, *parsers: Parser) -> None:
+    """Run a page as one program, its commands too, or only the blocks of some parsers."""
+    both = (PythonCodeBlockParser(), CodeBlockParser("console", run_console))
+    document = Document.parse(str(page), *(parsers or both), SkipParser())
     main = types.ModuleType("__main__")  # so that a class defined on a page is found where Python looks for it
     monkeypatch.setitem(sys.modules, "__main__", main)
     document.namespace = main.__dict__
@@ -66,6 +69,20 @@ def run(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_page_works_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     run(page, monkeypatch)
+
+
+def test_the_commands_of_the_tutorial_print_the_same_at_the_end_of_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    tutorial = ROOT / "docs" / "tutorial.md"
+    run(tutorial, monkeypatch)
+    for example in Document.parse(str(tutorial), CodeBlockParser("console", run_console), SkipParser()).examples():
+        example.evaluate()
+
+
+def test_the_program_of_the_readme_runs_twice_in_one_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        run(ROOT / "README.md", monkeypatch, PythonCodeBlockParser())
 
 
 DOCUMENTS = sorted({*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"})
