@@ -28,6 +28,9 @@ import msgpack
 import zstandard
 from blake3 import blake3
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, AESSIV
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 MOST = 1 << 20
 ROOT = bytes.fromhex("600f5c0df2cd20c58e59fb02b6779d91af1df631072024a9")
@@ -654,6 +657,32 @@ def from_bucket(dump: dict[str, str]) -> dict[str, bytes]:
         check(len(name) > 600 or name == cell_name(key), "a cell under another name")
         if flags & 1:
             found[key] = body[at + 4 : at + 4 + size]
+    return found
+
+
+def from_encrypted(below: Mapping[str, bytes], key: bytes) -> dict[str, bytes]:
+    """The keys of an encrypted store, from those of the store below (design note 011)."""
+    magic, _, ring = below["encryption"].partition(b"\n")
+    check(magic == b"versioned-state encryption", "not a keyring")
+    kept = json.loads(ring)
+    check(kept["version"] == 1, "another keyring")
+    derived = HKDF(SHA256(), 196, bytes.fromhex(kept["salt"]), b"versioned-state encrypted store 1").derive(key)
+    id, values, names = derived[:4], AESGCM(derived[4:36]), AESSIV(derived[100:164])
+    wrapped = bytes.fromhex(kept["keys"][id.hex()])
+    entry_names = AESSIV(AESGCM(derived[68:100]).decrypt(wrapped[:12], wrapped[12:], None))
+    found = {}
+    for name, stored in below.items():
+        plain = ""
+        if name.startswith("o/"):
+            plain = "o/" + names.decrypt(bytes.fromhex(name[2:])[6:], None)[1:].hex()
+        elif name.startswith("e/"):
+            for part in name[2:].split("/"):
+                plain += "/" if plain else ""
+                plain += entry_names.decrypt(base64.urlsafe_b64decode(part + "=="), [plain.encode()]).decode()
+        else:
+            continue
+        check(stored[:4] == id, "a value under another key")
+        found[plain] = values.decrypt(stored[4:16], stored[16:], id + plain.encode())
     return found
 
 

@@ -26,10 +26,11 @@ from tests.support.servers.redis import RedisServer
 from tests.support.servers.s3 import S3Server
 from versioned_state import ActionEvent, Disk, KVStore, Memory, Repository, Versioned, effect, emit, task
 from versioned_state.repository.history.signing import Signer
-from versioned_state.storage import DiskCache, Postgres, Redis
+from versioned_state.storage import DiskCache, Encrypted, Postgres, Redis
 
 FOLDER = Path(__file__).parent / "stores-1"
 SIGNER = Signer(bytes(range(32)))
+KEY = bytes(range(32, 64))
 
 _LARGE = {"one long line", "long bytes", "long bytearray", "large array", "long frozenset", "long list", "long list of numbers"}
 SMALL: dict[str, Any] = {
@@ -111,6 +112,17 @@ def fill(store: KVStore) -> None:
     with Versioned(repository, branch="objects") as objects:
         objects["object"] = [slice(1, 2, 3)]
         objects.commit("an object")
+
+
+def fill_encrypted(store: KVStore) -> None:
+    """Fill a small store over another one: the values of the large one are sealed no differently."""
+    clock = itertools.count(1_700_000_000_000_000, 1_000_003)
+    state = Versioned(Repository(store, clock=lambda: next(clock), author="golden"))
+    state.update({"messages": [{"n": n} for n in range(200)], "nothing": None, "text": "line\n" * 3000})
+    state.commit("sealed")
+    state["messages"].append("more")
+    state.commit("sealed again", tag="a-tag/of-two-parts")
+    state.repository.notes["main"] = {"score": 1}
 
 
 def _no_answer() -> None:
@@ -204,6 +216,9 @@ def write() -> None:
     fill(source)
     with Disk(FOLDER / "disk") as store:
         copy_to(source, store)
+        store.compact()
+    with Disk(FOLDER / "encrypted") as store:
+        fill_encrypted(Encrypted(store, KEY))
         store.compact()
     with DiskCache(FOLDER / "diskcache") as store:
         copy_to(source, store)

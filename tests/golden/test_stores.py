@@ -16,10 +16,10 @@ from cryptography.exceptions import InvalidSignature
 
 from tests.golden import reader as page
 from tests.golden.cases import INDEXED, STORE, VALUES
-from tests.golden.stores import FOLDER, SIGNER, SMALL, fill, load_bucket, load_postgres, load_redis, unpack
+from tests.golden.stores import FOLDER, KEY, SIGNER, SMALL, fill, load_bucket, load_postgres, load_redis, unpack
 from tests.support.exact import exact
 from versioned_state import Disk, KVStore, Memory, Repository, Tagged, Versioned, effects, events
-from versioned_state.storage import DiskCache, Postgres, Redis
+from versioned_state.storage import DiskCache, Encrypted, Postgres, Redis
 
 pytestmark = pytest.mark.every_case
 
@@ -313,6 +313,22 @@ def test_it_notices_every_flipped_byte_of_an_object() -> None:
                 except Exception:  # noqa: BLE001 - whatever the codec says
                     continue
                 assert blake3(raw).digest(length=24).hex() == key[2:], "another frame of the same bytes"
+
+
+def test_an_encrypted_store_is_read_by_this_release_and_by_the_page(tmp_path: Path) -> None:
+    wanted = {"messages": [*({"n": n} for n in range(200)), "more"], "nothing": None, "text": "line\n" * 3000}
+    (tmp_path / "store").mkdir(mode=0o700)
+    shutil.copy(FOLDER / "encrypted" / "store.sqlite3", tmp_path / "store")
+    (tmp_path / "store" / "store.sqlite3").chmod(0o600)
+    with Versioned(Encrypted(Disk(tmp_path / "store"), KEY)) as state:
+        assert dict(state) == wanted
+        assert state.repository.fsck().findings == ()
+        state["messages"].append("goes on")
+        state.commit()
+    reader = page.Reader(page.from_encrypted(page.from_disk(FOLDER / "encrypted" / "store.sqlite3"), KEY))
+    head = reader.commit(reader.ref("tag", "a-tag/of-two-parts").head or b"")
+    assert reader.state(head) == {(key,): value for key, value in wanted.items()}
+    assert list(reader.notes().values()) == [{"score": 1}]
 
 
 def test_the_reader_uses_nothing_of_this_library() -> None:
