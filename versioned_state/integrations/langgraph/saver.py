@@ -58,6 +58,9 @@ _SHADOWED: Final = "metadata"
 _PAGE: Final = 512
 """Checkpoints that are looked at together."""
 
+_SHOWN: Final = 5
+"""Channels that the message of a commit names."""
+
 _LARGE: Final = "langgraph"
 """The namespace of a state that has what is too large for the meta of a commit."""
 
@@ -274,7 +277,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         values, id = parts.pop("channel_values"), parts.pop("id")
         parent = config["configurable"].get("checkpoint_id")
         described: dict[str, Any] = {**get_checkpoint_metadata(config, metadata)}
-        message = f"{described.get('source', 'checkpoint')} {described.get('step', '')}".rstrip()
+        message = _message(described, [channel for channel in new_versions if channel in values])
         ids = {ID: id} if parent is None else {ID: id, _PARENT: parent}
         meta = {**described, **ids, REST: parts}
         if not described.keys().isdisjoint(_OWN):
@@ -429,6 +432,13 @@ class _Content:
             state.namespace(_LARGE)[REST] = self.large
         elif not facts_of(state.head):
             state.namespace(_LARGE).pop(REST, None)
+
+
+def _message(metadata: dict[str, Any], channels: builtins.list[str]) -> str:
+    """Return the message of a checkpoint's commit: ``loop 3: messages, budget``, without the channels of LangGraph's own."""
+    name = f"{metadata.get('source', 'checkpoint')} {metadata.get('step', '')}".rstrip()
+    shown = ", ".join(channel for channel in channels[:_SHOWN] if not channel.startswith(("__", "branch:")))
+    return f"{name}: {shown}" if shown else name
 
 
 def _line(config: RunnableConfig) -> Line:
