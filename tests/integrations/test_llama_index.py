@@ -12,16 +12,20 @@ from typing import Any
 import pytest
 from llama_index.core.base.llms.types import AudioBlock, DocumentBlock, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock
 from llama_index.core.llms import ChatMessage, MessageRole
-from llama_index.core.memory import ChatMemoryBuffer
+from llama_index.core.memory import ChatMemoryBuffer, Memory as LlamaMemory
 from llama_index.core.storage.chat_store import SimpleChatStore
 from llama_index.core.storage.chat_store.base import BaseChatStore
+from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
+from llama_index.core.storage.chat_store.sql import SQLAlchemyChatStore
+from sqlalchemy import NullPool
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from tests.support import processes
 from tests.support.event_loop import in_event_loop
 from tests.support.killed_writers import assert_kept
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import StateError
-from versioned_state.integrations.llama_index import VersionedChatStore
+from versioned_state.integrations.llama_index import VersionedChatStore, VersionedDBChatStore
 
 Store = Any
 
@@ -121,7 +125,96 @@ def test_a_memory_keeps_its_messages_there(store):
     assert memory.get_all() == []
 
 
+# The contract of the stores of a Memory
+
+
+@pytest.fixture(params=["ours", "ours on disk", "theirs"])
+def db_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "theirs":
+        engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'sqlite'}", poolclass=NullPool)  # otherwise connections stay open
+        yield SQLAlchemyChatStore("messages", async_engine=engine)
+    else:
+        with VersionedDBChatStore(Memory() if request.param == "ours" else tmp_path / "store") as ours:
+            yield ours
+
+
+ACTIVE, ARCHIVED = MessageStatus.ACTIVE, MessageStatus.ARCHIVED
+
+
+@in_event_loop
+async def test_messages_are_added_and_archived(db_store):
+    assert isinstance(db_store, AsyncDBChatStore)
+    assert await db_store.get_messages("ann") == []
+    assert await db_store.count_messages("ann") == 0
+    await db_store.add_messages("ann", ABC)
+    await db_store.add_message("ann", say("d"))
+    await db_store.add_message("bob", say("x"))
+    assert await db_store.archive_oldest_messages("ann", 2) == ABC[:2]
+    assert await db_store.get_messages("ann") == [ABC[2], say("d")]
+    assert await db_store.get_messages("ann", ARCHIVED) == ABC[:2]
+    assert await db_store.get_messages("ann", None) == [*ABC, say("d")]
+    assert [await db_store.count_messages("ann", status) for status in (ACTIVE, ARCHIVED, None)] == [2, 2, 4]
+    assert sorted(await db_store.get_keys()) == ["ann", "bob"]
+
+
+@pytest.mark.parametrize(("limit", "offset", "expected"), [(2, None, "ab"), (2, 1, "bc"), (None, None, "abc"), (9, 0, "abc"), (1, 9, "")])
+@in_event_loop
+async def test_pages_of_messages(db_store, limit, offset, expected):
+    await db_store.add_messages("ann", ABC)
+    assert [message.content for message in await db_store.get_messages("ann", limit=limit, offset=offset)] == list(expected)
+
+
+@in_event_loop
+async def test_messages_of_a_memory_are_set_and_deleted(db_store):
+    await db_store.add_messages("ann", [*ABC, say("d")])
+    await db_store.archive_oldest_messages("ann", 1)
+    assert await db_store.delete_oldest_messages("ann", 1) == [ABC[1]]
+    assert await db_store.get_messages("ann", None) == [ABC[0], ABC[2], say("d")]
+    await db_store.delete_messages("ann", ARCHIVED)
+    assert await db_store.get_messages("ann", None) == [ABC[2], say("d")]
+    await db_store.archive_oldest_messages("ann", 1)
+    await db_store.set_messages("ann", ABC)
+    assert await db_store.get_messages("ann") == await db_store.get_messages("ann", None) == ABC
+    await db_store.delete_messages("ann")
+    assert await db_store.get_messages("ann", None) == await db_store.get_keys() == []
+    assert await db_store.archive_oldest_messages("ann", 3) == await db_store.delete_oldest_messages("ann", 3) == []
+
+
+@in_event_loop
+async def test_a_memory_archives_what_is_over_its_limit(db_store):
+    memory = LlamaMemory.from_defaults(
+        session_id="ann", chat_store=db_store, token_limit=40, token_flush_size=10, chat_history_token_ratio=0.5, tokenizer_fn=str.split
+    )
+    said = [ChatMessage(role="user" if number % 2 == 0 else "assistant", content="a word " * 3 + str(number)) for number in range(10)]
+    for message in said:
+        await memory.aput(message)
+    assert await memory.aget_all() == said
+    archived = await db_store.get_messages("ann", ARCHIVED)
+    assert archived
+    assert [*archived, *await memory.aget()] == said
+
+
 # Ours
+
+
+@in_event_loop
+async def test_both_stores_have_the_same_active_messages():
+    repository = Repository(Memory())
+    new, old = VersionedDBChatStore(repository), VersionedChatStore(repository)
+    await new.add_messages("ann", ABC)
+    await new.archive_oldest_messages("ann", 1)
+    assert old.get_messages("ann") == ABC[1:]
+    assert [commit.message for commit in repository.log(new.branch("ann"))] == ["messages archived: 1", "messages +3"]
+    assert str(repository.diff(f"{new.branch('ann')}~1", new.branch("ann"))).count("'role': 'user'") == 2
+
+
+@in_event_loop
+async def test_a_message_of_a_memory_is_deleted_by_its_index():
+    store = VersionedDBChatStore(Memory())
+    await store.add_messages("ann", ABC)
+    await store.archive_oldest_messages("ann", 1)
+    assert [await store.delete_message("ann", at) for at in (3, -1, 1, 0, 0, 0)] == [None, None, ABC[1], ABC[0], ABC[2], None]
+    assert await store.get_messages("ann", None) == []
 
 
 def test_messages_come_back_as_they_were(tmp_path):
@@ -243,7 +336,7 @@ def test_what_was_added_before_a_kill_is_there(tmp_path):
     program = """
     import sys
     from llama_index.core.llms import ChatMessage
-    from versioned_state.integrations.llama_index import VersionedChatStore
+    from versioned_state.integrations.llama_index import VersionedChatStore, VersionedDBChatStore
 
     with VersionedChatStore(sys.argv[1]) as store:
         for number in range(int(sys.argv[2]), 10_000):

@@ -45,8 +45,8 @@ FRAMEWORKS: Final[tuple[Framework, ...]] = (
     Framework("agent_framework", "agent-framework-core", "1.20", "1.24", "agent-framework"),
     Framework("langchain", "langchain-core", "1.0", "2.0", "langchain"),
     Framework("langgraph", "langgraph-checkpoint", "4.3", "5", "langgraph"),
-    Framework("llama_index", "llama-index-core", "0.14", "0.15", "llama-index"),
-    Framework("openai_agents", "openai-agents", "0.20", "0.25", "openai-agents"),
+    Framework("llama_index", "llama-index-core", "0.14.20", "0.15", "llama-index"),
+    Framework("openai_agents", "openai-agents", "0.22", "0.25", "openai-agents"),
     Framework("opentelemetry", "opentelemetry-sdk", "1.30", "1.46", "opentelemetry"),
     Framework("pydantic_ai", "pydantic-ai-slim", "2.66", "2.69", "pydantic-ai"),
 )

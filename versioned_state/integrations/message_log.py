@@ -11,6 +11,7 @@ from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import ROOT, Commit
 from versioned_state.repository.names.branch_name import id_of
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.heads import at_head, at_listed, head_of, iter_sessions, unless_erased
 from versioned_state.services.calls.locks import Locks
@@ -59,19 +60,13 @@ class MessageLog:
         found: str | None = self._repository.snapshot(head).namespace(_NAMESPACE).get(_ID)
         return found
 
+    def at_head(self, branch: str, read: Callable[[Snapshot], T], absent: T) -> T:
+        """Return the result of a function that reads a branch, or ``absent`` if there is none. It may be called again."""
+        return at_head(self._repository.database, branch, lambda head: read(self._repository.snapshot(head)), absent)
+
     def read(self, branch: str, last: int | None = None) -> list[Any]:
         """Return copies of the messages, or of the last ones, oldest first. A missing branch has none."""
-        return at_head(self._repository.database, branch, partial(self._messages, last), [])
-
-    def _messages(self, last: int | None, head: Commit) -> list[Any]:
-        snapshot = self._repository.snapshot(head)
-        if MESSAGES not in snapshot:
-            return []
-        if last is None:
-            found: list[Any] = snapshot[MESSAGES]
-            return found
-        kept = snapshot.sequence(MESSAGES)
-        return kept[max(len(kept) - last, 0) :]
+        return self.at_head(branch, partial(_messages, last), [])
 
     def change(
         self, branch: str, change: Callable[[StateSequence], T], message: str = "", *, create: bool = True, thread: str | None = None
@@ -82,6 +77,25 @@ class MessageLog:
             change: called with the list at the head of the branch, and again with a new one if the branch has moved. If it raises, or
                 changes nothing, no commit is made.
             message: describes the commit; by default the number of messages that came or left.
+            create, thread: as for ``edit``.
+
+        Raises:
+            UnknownRevisionError, CommitInDoubtError, StateError: as ``edit``.
+        """
+
+        def edit(state: Versioned) -> tuple[T, str]:
+            messages = state.sequence(MESSAGES)
+            before = len(messages)
+            return change(messages), message or f"messages {len(messages) - before:+}"
+
+        return self.edit(branch, edit, create=create, thread=thread)
+
+    def edit(self, branch: str, edit: Callable[[Versioned], tuple[T, str]], *, create: bool = True, thread: str | None = None) -> T:
+        """Change a state in one commit.
+
+        Args:
+            edit: called with the state at the head of the branch, and again with a new one if the branch has moved. Returns the result and
+                the message of the commit. If it raises, or changes nothing, no commit is made.
             create: begin a missing branch.
             thread: the id that ``threads`` returns of a branch that is begun; only needed if the name of the branch has a hash of it.
 
@@ -97,12 +111,10 @@ class MessageLog:
                 is_new = port.handle(state).ref.head is None
                 if is_new and not create:
                     raise UnknownRevisionError(branch)
-                messages = state.sequence(MESSAGES)
-                before = len(messages)
-                result = change(messages)
-                if is_new and thread is not None and len(messages) and id_of(branch.rpartition("/")[2]) != thread:
+                result, message = edit(state)
+                if is_new and thread is not None and len(state) and id_of(branch.rpartition("/")[2]) != thread:
                     state.namespace(_NAMESPACE)[_ID] = thread
-                state.commit(message or f"messages {len(messages) - before:+}", on_moved=OnMoved.REFUSE)
+                state.commit(message, on_moved=OnMoved.REFUSE)
             finally:
                 close_handle(state)
             return result
@@ -143,6 +155,16 @@ class MessageLog:
         """Delete a branch and return its messages, or None if there was none. Its reflog keeps it until it expires."""
         with self._turns.held(branch):
             try:
-                return self._messages(None, self._repository.branches.delete(branch, force=True))
+                return _messages(None, self._repository.snapshot(self._repository.branches.delete(branch, force=True)))
             except UnknownRevisionError:
                 return None
+
+
+def _messages(last: int | None, snapshot: Snapshot) -> list[Any]:
+    if MESSAGES not in snapshot:
+        return []
+    if last is None:
+        found: list[Any] = snapshot[MESSAGES]
+        return found
+    kept = snapshot.sequence(MESSAGES)
+    return kept[max(len(kept) - last, 0) :]
