@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import quote, urlencode, urlsplit
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from tests.support.page import HOST, HOSTILE, Links, Site, make_store
@@ -53,7 +55,7 @@ def crawl(site: Site, first: str = "/", most: int = 1500) -> dict[str, int]:
         path = waiting.pop()
         parts = urlsplit(path).path.split("/")
         shape = (*parts[1:2], *parts[3:4], *sorted(each.partition("=")[0] for each in urlsplit(path).query.split("&")))
-        if path in seen or shapes.get(shape, 0) >= 40:
+        if path in seen or shapes.get(shape, 0) >= 15:
             continue
         shapes[shape] = shapes.get(shape, 0) + 1
         answer = site.ask("GET", path)
@@ -367,6 +369,34 @@ def test_sessions_are_found_by_name_and_meta(site: Site, repository: Repository)
     assert [row["name"] for row in site.json("/?q=TRAIN")["rows"]] == ["what-if/train"]
     assert [row["name"] for row in site.json("/?prefix=what")["rows"]] == ["what-if/train"]
     assert [row["name"] for row in site.json(f"/?{urlencode({'where': 'kind=' + HOSTILE[0]})}")["rows"]] == []
+
+
+def test_numbers_have_a_picture(tmp_path: Path):
+    state = Versioned(Disk(tmp_path / "store"))
+    state["line"] = np.array([0.0, 1.0, np.nan, 2.0])
+    state["long"] = np.arange(100_000)
+    state["same"] = np.zeros(10)
+    state["grid"] = np.arange(10_000).reshape(100, 100)
+    state["nothing"] = np.full(5, np.nan)
+    state["words"] = np.array(["a", "b"])
+    state["cube"] = np.zeros((2, 2, 2))
+    state["large"] = np.zeros(2_000_000)
+    state["table"] = pd.DataFrame({"city": ["<b>Rome</b>", None], "price": [1.5, 2.0]})
+    state.commit()
+    site = Site(state.repository).sign_in()
+    id = site.page.repository.commit("main").id
+    found = {key: site.json(f"/c/{id}/state?path={key}")["picture"] for key in state}
+    kinds = {key: None if each is None else each["kind"] for key, each in found.items()}
+    drawn = {"line": "line", "long": "line", "same": "line", "grid": "grid", "table": "table"}
+    assert kinds == dict.fromkeys(("nothing", "words", "cube", "large")) | drawn
+    assert found["line"]["missing"] == 1
+    assert found["line"]["path"].count("M") == 2
+    assert len(found["long"]["path"]) < 10_000
+    assert found["table"]["rows"][0] == ["0", "<b>Rome</b>", "1.5"]
+    for key in state:
+        is_text(site.get(f"/c/{id}/state?path={key}"))
+    rows = {part["label"]: part["picture"] for part in site.json(f"/c/{id}/state")["parts_of"]}
+    assert {key for key, each in rows.items() if each} == {"line", "long", "same"}
 
 
 def test_unseen_characters_are_written_out():

@@ -9,6 +9,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.server.page.views import commits
+from versioned_state.server.page.views.pictures import PICTURED, picture
 from versioned_state.server.page.views.text import Budget
 from versioned_state.server.page.views.values import Part, Values, crumbs, of_snapshot, place_of
 from versioned_state.values.cells import Code, code_of, is_text
@@ -23,6 +24,9 @@ PAGE: Final = 100
 
 RAW: Final = 64 << 20
 """Bytes of the largest value that is given whole."""
+
+_PICTURES: Final = 20
+"""Parts among which those that are numbers in a row have a picture in the list."""
 
 _LARGEST: Final = 1 << 40
 
@@ -39,19 +43,23 @@ def state(repository: Repository, budget: Budget, commit: Commit, *, path: str =
     if place is None:
         total, parts, more = _keys(of_snapshot(snapshot, names), values, names, start, path, commit)
         facts = {"type": "namespace" if names else "state", "size": f"{total:,} key{'' if total == 1 else 's'}", "line": "", "opens": True}
-        text = None
+        text = drawing = None
     else:
         cell = snapshot.cell_at(place)
         facts = values.facts(cell, 400)
         text = values.text(cell)
+        drawing = picture(cell, values) if text is None and facts["type"] in PICTURED else None
         total, parts = values.parts(cell, place, start, PAGE)
         more = []
-    shown = []
+    shown: list[dict[str, Any]] = []
     for part in parts:
         if not budget.row():
             break
         to = None if part.path is None else budget.path(part.path)
-        shown.append({"label": budget.cut(part.label, 300), "path": to, **values.facts(part.cell)})
+        facts_of = values.facts(part.cell)
+        small = picture(part.cell, values) if facts_of["type"] == "array" and len(shown) < _PICTURES else None
+        facts_of["picture"] = small if small is not None and small["kind"] == "line" else None
+        shown.append({"label": budget.cut(part.label, 300), "path": to, **facts_of})
     end = start + max(len(shown), 1)
     return {
         "title": f"{path or 'State'} at {commit.short}",
@@ -63,6 +71,7 @@ def state(repository: Repository, budget: Budget, commit: Commit, *, path: str =
         "value": facts,
         "text": None if text is None else {"text": text[0], "left": text[1]},
         "has_raw": text is not None or facts["type"] in ("bytes", "bytearray"),
+        "picture": drawing,
         "namespaces": more,
         "parts_of": shown,
         "start": start,
