@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ from click.shell_completion import ShellComplete
 
 from tests.support.command_line import Vstate, assert_error
 from tests.support.examples import ESCAPES, Bomb, Trip
+from tests.support.terminal import COMMAND, environment
 from versioned_state import Disk, Repository, Tagged, Versioned
 from versioned_state.cli.main import vstate as group
 from versioned_state.cli.shared.settings import Settings
@@ -291,6 +294,34 @@ def test_a_branch_is_followed_by_its_last_commits(vstate: Vstate, steps: Path, m
     monkeypatch.setattr(time, "sleep", interrupt)
     assert vstate("log", "-f", "-n", "2", "--format", "{meta[step]}").stdout.split() == ["3", "4"]
     assert_error(vstate("log", "-f", "nothing"), "nothing")
+
+
+def test_a_process_follows_a_branch_that_is_deleted_and_comes_back_until_ctrl_c(steps: Path, tmp_path: Path):
+    command = [*COMMAND, "--store", str(steps), "log", "--follow", "-n", "1", "--json", "HEAD"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            (first,) = [json.loads(process.stdout.readline())]
+            with Versioned(Disk(steps)) as state:
+                assert first["id"] == state.head.id
+                state["n"] = "more"
+                made = state.commit("more")
+                assert json.loads(process.stdout.readline())["id"] == made.id
+                state.repository.branches.delete("main", force=True)
+                assert "main was deleted" in process.stderr.readline()
+                state.repository.branches.create("main", at=made)
+            with Versioned(Disk(steps)) as state:
+                state["n"] = "again"
+                made = state.commit("again")
+            assert json.loads(process.stdout.readline())["id"] == made.id
+            process.send_signal(signal.SIGINT)
+            rest, said = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert rest == ""
+    assert process.returncode in (0, 130), said
+    assert "Traceback" not in said
 
 
 # Completion

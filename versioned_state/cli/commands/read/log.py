@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -27,6 +26,7 @@ from versioned_state.repository.views.json_form import json_value
 if TYPE_CHECKING:
     from versioned_state.cli.render.commit_format import CommitFormat
     from versioned_state.repository.inspect.log_filters import Filters
+    from versioned_state.repository.names.watching import Watch
     from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.change import Change
 
@@ -180,21 +180,24 @@ class _Listing:
             found = islice(found, options.limit)
             yield from reversed(list(found)) if options.reverse else found
             return
+        branch = self._repository.default_branch() if self._rev == "HEAD" else self._rev
+        watch = self._repository.watch(branches=[branch], interval=PAUSE_S)  # first: nothing made during the listing is missed
         last = self._repository.commit(self._rev)
         yield from reversed(list(islice(found, _FOLLOWED if options.limit is None else options.limit)))
-        yield from self._new(last)
+        yield from self._new(last, watch)
 
-    def _new(self, last: Commit) -> Iterator[Commit]:
+    def _new(self, last: Commit, watch: Watch) -> Iterator[Commit]:
         """Yield the commits that the branch gets from now on, oldest first. It never ends."""
         options, read = self._options, self._repository.database.commits.read
-        while True:
-            self._output.flush()  # a pipe is not flushed at the end of a line
-            time.sleep(PAUSE_S)
-            head = self._repository.commit(self._rev)
-            if head != last:
-                new = only_in(head, [last], read, first_parent=options.first_parent)
-                yield from reversed(list(_selected(self._repository, new, options.filters, first_parent=options.first_parent)))
-                last = head
+        self._output.flush()  # a pipe is not flushed at the end of a line
+        for move in watch:
+            if move.head is None:
+                self._output.note(f"the branch {move.name} was deleted: waiting for one of that name")
+                continue
+            new = only_in(move.head, [last], read, first_parent=options.first_parent)
+            yield from reversed(list(_selected(self._repository, new, options.filters, first_parent=options.first_parent)))
+            last = move.head
+            self._output.flush()
 
     def _source_of(self, commit: Commit) -> str | None:
         if not self._options.source:
