@@ -20,6 +20,7 @@ from tests.golden.stores import FOLDER, KEY, SIGNER, SMALL, fill, load_bucket, l
 from tests.support.exact import exact
 from versioned_state import Disk, KVStore, Memory, Repository, Tagged, Versioned, effects, events
 from versioned_state.storage import DiskCache, Encrypted, Postgres, Redis
+from versioned_state.values.cells import Code
 
 pytestmark = pytest.mark.every_case
 
@@ -298,6 +299,25 @@ def test_it_reads_every_size_of_value() -> None:
     repository = copied(reader)
     wanted = {key: plain(value) for key, value in described(repository, "v1").items()}
     assert [name for name in VALUES if not same(state[name,], wanted[name])] == []
+
+
+class _Recording(page.Reader):
+    """A reader that notes the codes that it meets."""
+
+    def __init__(self, keys: dict[str, bytes]) -> None:
+        super().__init__(keys)
+        self.codes: set[int] = set()
+
+    def _of_code(self, code: int, payload: bytes) -> Any:
+        self.codes.add(code)
+        return super()._of_code(code, payload)
+
+
+def test_every_code_of_a_value_is_pinned_by_a_golden_hash() -> None:
+    reader = _Recording(page.from_disk(STORE / "store.sqlite3"))
+    for kind, name in (("tag", "v1"), ("branch", "objects")):
+        reader.state(reader.commit(reader.ref(kind, name).head or b""))
+    assert reader.codes == set(Code)
 
 
 def test_it_notices_every_flipped_byte_of_an_object() -> None:
