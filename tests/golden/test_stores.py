@@ -19,6 +19,7 @@ from tests.golden.cases import INDEXED, STORE, VALUES
 from tests.golden.stores import FOLDER, KEY, SIGNER, SMALL, fill, load_bucket, load_postgres, load_redis, unpack
 from tests.support.exact import exact
 from versioned_state import Disk, KVStore, Memory, Repository, Tagged, Versioned, effects, events
+from versioned_state.errors import UnsafeStoreError
 from versioned_state.storage import DiskCache, Encrypted, Postgres, Redis
 from versioned_state.values.cells import Code
 
@@ -83,6 +84,9 @@ def test_this_release_goes_on_with_it(store: KVStore) -> None:
     if store.max_expected is None:
         repository.gc()
     assert repository.fsck().ok
+    store.set("ref/remote/main", b"of a later release")
+    with pytest.raises(UnsafeStoreError, match="ref/remote/main" if store.max_expected is None else "one condition"):
+        repository.gc()
 
 
 RANDOM = ("gc-marks/", "keepers", "lock/", "note/", "ref/branch/main", "ref/branch/objects", "record/side")
