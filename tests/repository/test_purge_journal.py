@@ -143,7 +143,7 @@ def test_only_the_same_purge_takes_up_a_journal_and_others_name_it():
     store = store_of(PREPARED)
     faulty = Faulty(store)
     repository = Repository(faulty, clock=later())
-    faulty.arm(30, fault=Fault.AFTER, crash=True)
+    faulty.arm(36, fault=Fault.AFTER, crash=True)
     with pytest.raises(InjectedCrash):
         repository.purge("users.alice")
     (key,) = store.keys(PURGES)
