@@ -1,4 +1,4 @@
-"""The simulation: 300 seeds every day, 100,000 in the long run, and the seeds of faults that were found before."""
+"""The simulation: 200 seeds every day, 100,000 in the long run, and the seeds of faults that were found before."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SEEDS = 300
-BLOCKS = 6
+SEEDS = 200
+BLOCKS = 4
 
 
 def _run(*arguments: object) -> subprocess.CompletedProcess[str]:

@@ -281,7 +281,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(own_server: PostgresServer, *, l
     schema = own_server.fresh_schema()
     acknowledged = {"aa": 0, "bb": 0, "cc": 0}
     dice = random.Random(3)
-    for _ in range(200 if long_run else 4):
+    for _ in range(200 if long_run else 2):
         stores = {name: Postgres(own_server.url, schema=schema, timeout=60) for name in acknowledged}
         writers = [Writer(name, store, acknowledged[name]) for name, store in stores.items()]
         threads = [threading.Thread(target=writer.run, daemon=True) for writer in writers]

@@ -16,8 +16,9 @@ class TestS3(KVStoreContract):
     shared = True
 
     @pytest.fixture(autouse=True)
-    def _server(self, s3_server: S3Server) -> None:
+    def _server(self, s3_server: S3Server, *, long_run: bool) -> None:
         self.server = s3_server
+        self.races = 10 if long_run else 3  # each takes a second, in which one writer waits for the other
 
     def open_store(self, place: Path) -> KVStore:
         return self.server.open(f"{place.parent.name}/{place.name}")
