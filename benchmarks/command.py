@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import agents, commits, data, report, services, services_history, services_http, services_soak, sides, workloads
+from benchmarks.frameworks import command as frameworks
 from benchmarks.measure import environment
 from benchmarks.sessions import command as sessions
 from benchmarks.workloads.base import Context
@@ -20,6 +21,7 @@ RESULTS = Path(__file__).parent / "results"
 _OTHERS: dict[str, Any] = {
     "commit": commits,
     "agents": agents,
+    "frameworks": frameworks,
     "sessions": sessions,
     "services history": services_history,
     "services http": services_http,
@@ -79,7 +81,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m benchmarks",
         description="Time this library and its peers at the same work on the same data, in one run.",
         epilog="`commit [--against PATH]` measures small commits of this library alone, here and in another checkout; `agents` measures "
-        "calls of tasks beside bare commits; `sessions` measures calls on one of many sessions; `services` saves "
+        "calls of tasks beside bare commits; `frameworks` measures adapters beside the frameworks' own stores; `sessions` measures "
+        "calls on one of many sessions; `services` saves "
         "for many users beside AgentScope Runtime, `services history` appends, `services http` requests to `vstate serve`, and `services "
         "soak` memory and files over time. Each has a `--help`.",
     )

@@ -1,0 +1,1 @@
+"""``scripts/bench frameworks``: each adapter beside the framework's own SQLite store."""
