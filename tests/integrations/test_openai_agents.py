@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from agents import Agent, OpenAIResponsesCompactionSession, RunConfig, Runner, Session, SessionSettings
 from agents.testing import ScriptedModel, assistant_message
+from agents.usage import InputTokensDetails, Usage
 
 from tests.support import processes
 from tests.support.event_loop import in_event_loop
@@ -277,6 +279,97 @@ async def test_turns_are_listed_and_found(session):
         assert [each["turn"] for each in await session.find_turns_by_content("ROOM")] == [2]
         assert [each["turn"] for each in await session.find_turns_by_content("and a x")] == [3]
         assert await session.find_turns_by_content("input_text") == []
+
+
+@dataclass
+class Ran:
+    """The part of a run's result that has its usage."""
+
+    usage: Usage
+
+    @property
+    def context_wrapper(self) -> Ran:
+        return self
+
+
+def used(tokens: int) -> Any:
+    details = InputTokensDetails.model_validate({"cached_tokens": 1, "cache_write_tokens": 0})
+    return Ran(Usage(requests=1, input_tokens=tokens, output_tokens=1, total_tokens=tokens + 1, input_tokens_details=details))
+
+
+@in_event_loop
+async def test_usage_is_kept_with_its_turn(session):
+    assert await session.get_session_usage() is None
+    await session.store_run_usage(used(1))  # there is no turn
+    assert list(session.repository.branches) == []
+    for number in (1, 2, 3):
+        await session.add_items([user(str(number)), answer("hi")])
+        if number != 2:
+            await session.store_run_usage(used(99))
+            await session.store_run_usage(used(10 * number))
+    kept = await session.get_turn_usage(1)
+    assert (kept["input_tokens"], kept["total_tokens"], kept["input_tokens_details"]["cached_tokens"]) == (10, 11, 1)
+    assert await session.get_turn_usage(2) == {}
+    assert [(each["user_turn_number"], each["input_tokens"]) for each in await session.get_turn_usage()] == [(1, 10), (3, 30)]
+    assert await session.get_session_usage() == {
+        "requests": 2,
+        "input_tokens": 40,
+        "output_tokens": 2,
+        "total_tokens": 42,
+        "total_turns": 2,
+    }
+
+    await session.create_branch_from_turn(2, "b")
+    await session.add_items([user("other")])
+    await session.store_run_usage(used(5))
+    assert [(each["user_turn_number"], each["input_tokens"]) for each in await session.get_turn_usage()] == [(2, 5)]
+    assert (await session.get_session_usage())["input_tokens"] == 45
+    assert (await session.get_session_usage("main"))["input_tokens"] == 40
+
+    await session.switch_to_branch("main")
+    await session.pop_item()
+    assert (await session.get_turn_usage(3))["input_tokens"] == 30
+    await session.pop_item()
+    assert await session.get_turn_usage(3) == {}
+    await session.add_items([user("3 again")])
+    assert await session.get_turn_usage(3) == {}
+    await session.clear_session()
+    assert await session.get_session_usage() is None
+
+
+@in_event_loop
+async def test_usage_stays_with_its_turn_when_others_are_compacted(session):
+    for number in range(4):
+        await session.add_items([user(str(number)), answer("hi")])
+        await session.store_run_usage(used(number))
+    snapshot = await session._get_compaction_snapshot(3, prune_prefix=lambda item: item.get("content") in ("0", "hi"))
+    assert await snapshot.replace_suffix(1, [answer("a summary")])
+    assert [item["content"] for item in await session.get_items()] == ["1", "hi", "2", "hi", "a summary"]
+    assert [(each["user_turn_number"], each["input_tokens"]) for each in await session.get_turn_usage()] == [(1, 1), (2, 2)]
+
+
+@in_event_loop
+async def test_tools_are_counted_by_turn(session):
+    calls = [
+        {"type": "function_call", "name": "find"},
+        {"type": "function_call_output", "output": "a room"},
+        {"type": "function_call", "name": "find"},
+        {"type": "mcp_call", "name": "pay", "server_label": "bank"},
+        {"type": "web_search_call"},
+        {"type": "tool_search_call"},
+        {"type": "function_call", "name": "pay", "namespace": "bank"},
+    ]
+    await session.add_items([user("1"), *calls, user("2"), calls[0], answer("done")])
+    assert await session.get_tool_usage() == [
+        ("bank.pay", 2, 1),
+        ("find", 2, 1),
+        ("tool_search", 1, 1),
+        ("web_search_call", 1, 1),
+        ("find", 1, 2),
+    ]
+    turns = await session.get_conversation_by_turns()
+    assert [each["type"] for each in turns[2]] == ["user", "function_call", "assistant"]
+    assert turns[1][2] == {"type": "function_call_output", "tool_name": None}
 
 
 # Compaction

@@ -6,6 +6,7 @@ Layer: integrations.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
@@ -19,19 +20,27 @@ from versioned_state.arguments import count, string
 from versioned_state.errors import InvalidArgumentError, RefExistsError, UnknownRevisionError
 from versioned_state.integrations.adapter import Adapter, Place
 from versioned_state.integrations.frameworks import check_version
-from versioned_state.integrations.message_log import MessageLog
+from versioned_state.integrations.message_log import MESSAGES, MessageLog
 from versioned_state.off_loop import off_loop
 from versioned_state.repository.names.branch_name import branch_name, id_of
 
 if TYPE_CHECKING:
+    from agents import RunResult
     from agents.items import TResponseInputItem
 
+    from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.state.sequence import StateSequence
+    from versioned_state.state.versioned import Versioned
 
 check_version("openai_agents")
 
 _PREFIX: Final = "openai-agents"
 _MAIN: Final = "main"
+_USAGE: Final = "usage"
+"""The key of the usage of turns: each with the index of the turn's first item as ``at``."""
+
+_COUNTS: Final = ("requests", "input_tokens", "output_tokens", "total_tokens")
+_DETAILS: Final = ("input_tokens_details", "output_tokens_details")
 _PREVIEW: Final = 100
 """The characters of a turn's ``content`` in a list of turns, as in ``AdvancedSQLiteSession``."""
 
@@ -49,8 +58,8 @@ class VersionedSession(Adapter):
     An append costs the items, whatever the length of the session. Any number of sessions, threads and processes may use one store: hand
     them one ``Repository``, or the path or URL to each. Items that are popped, undone or cleared stay in the history of the branch.
 
-    The calls of branches and turns are those of ``AdvancedSQLiteSession``. A turn is a message of the user with all that follows it; the
-    first one is number 1.
+    The calls of branches, turns and usage are those of ``AdvancedSQLiteSession``. A turn is a message of the user with all that follows it;
+    the first one is number 1.
 
     Args:
         place: as for ``Adapter``.
@@ -106,7 +115,7 @@ class VersionedSession(Adapter):
             for each in self._branch_ids():
                 if each != _MAIN:
                     self._log.delete(self.branch(None, each))
-            self._log.change(self.branch(None, _MAIN), lambda messages: messages.clear(), "cleared")
+            self._log.edit(self.branch(None, _MAIN), _cleared)
 
         await off_loop(clear)
         self.branch_id = _MAIN
@@ -232,6 +241,61 @@ class VersionedSession(Adapter):
         found = await self.get_conversation_turns(branch_id)
         return [turn for turn in found if any(wanted in text.lower() for text in _texts(turn["full_content"]))]
 
+    async def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[dict[str, str | None]]]:
+        """Return the ``type`` and ``tool_name`` of each item, by the number of its turn: 0 for items before the first turn."""
+        found: dict[int, list[dict[str, str | None]]] = {}
+        turn = 0
+        for item in await self._all_items(branch_id):
+            turn += _is_of_user(item)
+            found.setdefault(turn, []).append({"type": _type_of(item), "tool_name": _tool_of(item)})
+        return found
+
+    async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
+        """Return how often each tool was called in each turn: its name, the number of calls, and the number of the turn."""
+        calls = Counter(
+            (turn, item["tool_name"] or item["type"] or "")
+            for turn, items in (await self.get_conversation_by_turns(branch_id)).items()
+            for item in items
+            if (item["type"] or "").endswith(("_call", "_approval_request"))
+        )
+        return [(tool, calls[turn, tool], turn) for turn, tool in sorted(calls)]
+
+    async def store_run_usage(self, result: RunResult) -> None:
+        """Keep the usage of a run with the last turn, under ``usage``, in one commit. It leaves with the turn."""
+        usage = result.context_wrapper.usage
+        counts = {name: getattr(usage, name) or 0 for name in _COUNTS}
+        details = {name: _details(getattr(usage, name, None)) for name in _DETAILS}
+
+        def keep(state: Versioned) -> tuple[None, str]:
+            messages, kept = state.sequence(MESSAGES), state.sequence(_USAGE)
+            at = next((at for at in range(len(messages) - 1, -1, -1) if _is_of_user(messages[at])), None)
+            if at is not None:
+                if len(kept) and kept[-1]["at"] == at:
+                    kept.pop()
+                kept.append({"at": at, **counts, **details})
+            return None, "usage"
+
+        await self._edit(keep)
+
+    async def get_turn_usage(
+        self, user_turn_number: int | None = None, branch_id: str | None = None
+    ) -> list[dict[str, Any]] | dict[str, Any]:
+        """Return the usage of a turn, or an empty dict if none was kept; without a number a list of all that was kept."""
+        found = await off_loop(partial(self._usage, branch_id))
+        if user_turn_number is None:
+            return found
+        kept = next((each for each in found if each["user_turn_number"] == user_turn_number), {})
+        return {name: value for name, value in kept.items() if name != "user_turn_number"}
+
+    async def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
+        """Return the sums of the usage of a branch, by default of all branches, with ``total_turns``. None if none was kept."""
+
+        def usage() -> list[dict[str, Any]]:
+            return [each for branch in (self._branch_ids() if branch_id is None else [branch_id]) for each in self._usage(branch)]
+
+        found = await off_loop(usage)
+        return {name: sum(each[name] for each in found) for name in _COUNTS} | {"total_turns": len(found)} if found else None
+
     # The hook of OpenAIResponsesCompactionSession
 
     async def _get_compaction_snapshot(
@@ -244,30 +308,58 @@ class VersionedSession(Adapter):
         async def replace_suffix(start: int, output: list[TResponseInputItem]) -> bool:
             expected = items[start:]
 
-            def replace(messages: StateSequence) -> bool:
+            def replace(state: Versioned) -> tuple[bool, str]:
+                messages = state.sequence(MESSAGES)
                 at = len(messages) - len(expected)
                 if not expected or at < 0 or messages[at:] != expected:
-                    return False
+                    return False, ""
                 messages[at:] = output
+                expired = 0
                 if prune_prefix is not None:
                     expired = next((number for number in range(at) if not prune_prefix(messages[number])), at)
                     del messages[:expired]
-                return True
+                _let_go(state, at, expired)
+                return True, "compacted"
 
-            return await off_loop(lambda: self._log.change(branch, replace, "compacted"))
+            return await off_loop(lambda: self._log.edit(branch, replace))
 
         items = found[max(len(found) - limit, 0) :]
         return _CompactionSnapshot(items, len(found) <= limit, replace_suffix)
 
     # Parts
 
+    async def _all_items(self, branch_id: str | None) -> list[Any]:
+        return await off_loop(partial(self._log.read, self.branch(None, branch_id)))
+
     async def _change(self, change: Callable[[StateSequence], Any], message: str = "") -> Any:
+        """Change the items, and let go of the usage of turns that are gone."""
+
+        def edit(state: Versioned) -> tuple[Any, str]:
+            messages = state.sequence(MESSAGES)
+            before = len(messages)
+            result = change(messages)
+            if len(messages) < before:
+                _let_go(state, len(messages))
+            return result, message or f"messages {len(messages) - before:+}"
+
+        return await self._edit(edit)
+
+    async def _edit(self, edit: Callable[[Versioned], tuple[Any, str]]) -> Any:
         branch = self.branch()
         create = branch == self.branch(None, _MAIN)
         try:
-            return await off_loop(lambda: self._log.change(branch, change, message, create=create))
+            return await off_loop(lambda: self._log.edit(branch, edit, create=create))
         except UnknownRevisionError:
             raise _no_branch(self.branch_id) from None  # deleted, or cleared with the session, by another handle on it
+
+    def _usage(self, branch_id: str | None) -> list[dict[str, Any]]:
+        """Return what was kept of each turn, with the number of the turn."""
+
+        def read(snapshot: Snapshot) -> list[dict[str, Any]]:
+            users = [_is_of_user(item) for item in snapshot.get(MESSAGES, [])]
+            return [{"user_turn_number": sum(users[: each.pop("at") + 1]), **each} for each in snapshot.get(_USAGE, [])]
+
+        return self._log.at_head(self.branch(None, branch_id), read, [])
 
     def _branch_ids(self) -> list[str]:
         """List the ids of the branches, ``main`` first."""
@@ -303,6 +395,43 @@ class _CompactionSnapshot:
     items: list[Any]
     complete: bool
     replace_suffix: Callable[[int, list[Any]], Awaitable[bool]]
+
+
+def _cleared(state: Versioned) -> tuple[None, str]:
+    state.sequence(MESSAGES).clear()
+    _let_go(state, 0)
+    return None, "cleared"
+
+
+def _let_go(state: Versioned, end: int, moved: int = 0) -> None:
+    """Remove the usage of the turns that began at an index or after it, or among the first items, which were removed."""
+    if _USAGE in state:
+        kept = [{**each, "at": each["at"] - moved} for each in state[_USAGE] if moved <= each["at"] < end]
+        if kept:
+            state[_USAGE] = kept
+        else:
+            del state[_USAGE]
+
+
+def _details(details: Any) -> dict[str, Any] | None:
+    return dict(vars(details)) if details else None
+
+
+def _type_of(item: Any) -> str:
+    role = item.get("role")
+    return str(role if role in ("user", "assistant") else item.get("type") or "other")
+
+
+def _tool_of(item: Any) -> str | None:
+    """Return the name of the tool of a call, with that of its server or namespace: in the names of ``AdvancedSQLiteSession``."""
+    kind, name = item.get("type"), item.get("name")
+    if kind in ("tool_search_call", "tool_search_output"):
+        return "tool_search"
+    where = item.get("server_label") if kind in ("mcp_call", "mcp_approval_request") else item.get("namespace")
+    found = ".".join(str(part) for part in (where, name) if part)
+    if found and where != name:
+        return found
+    return str(name) if name else kind if str(kind).endswith("_call") else None
 
 
 def _is_of_user(item: Any) -> bool:
