@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,7 @@ import pytest
 
 from tests.support.event_loop import in_event_loop
 from tests.support.servers.redis import RedisServer
-from tests.support.services.gate import until
+from tests.support.services.gate import Gate, until
 from versioned_state import Memory
 from versioned_state.errors import BranchMovedError, ServiceNotStartedError, StorageError, UnreachableStoreError
 from versioned_state.services.agent_state import InMemoryStateService, StateService
@@ -115,19 +114,14 @@ def test_threads_with_loops_of_their_own_share_a_service() -> None:
     asyncio.run(check())
 
 
-class Gate(Wrapper):
-    """A store whose batches wait until they are let through, and fail if told to."""
+class Failing(Wrapper):
+    """A store whose next batches fail."""
 
     def __init__(self, store: KVStore) -> None:
         super().__init__(store)
-        self.open = threading.Event()
-        self.open.set()
-        self.reached = threading.Event()
         self.fails: list[StorageError] = []
 
     def apply(self, *args: Any, **kwargs: Any) -> bool:
-        self.reached.set()
-        assert self.open.wait(20)
         if self.fails:
             raise self.fails.pop()
         return super().apply(*args, **kwargs)
@@ -154,12 +148,12 @@ async def test_a_store_that_hangs_holds_up_neither_the_loop_nor_reads_of_others(
 
 @in_event_loop
 async def test_a_store_that_fails_loses_nothing_and_the_next_save_works() -> None:
-    gate = Gate(Memory())
-    async with StateService.over(gate) as service:
+    store = Failing(Memory())
+    async with StateService.over(store) as service:
         messages = [f"message {n} " * 30 for n in range(100)]
         await service.save_state("u", {"messages": list(messages)})
         for n in range(3):
-            gate.fails = [UnreachableStoreError("no connection", remains="")]
+            store.fails = [UnreachableStoreError("no connection", remains="")]
             with pytest.raises(UnreachableStoreError):
                 await service.save_state("u", {"messages": [*messages, n, n]})
             assert await service.list_rounds("u") == list(range(1, n + 2))
