@@ -59,6 +59,14 @@ def test_undo_moves_back_by_one(state: Versioned, site: Site):
     assert next(iter(state.repository.reflog("main"))).action == "undo 1"
 
 
+def test_where_there_is_nothing_to_undo_that_is_said(tmp_path: Path):
+    state = Versioned(Disk(tmp_path / "new"))
+    head = state.commit("only", allow_empty=True)
+    site = Site(state.repository, edit=True, author="me").sign_in()
+    assert "there is nothing to undo" in site.get("/edit/undo/main", 400)
+    site.post("/edit/undo/main", {"author": "me", "head": head.id}, status=400)
+
+
 def test_a_branch_a_tag_and_a_note(state: Versioned, site: Site):
     repository, at = state.repository, state.repository.commit("main~1")
     site.post("/edit/branch/main", {"at": at.id, "name": "again", "author": "me"})

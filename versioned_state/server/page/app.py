@@ -519,7 +519,7 @@ def problem_of(error: Exception, seconds: float) -> Shown:
         case LimitExceededError():
             return _problem(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "This is more than a page shows", str(error), hint)
         case InvalidArgumentError():
-            return _problem(HTTPStatus.BAD_REQUEST, "This cannot be shown", what, hint)
+            return _problem(HTTPStatus.BAD_REQUEST, "This cannot be done", what, hint)
         case StorageError():
             return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "The store does not answer", str(error), hint or "Try again in a moment.")
         case _:

@@ -195,6 +195,10 @@ class Follower {
     this.stream = new EventSource(addressOf(this.list.dataset.live, this.last ? { after: this.last } : {}));
     this.stream.addEventListener("open", () => this.lost && this.found());
     this.stream.addEventListener("message", (event) => this.take(event));
+    this.stream.addEventListener("moved", () => {
+      this.stop();
+      say("The session was moved to another round. ", button("Load the page again", () => location.reload()));
+    });
     this.stream.addEventListener("error", () => this.lose());
   }
 
@@ -256,7 +260,7 @@ class Follower {
     row.querySelector(".round").textContent = (commit.round ?? before + 1).toLocaleString("en");
     row.querySelector(".author").textContent = commit.author ?? "";
     row.querySelector(".id").textContent = commit.id.slice(0, 12);
-    const at = new Date(commit.time ?? Date.now()).toISOString();
+    const at = new Date(commit.time?.iso ?? commit.time ?? Date.now()).toISOString();
     const time = row.querySelector("time");
     time.dateTime = time.title = at;
     time.replaceChildren(`${at.slice(0, 10)} `, element("span", "clock", at.slice(11, 19)));

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from versioned_state.errors import BranchMovedError, InvalidArgumentError
+from versioned_state.errors import BranchMovedError, InvalidArgumentError, UnknownRevisionError
 from versioned_state.repository.database import Database
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
@@ -67,7 +67,11 @@ def _restore(repository: Repository, fields: Fields) -> Commit | None:
 
 
 def _undo(repository: Repository, fields: Fields) -> Commit | None:
-    _open(repository, fields).undo()
+    state = _open(repository, fields)
+    try:
+        state.undo()
+    except UnknownRevisionError as error:  # of a position in the reflog, which the viewer has not named
+        raise InvalidArgumentError(error.what) from None
     return None
 
 
