@@ -14,7 +14,7 @@ from starlette.types import ASGIApp
 from tests.support.page import HOST
 from versioned_state import Memory, Repository, Versioned, branch_name
 from versioned_state.server.page.app import ROUTES
-from versioned_state.server.page.beside import beside
+from versioned_state.server.page.beside import Beside
 from versioned_state.server.tokens import Grant, Tokens
 
 pytestmark = pytest.mark.every_case
@@ -46,7 +46,7 @@ def repository() -> Repository:
 
 @pytest.fixture(scope="module")
 def application(repository: Repository) -> ASGIApp:
-    return beside(api, repository, lambda: Tokens(TOKENS), "127.0.0.1", 8421, ["agents.example:443"])
+    return Beside(api, repository, lambda: Tokens(TOKENS), "127.0.0.1", 8421, ["agents.example:443"])
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from queue import SimpleQueue
@@ -94,11 +94,14 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
     listener = listen(options.host, options.port)
     try:
         application: ASGIApp = server.application()
+        ends: list[Callable[[], Awaitable[None]]] = []
         if options.page:
-            from versioned_state.server.page.beside import beside
+            from versioned_state.server.page.beside import Beside
 
             port = listener.getsockname()[1]
-            application = beside(application, services.state.repository, lambda: server.tokens, options.host, port, options.allow_hosts)
+            both = Beside(application, Repository(store, pickle="refuse"), lambda: server.tokens, options.host, port, options.allow_hosts)
+            application = both
+            ends.append(both.end)
         config = uvicorn.Config(
             application,
             http=guarded(options.limits),
@@ -113,7 +116,7 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
             server_header=False,
             proxy_headers=False,
         )
-        _Process(config, server, options, listener, ready).run(sockets=[listener])
+        _Process(config, server, options, listener, ready, ends).run(sockets=[listener])
     finally:
         listener.close()
 
@@ -145,9 +148,16 @@ class _Process(uvicorn.Server):
     """uvicorn with the signals of a service."""
 
     def __init__(
-        self, config: uvicorn.Config, server: Server, options: Options, listener: socket.socket, ready: Callable[[str], None]
+        self,
+        config: uvicorn.Config,
+        server: Server,
+        options: Options,
+        listener: socket.socket,
+        ready: Callable[[str], None],
+        ends: list[Callable[[], Awaitable[None]]],
     ) -> None:
         super().__init__(config)
+        self._ends = ends
         self._listener = listener
         self._server = server
         self._options = options
@@ -164,6 +174,8 @@ class _Process(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         logger.info("stopping", extra={"event": "stopping"})
         self._server.end()
+        for end in self._ends:  # of streams, for which uvicorn would wait as for any answer
+            await end()
         await super().shutdown(sockets)
 
     @contextmanager

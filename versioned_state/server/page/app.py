@@ -50,6 +50,7 @@ from versioned_state.repository.repository import Repository
 from versioned_state.server.page import static
 from versioned_state.server.page.guard import POLICY, Access, Guard, Viewer
 from versioned_state.server.page.links import Links
+from versioned_state.server.page.live import Live
 from versioned_state.server.page.render import render
 from versioned_state.server.page.views.blame import blame as blame_view
 from versioned_state.server.page.views.chat import chat as chat_view
@@ -344,7 +345,6 @@ class Page:
         repository: the commits to show. Views get a reading one over the same store; only ``settings.edit`` writes by this one.
         access: who may look.
         hosts: the values of ``Host`` that are served.
-        more: further routes, each with its endpoint: they get the viewer from the scope of a request.
     """
 
     def __init__(
@@ -353,7 +353,6 @@ class Page:
         access: Access,
         hosts: frozenset[str],
         settings: Settings | None = None,
-        more: Sequence[Route] = (),
     ) -> None:
         self.repository = only_reading(repository)
         self.settings = Settings() if settings is None else settings
@@ -361,13 +360,13 @@ class Page:
         self.link = Links(self.settings.prefix)
         self._access = access
         self._hosts = hosts
-        self._more = more
+        self._live = Live(self.repository)
         self._places: dict[str, asyncio.Semaphore] = {}
 
     def application(self) -> ASGIApp:
         """Return the application: the guard, and behind it the routes."""
         rows = [row for row in ROUTES if self.settings.edit or not row.edits]
-        routes = [Route("/static/{hash}/{name}", self._static), *self._more]
+        routes = [Route("/static/{hash}/{name}", self._static), self._live.route]
         routes += [Route(row.path, partial(self._answer, row), methods=[row.method]) for row in rows]
         prefix = self.settings.prefix
         routes = [Route(prefix + route.path, route.endpoint, methods=list(route.methods or ())) for route in routes]
@@ -377,6 +376,7 @@ class Page:
 
     async def end(self) -> None:
         """End the streams that are open, so that the server need not wait for them."""
+        await self._live.end()
 
     # A request
 
@@ -448,8 +448,7 @@ class Page:
         return Response(body, shown.status, media_type="text/html", headers={"vary": "Accept"})
 
     def _render(self, template: str, viewer: Viewer | None, data: dict[str, Any], link: Links | None = None) -> str:
-        follows = any(route.path.startswith("/live/") for route in self._more)
-        return render(template, link=link or self.link, follows=follows, settings=self.settings, viewer=viewer, static=static, **data)
+        return render(template, link=link or self.link, settings=self.settings, viewer=viewer, static=static, **data)
 
     def refusal(self, status: HTTPStatus, reason: str) -> Response:
         """Return the page of a request that the guard refuses: it may ask for nothing else, and so has its style within."""

@@ -16,27 +16,30 @@ from versioned_state.server.tokens import Tokens
 PREFIX: Final = "/ui"
 
 
-def beside(
-    api: ASGIApp, repository: Repository, tokens: Callable[[], Tokens], host: str, port: int, allow_hosts: Iterable[str] = ()
-) -> ASGIApp:
-    """Return the application of both: what is under ``/ui`` is the page, which only reads, and everything else the API.
+class Beside:
+    """The application of both: what is under ``/ui`` is the page, which only reads, and everything else the API.
 
     Args:
         tokens: the tokens as they are at a request.
         allow_hosts: names by which browsers reach it. One with a scheme's own port, as at a proxy, is named with ``:443`` or ``:80``.
     """
-    page = Page(
-        repository,
-        TokenViewers(tokens, PREFIX, branch_name),
-        hosts_of(host, port, allow_hosts),
-        Settings(prefix=PREFIX, sign_in_form=True),
-    ).application()
 
-    async def application(scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(
+        self, api: ASGIApp, repository: Repository, tokens: Callable[[], Tokens], host: str, port: int, allow_hosts: Iterable[str] = ()
+    ) -> None:
+        self._api = api
+        page = Page(
+            repository,
+            TokenViewers(tokens, PREFIX, branch_name),
+            hosts_of(host, port, allow_hosts),
+            Settings(prefix=PREFIX, sign_in_form=True),
+        )
+        self._page = page.application()
+        self.end = page.end
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         if scope["type"] != "http" or not (path == PREFIX or path.startswith(PREFIX + "/")):
-            await api(scope, receive, send)
+            await self._api(scope, receive, send)
         else:
-            await page({**scope, "path": PREFIX + "/"} if path == PREFIX else scope, receive, send)
-
-    return application
+            await self._page({**scope, "path": PREFIX + "/"} if path == PREFIX else scope, receive, send)
