@@ -18,15 +18,16 @@ if TYPE_CHECKING:
     from versioned_state.sandbox.registry import register as register, unregister as unregister
     from versioned_state.sandbox.sandbox import Sandbox as Sandbox
 
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "enums": "SandboxType",
-        "local.base_sandbox": "BaseSandbox",
-        "local.filesystem_sandbox": "FilesystemSandbox",
-        "local.protocol": "Isolation",
-        "registry": "register unregister",
-        "sandbox": "Sandbox",
-    },
-)
+    __all__: list[str]
+else:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "enums": "SandboxType",
+            "local.base_sandbox": "BaseSandbox",
+            "local.filesystem_sandbox": "FilesystemSandbox",
+            "local.protocol": "Isolation",
+            "registry": "register unregister",
+            "sandbox": "Sandbox",
+        },
+    )

@@ -42,26 +42,27 @@ if TYPE_CHECKING:
     from versioned_state.storage.wrappers.readonly import ReadOnly as ReadOnly
     from versioned_state.storage.wrappers.tiered import Tier as Tier, Tiered as Tiered
 
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "backend": "Backend",
-        "base": "KVStore",
-        "local.disk": "Disk",
-        "local.diskcache": "DiskCache",
-        "local.memory": "Memory",
-        "local.single_process": "SingleProcessStore",
-        "postgres.store": "Postgres",
-        "redis.store": "Redis",
-        "s3.store": "S3",
-        "url": "open_store",
-        "wrapper": "Wrapper",
-        "wrappers.cache": "Cache",
-        "wrappers.counting": "Counting Counts",
-        "wrappers.encrypted.store": "Encrypted",
-        "wrappers.faulty": "Fault Faulty InjectedCrash InjectedFaultError",
-        "wrappers.readonly": "ReadOnly",
-        "wrappers.tiered": "Tier Tiered",
-    },
-)
+    __all__: list[str]
+else:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "backend": "Backend",
+            "base": "KVStore",
+            "local.disk": "Disk",
+            "local.diskcache": "DiskCache",
+            "local.memory": "Memory",
+            "local.single_process": "SingleProcessStore",
+            "postgres.store": "Postgres",
+            "redis.store": "Redis",
+            "s3.store": "S3",
+            "url": "open_store",
+            "wrapper": "Wrapper",
+            "wrappers.cache": "Cache",
+            "wrappers.counting": "Counting Counts",
+            "wrappers.encrypted.store": "Encrypted",
+            "wrappers.faulty": "Fault Faulty InjectedCrash InjectedFaultError",
+            "wrappers.readonly": "ReadOnly",
+            "wrappers.tiered": "Tier Tiered",
+        },
+    )

@@ -12,13 +12,14 @@ if TYPE_CHECKING:
     from versioned_state.agents.modules.session import SessionBase as SessionBase
     from versioned_state.agents.modules.versioned_session import VersionedSession as VersionedSession
 
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "json_session": "JSONSession",
-        "module": "StateModule",
-        "session": "SessionBase",
-        "versioned_session": "VersionedSession",
-    },
-)
+    __all__: list[str]
+else:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "json_session": "JSONSession",
+            "module": "StateModule",
+            "session": "SessionBase",
+            "versioned_session": "VersionedSession",
+        },
+    )

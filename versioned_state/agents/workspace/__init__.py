@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from versioned_state.agents.workspace.workspace import Workspace as Workspace, files_of as files_of
     from versioned_state.values.codec.files import File as File, FileTree as FileTree, Folder as Folder, Symlink as Symlink
 
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__,
-    {
-        "content": "File FileTree Files",
-        "scan": "Folder Symlink",
-        "workspace": "Workspace files_of",
-    },
-)
+    __all__: list[str]
+else:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__,
+        {
+            "content": "File FileTree Files",
+            "scan": "Folder Symlink",
+            "workspace": "Workspace files_of",
+        },
+    )

@@ -12,5 +12,6 @@ from versioned_state.lazy import lazy_names
 if TYPE_CHECKING:
     from versioned_state.sandbox.tools.tool import SandboxTool as SandboxTool
 
-
-__getattr__, __dir__, __all__ = lazy_names(__name__, {"tool": "SandboxTool"})
+    __all__: list[str]
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, {"tool": "SandboxTool"})

@@ -12,7 +12,8 @@ if TYPE_CHECKING:
         VersionedStateService as VersionedStateService,
     )
 
-
-__getattr__, __dir__, __all__ = lazy_names(
-    __name__, {"state_service": "InMemoryStateService RedisStateService StateService VersionedStateService"}
-)
+    __all__: list[str]
+else:
+    __getattr__, __dir__, __all__ = lazy_names(
+        __name__, {"state_service": "InMemoryStateService RedisStateService StateService VersionedStateService"}
+    )

@@ -7,5 +7,6 @@ from versioned_state.lazy import lazy_names
 if TYPE_CHECKING:
     from versioned_state.services.sandbox.sandbox_service import SandboxService as SandboxService
 
-
-__getattr__, __dir__, __all__ = lazy_names(__name__, {"sandbox_service": "SandboxService"})
+    __all__: list[str]
+else:
+    __getattr__, __dir__, __all__ = lazy_names(__name__, {"sandbox_service": "SandboxService"})
