@@ -55,4 +55,6 @@ def load(name: str = "versioned_state_fast") -> tuple[Accelerator | None, str]:
     return module, "active"
 
 
+fast: Accelerator | None
+status: str
 fast, status = load()

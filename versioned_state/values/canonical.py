@@ -54,7 +54,7 @@ class Form(Enum):
     TEXT = "text"
     BINARY = "bytes"
 
-    __hash__ = object.__hash__
+    __hash__: Any = object.__hash__
 
     @property
     def shape(self) -> Shape:

@@ -152,10 +152,10 @@ def is_reference(cell: bytes) -> bool:
 PACKER_BYTES: Final = 1 << 12
 """The buffer with which a packer begins; it grows as needed. The default is 256 KB, and a server keeps hundreds of handles with several."""
 
-pack = msgpack.Packer(strict_types=True).pack
+pack: Final = msgpack.Packer(strict_types=True).pack
 """Packs values of exact JSON types, and bytes. Raises for every other type, and for lone surrogates."""
 
-pack_text = msgpack.Packer(strict_types=True, unicode_errors="surrogatepass").pack
+pack_text: Final = msgpack.Packer(strict_types=True, unicode_errors="surrogatepass").pack
 """Packs a string, lone surrogates included."""
 
 

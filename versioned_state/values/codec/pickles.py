@@ -11,7 +11,7 @@ import pickle
 from collections.abc import Callable
 from functools import cache
 from io import BytesIO
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from blake3 import blake3
 
@@ -74,9 +74,9 @@ class PicklePolicy:
         if key is not None and len(key) < 16:
             raise InvalidArgumentError(f"pickle_key has {len(key)} bytes: it takes 16 or more")
         self.mode = mode
-        self.private = private
-        self.classes = classes
-        self.key = None if key is None else blake3(key, derive_key_context="versioned-state 2026 pickle mac").digest()
+        self.private: Final = private
+        self.classes: Final = classes
+        self.key: Final = None if key is None else blake3(key, derive_key_context="versioned-state 2026 pickle mac").digest()
 
     @property
     def allowed(self) -> bool:

@@ -29,7 +29,7 @@ class TrustedClasses:
         given: Any = [modules] if isinstance(modules, str | ModuleType) else modules
         if not isinstance(given, Iterable):
             raise InvalidArgumentError(f"classes must be modules, or names or patterns of modules, not {type(given).__name__}")
-        self.modules = tuple(map(_name, given))
+        self.modules: Final = tuple(map(_name, given))
         self._fits = (
             re.compile("|".join(f"(?:{each})" for name in self.modules for each in _patterns(name))).match if self.modules else None
         )

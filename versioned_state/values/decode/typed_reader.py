@@ -49,7 +49,7 @@ class TypedReader:
     """
 
     def __init__(self, classes: Classes, *, describes: bool = False) -> None:
-        self.heads = 0
+        self.heads: int = 0
         self.made: dict[int, Any] = {}
         self.older: OlderForms | None = None
         self._classes: Classes = classes

@@ -82,13 +82,13 @@ class Group:
     def __init__(
         self, size: int, fingerprint: Fingerprint, weight: int, child: Any = None, *, least: int = 0, marks: Marks | None = None
     ) -> None:
-        self.size = size
-        self.fingerprint = fingerprint
-        self.weight = weight
-        self.child = child
-        self.least = least
-        self.marks = marks
-        self.held_bytes = _HELD_BYTES if child is None else _HELD_BYTES + int(child.held_bytes)
+        self.size: Final = size
+        self.fingerprint: Fingerprint = fingerprint
+        self.weight: int = weight
+        self.child: Final = child
+        self.least: Final = least
+        self.marks: Marks | None = marks
+        self.held_bytes: int = _HELD_BYTES if child is None else _HELD_BYTES + int(child.held_bytes)
         if marks is not None:
             self.held_bytes += sys.getsizeof(marks)
         # Each leaf that serves as a fingerprint has a kind and a header, six bytes at most.
@@ -97,7 +97,7 @@ class Group:
             if accelerator.fast is not None:
                 self.held_bytes += _MARKED_BYTES * size + weight // 2  # of the marks that come with the first comparison
         elif fingerprint is None or fingerprint < 0:  # type: ignore[operator]
-            self.packed = least
+            self.packed: int = least
             return
         else:
             headers = 5
@@ -118,9 +118,9 @@ class Groups:
 
     def __init__(self) -> None:
         self.all: list[Group] = []
-        self.total = 0
-        self.packed = 0
-        self.held_bytes = 0
+        self.total: int = 0
+        self.packed: int = 0
+        self.held_bytes: int = 0
 
     def add(self, group: Group) -> None:
         self.all.append(group)

@@ -64,11 +64,13 @@ class Encoder(InlineEncoder):
         policy: whether values that are not data may be pickled; without a policy, none may.
     """
 
+    depth: int
+
     def __init__(self, nodes: Nodes, policy: PicklePolicy | None = None) -> None:
         super().__init__(policy)
         self.nodes = nodes
-        self.fast = accelerator.fast
-        self.fingerprinter = Fingerprinter()
+        self.fast: accelerator.Accelerator | None = accelerator.fast
+        self.fingerprinter: Fingerprinter = Fingerprinter()
         self._large_ones: dict[int, _Large] = {}
         self._within_whole = False  # whether a value around has a fingerprint over all of it: no part needs another
 

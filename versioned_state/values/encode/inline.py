@@ -69,15 +69,15 @@ class InlineEncoder:
     """
 
     def __init__(self, policy: PicklePolicy | None = None) -> None:
-        self.policy = PicklePolicy("refuse", private=False) if policy is None else policy
-        self.pack = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES).pack
-        self.depth = 0
+        self.policy: Final = PicklePolicy("refuse", private=False) if policy is None else policy
+        self.pack: Final = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES).pack
+        self.depth: int = 0
         self.older: OlderForms | None = None
         self.as_objects: dict[int, Any] = {}  # by id, the parts that are stored as objects because something in them is shared
         self._root: Any = None  # the value that is being encoded
         self._looked = False  # whether the parts to store as objects were searched for
         self._room = MANY  # parts that may be packed one by one before the value is measured
-        self.sizes = Sizes()
+        self.sizes: Final = Sizes()
         self.is_plain: Callable[..., bool] = is_plain
         self._pickled: dict[int, tuple[Any, pickles.Pickled]] = {}
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from versioned_state.values.tables import arrow
 from versioned_state.values.tables.columns import column_array, column_data, frequency_data, object_array, zone_data, zone_of
@@ -29,7 +29,7 @@ _OBJECT: Final = "object"
 class _TableLayout(Layout):
     """A table: its data, and in the notes what pandas keeps beside it."""
 
-    note_names = frozenset({"columns", "attrs", "unique"})
+    note_names: ClassVar[frozenset[str]] = frozenset({"columns", "attrs", "unique"})
 
     def _notes_of(self, value: Any) -> dict[str, Any]:
         notes: dict[str, Any] = {}
@@ -239,7 +239,7 @@ class StringsLayout(_ArrayLayout):
 
     __slots__ = ()
 
-    note_names = frozenset({"dtype"})
+    note_names: ClassVar[frozenset[str]] = frozenset({"dtype"})
 
     def take(self, value: Any) -> tuple[list[Any], Notes]:
         import pandas as pd

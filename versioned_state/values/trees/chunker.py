@@ -46,8 +46,8 @@ class Chunker(ABC):
     __slots__ = ("pending", "weight")
 
     def __init__(self) -> None:
-        self.pending = 0
-        self.weight = 0
+        self.pending: int = 0
+        self.weight: int = 0
 
     @abstractmethod
     def resume(self, items: list[bytes], keys: list[bytes] | None, weight: int) -> bool:
@@ -100,6 +100,8 @@ class SequenceLeafChunker(Chunker):
 class _CountingChunker(Chunker):
     """Nodes that are weighed by the number of their items."""
 
+    pending: int
+
     __slots__ = ()
 
     @abstractmethod
@@ -140,6 +142,8 @@ class MapLeafChunker(_CountingChunker):
 
 class InnerChunker(_CountingChunker):
     """Inner nodes: a boundary follows from a child's address."""
+
+    pending: int
 
     __slots__ = ()
 

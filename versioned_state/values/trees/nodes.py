@@ -20,7 +20,7 @@ from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address
 from versioned_state.objects.envelope import Segmented
 from versioned_state.objects.store import KeptObjects, Reader, Staging
 from versioned_state.values.cells import array_header, map_header, pack
-from versioned_state.values.trees.segments import NO_CUTS, NODE_IN_SEGMENTS, cuts_of, cuts_of_node, leaf_in_segments, node_in_segments
+from versioned_state.values.trees.segments import NO_CUTS, NODE_IN_SEGMENTS, Cuts, cuts_of, cuts_of_node, leaf_in_segments, node_in_segments
 
 
 class Shape(Enum):
@@ -31,7 +31,7 @@ class Shape(Enum):
     BLOB = "blob"
 
     # Each value has one member, so identity is enough. The hash of Enum is a Python call, and every read of a node would make it.
-    __hash__ = object.__hash__
+    __hash__: Any = object.__hash__
 
 
 _LEAF_KIND: Final = {Shape.SEQUENCE: Kind.SEQUENCE_LEAF, Shape.MAP: Kind.MAP_LEAF, Shape.BLOB: Kind.CHUNK}
@@ -69,16 +69,16 @@ class Node:
     __slots__ = ("count", "counts", "cuts", "is_open", "items", "keys", "level", "raw", "size", "weight")
 
     def __init__(self, level: int, items: list[bytes], counts: list[int] | None = None, keys: list[bytes] | None = None) -> None:
-        self.level = level
-        self.items = items
-        self.counts = counts
-        self.keys = keys
-        self.count = len(items) if counts is None else sum(counts)
+        self.level: Final = level
+        self.items: Final = items
+        self.counts: Final = counts
+        self.keys: Final = keys
+        self.count: Final = len(items) if counts is None else sum(counts)
         self.raw: bytes | None = None
-        self.size = 0  # in a cache
-        self.is_open = False
-        self.cuts = NO_CUTS
-        self.weight = 0
+        self.size: int = 0  # in a cache
+        self.is_open: bool = False
+        self.cuts: Cuts = NO_CUTS
+        self.weight: int = 0
 
 
 def write_node(shape: Shape, node: Node) -> bytes:
@@ -207,10 +207,10 @@ class NodeCache(OrderedDict[bytes, Node]):
 
     def __init__(self, max_bytes: int | None = None) -> None:
         super().__init__()
-        self.max_bytes = self.DEFAULT_BYTES if max_bytes is None else max_bytes
-        self.size = 0
-        self.clears = 0
-        self.since = 0
+        self.max_bytes: int = self.DEFAULT_BYTES if max_bytes is None else max_bytes
+        self.size: int = 0
+        self.clears: int = 0
+        self.since: int = 0
         self._lock = RLock()  # a finalizer that runs within ``keep`` may close a store, and so empty the cache
 
     def keep(self, address: bytes, node: Node, raw_size: int, clears: int | None = None) -> None:

@@ -7,7 +7,7 @@ from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from contextlib import suppress
 from operator import is_
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from versioned_state.values.typed.instances import OrdinaryLayout, why_custom
 from versioned_state.values.typed.layout import AssignPart, Layout, NotPlainDataError
@@ -78,11 +78,11 @@ class BaseLayout(Layout):
 
     __slots__ = ("_attributes", "_data_type", "base")
 
-    note_names = frozenset({"factory", "maxlen", "fields"})
+    note_names: ClassVar[frozenset[str]] = frozenset({"factory", "maxlen", "fields"})
 
     def __init__(self, cls: type, name: str, base: type) -> None:
         super().__init__(cls, name)
-        self.base = base
+        self.base: type = base
         self._data_type = _DATA_OF.get(base, base)
         self._attributes = None if cls is base else OrdinaryLayout(cls, name, None)
 
@@ -186,7 +186,7 @@ class NamedTupleLayout(Layout):
 
     __slots__ = ("_attributes", "_defaults", "_names")
 
-    note_names = frozenset({"tuple", "fields"})
+    note_names: ClassVar[frozenset[str]] = frozenset({"tuple", "fields"})
 
     def __init__(self, cls: type, name: str, names: tuple[str, ...], defaults: dict[str, Any]) -> None:
         super().__init__(cls, name)

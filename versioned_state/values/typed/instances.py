@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from types import GetSetDescriptorType, MemberDescriptorType, NoneType
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 from weakref import ReferenceType, ref
 
 from versioned_state.records import Standard
@@ -48,12 +48,12 @@ class InstanceLayout(Layout):
 
     __slots__ = ("_dict_of", "_orders", "_slots", "declared", "frozen")
 
-    note_names = frozenset({"more", "unset"})
+    note_names: ClassVar[frozenset[str]] = frozenset({"more", "unset"})
 
     def __init__(self, cls: type, name: str, declared: Mapping[str, Default] | None, *, frozen: bool = False) -> None:
         super().__init__(cls, name)
-        self.declared = None if declared is None else dict(declared)
-        self.frozen = frozen
+        self.declared: Final = None if declared is None else dict(declared)
+        self.frozen: Final = frozen
         self._slots: dict[str, MemberDescriptorType] = slots_of(cls)
         self._dict_of = dict_getter(cls)
         self._orders: dict[tuple[str, ...], list[str] | None] = {}
@@ -216,7 +216,7 @@ class OrdinaryLayout(InstanceLayout):
     __slots__ = ()
 
     has_identity = True
-    note_names = frozenset()
+    note_names: ClassVar[frozenset[str]] = frozenset()
 
     def pack(self, value: Any) -> list[Any]:
         packed = super().pack(value)

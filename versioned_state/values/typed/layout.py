@@ -38,10 +38,10 @@ class Layout(ABC):
     note_names: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, cls: type, name: str) -> None:
-        self.cls = cls
-        self.name = name
+        self.cls: Final = cls
+        self.name: Final = name
         self.version: int | None = None
-        self.mark = _SECRET + next(_serials).to_bytes(4, "big")
+        self.mark: Final = _SECRET + next(_serials).to_bytes(4, "big")
 
     @abstractmethod
     def take(self, value: Any) -> tuple[Any, Notes]:

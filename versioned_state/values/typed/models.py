@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 from types import MemberDescriptorType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from versioned_state.values.typed.instances import Default, InstanceLayout, why_custom
 from versioned_state.values.typed.layout import AssignPart, NotPlainDataError, names_in
@@ -48,7 +48,7 @@ class ModelLayout(InstanceLayout):
 
     __slots__ = ("_all", "_extra", "_given", "_is_usual", "_private", "allows_extra", "private")
 
-    note_names = frozenset({"more", "unset", "extra", "set"})
+    note_names: ClassVar[frozenset[str]] = frozenset({"more", "unset", "extra", "set"})
 
     def __init__(self, cls: type, name: str, declared: dict[str, Default], private: dict[str, Default], config: dict[str, Any]) -> None:
         super().__init__(cls, name, declared, frozen=bool(config.get("frozen")))
@@ -58,8 +58,8 @@ class ModelLayout(InstanceLayout):
         self._private = _Slot(cls, "__pydantic_private__")
         self._all = frozenset(declared)
         self._is_usual = lookup(cls, "__getattribute__") is object.__getattribute__  # then the slots can be read directly
-        self.private = private
-        self.allows_extra = config.get("extra") == "allow"
+        self.private: Final = private
+        self.allows_extra: Final = config.get("extra") == "allow"
 
     def take(self, value: Any) -> tuple[dict[str, Any], Notes]:
         fields, extra, private, given = self._parts(value)

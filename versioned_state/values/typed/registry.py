@@ -40,8 +40,8 @@ class FunctionLayout(Layout):
 
     def __init__(self, cls: type, name: str, to_data: Any, from_data: Any) -> None:
         super().__init__(cls, name)
-        self.to_data = to_data
-        self.from_data = from_data
+        self.to_data: Final = to_data
+        self.from_data: Final = from_data
 
     def take(self, value: Any) -> tuple[Any, Notes]:
         return self.to_data(value), None

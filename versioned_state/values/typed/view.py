@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 from difflib import get_close_matches
 from enum import Enum
-from typing import Any, Final, NoReturn, TypeVar, cast, is_typeddict
+from typing import Any, ClassVar, Final, NoReturn, TypeVar, cast, is_typeddict
 
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.values.typed.instances import InstanceLayout, attrs_layout, dataclass_layout
@@ -49,7 +49,7 @@ class TypedView:
     """
 
     __slots__ = ("_TypedView__layout", "_TypedView__mapping")
-    __hash__ = None  # type: ignore[assignment] # it is equal to what has equal fields
+    __hash__: ClassVar[None] = None  # type: ignore[assignment] # it is equal to what has equal fields
 
     def __init__(self, mapping: Mapping[str, Any], layout: InstanceLayout) -> None:
         object.__setattr__(self, "_TypedView__mapping", mapping)
