@@ -30,7 +30,7 @@ class CommitCache:
     """
 
     def __init__(self) -> None:
-        self.clears = 0
+        self.clears: int = 0
         self._lock = RLock()
         self._commits: OrderedDict[bytes, Commit] = OrderedDict()
 
@@ -71,9 +71,9 @@ class StoreCaches:
     """
 
     def __init__(self) -> None:
-        self.nodes = NodeCache()
-        self.commits = CommitCache()
-        self.since = 0
+        self.nodes: Final = NodeCache()
+        self.commits: Final = CommitCache()
+        self.since: int = 0
         _all.add(self)
 
     def begin(self, sweeps: int) -> None:

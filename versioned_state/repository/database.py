@@ -95,20 +95,20 @@ class Database:
         clock: Callable[[], int] | None = None,
         stamp: Mapping[str, Any] | Callable[[], Mapping[str, Any]] | None = None,
     ) -> None:
-        self.objects = ObjectStore(store)
+        self.objects: Final = ObjectStore(store)
         trusted = TrustedClasses(classes) if classes != () else None
-        self.policy = PicklePolicy(pickle, private=store.private, key=pickle_key, classes=trusted)
-        self.author = author or None
+        self.policy: Final = PicklePolicy(pickle, private=store.private, key=pickle_key, classes=trusted)
+        self.author: Final = author or None
         self.signer = signer
-        self.clock = clock or (lambda: time.time_ns() // 1000)
+        self.clock: Final = clock or (lambda: time.time_ns() // 1000)
         self._caches = caches_of(store)
-        self.commits = CommitReader(self.objects, self._caches.commits)
-        self.fence = GcFence(store, partial(_entry_changes, store, self.commits))
-        self.nodes = self._caches.nodes
-        self.format_version = FORMAT_VERSION
+        self.commits: Final = CommitReader(self.objects, self._caches.commits)
+        self.fence: Final = GcFence(store, partial(_entry_changes, store, self.commits))
+        self.nodes: Final = self._caches.nodes
+        self.format_version: int = FORMAT_VERSION
         self.current_branch: str | None = None
-        self.stamp = stamp
-        self.stamps: set[str] = set()
+        self.stamp: Final = stamp
+        self.stamps: Final[set[str]] = set()
         self._open()
 
     @property

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 
 from versioned_state.arguments import check_function, check_text, count, instance_of, integer, list_of, seconds
 from versioned_state.errors import InvalidArgumentError
@@ -114,7 +114,7 @@ class Repository:
             shown = f"the class {given.__name__}" if isinstance(given, type) else f"a value of type {type(given).__name__}"
             raise InvalidArgumentError(f"{shown} is not a store", hint="for example Disk('./agent-state'), or Memory()")
 
-        self.database = Database(
+        self.database: Database = Database(
             Memory() if store is None else store,
             pickle=pickle,
             pickle_key=pickle_key,
@@ -124,10 +124,10 @@ class Repository:
             clock=clock,
             stamp=stamp,
         )
-        self.branches = Branches(self.database)
-        self.tags = Tags(self.database)
-        self.notes = Notes(self.database)
-        self.records = Records(self.database)
+        self.branches: Branches = Branches(self.database)
+        self.tags: Tags = Tags(self.database)
+        self.notes: Notes = Notes(self.database)
+        self.records: Records = Records(self.database)
 
     @classmethod
     def over(cls, database: Database) -> Self:
@@ -603,31 +603,31 @@ class RepositoryAio(Aio[Repository]):
     loop here.
     """
 
-    bisect = awaitable(lambda: Repository.bisect)
-    blame = awaitable(lambda: Repository.blame)
-    close = awaitable(lambda: Repository.close)
-    commit = awaitable(lambda: Repository.commit)
-    default_branch = awaitable(lambda: Repository.default_branch)
-    diff = awaitable(lambda: Repository.diff, after=lambda diff: diff.read_all())
-    expire = awaitable(lambda: Repository.expire)
-    fsck = awaitable(lambda: Repository.fsck)
-    gc = awaitable(lambda: Repository.gc)
-    grep = streamed(lambda: Repository.grep)
-    history = streamed(lambda: Repository.history)
-    index_meta = awaitable(lambda: Repository.index_meta)
-    log = streamed(lambda: Repository.log)
-    merge_base = awaitable(lambda: Repository.merge_base)
-    parents = awaitable(lambda: Repository.parents)
-    prune = awaitable(lambda: Repository.prune)
-    purge = awaitable(lambda: Repository.purge)
-    read = awaitable(lambda: Repository.read)
-    reflog = streamed(lambda: Repository.reflog)
-    snapshot = awaitable(lambda: Repository.snapshot)
-    stamp = awaitable(lambda: Repository.stamp)
-    stats = awaitable(lambda: Repository.stats)
-    upgrade = awaitable(lambda: Repository.upgrade)
-    verify = awaitable(lambda: Repository.verify)
-    watch = awaitable(lambda: Repository.watch)
+    bisect: Final = awaitable(lambda: Repository.bisect)
+    blame: Final = awaitable(lambda: Repository.blame)
+    close: Final = awaitable(lambda: Repository.close)
+    commit: Final = awaitable(lambda: Repository.commit)
+    default_branch: Final = awaitable(lambda: Repository.default_branch)
+    diff: Final = awaitable(lambda: Repository.diff, after=lambda diff: diff.read_all())
+    expire: Final = awaitable(lambda: Repository.expire)
+    fsck: Final = awaitable(lambda: Repository.fsck)
+    gc: Final = awaitable(lambda: Repository.gc)
+    grep: Final = streamed(lambda: Repository.grep)
+    history: Final = streamed(lambda: Repository.history)
+    index_meta: Final = awaitable(lambda: Repository.index_meta)
+    log: Final = streamed(lambda: Repository.log)
+    merge_base: Final = awaitable(lambda: Repository.merge_base)
+    parents: Final = awaitable(lambda: Repository.parents)
+    prune: Final = awaitable(lambda: Repository.prune)
+    purge: Final = awaitable(lambda: Repository.purge)
+    read: Final = awaitable(lambda: Repository.read)
+    reflog: Final = streamed(lambda: Repository.reflog)
+    snapshot: Final = awaitable(lambda: Repository.snapshot)
+    stamp: Final = awaitable(lambda: Repository.stamp)
+    stats: Final = awaitable(lambda: Repository.stats)
+    upgrade: Final = awaitable(lambda: Repository.upgrade)
+    verify: Final = awaitable(lambda: Repository.verify)
+    watch: Final = awaitable(lambda: Repository.watch)
 
     async def run(self, function: Callable[[], R]) -> R:
         """Return the result of a function on the repository: ``await repository.aio.run(lambda: list(repository.log(limit=20)))``."""

@@ -75,7 +75,7 @@ class KeeperSet(AddressSet):
 
     def __init__(self, *, in_memory: int = 1_000_000) -> None:
         super().__init__(in_memory=in_memory)
-        self.keepers = Keepers()
+        self.keepers: Keepers = Keepers()
 
     def reach(self, address: bytes, role: Role, keeper: int) -> int | None:
         """Record that a keeper leads to an object in a role.

@@ -26,7 +26,7 @@ class CommitReader:
     """
 
     def __init__(self, objects: ObjectStore, cache: CommitCache | None = None) -> None:
-        self.shallow = Shallow({})
+        self.shallow: Shallow = Shallow({})
         self._objects = objects
         self._cache = CommitCache() if cache is None else cache
 

@@ -55,7 +55,7 @@ class Shallow(Mapping[bytes, ShallowCommit]):
         heights: frozenset[int] = frozenset(),
     ) -> None:
         self.stored = stored
-        self.own = dict(own)
+        self.own: Final = dict(own)
         self.pages = pages
         self.paged = paged
         self.paged_heights = heights

@@ -54,7 +54,7 @@ class Signer:
 
     def __init__(self, private_key: PrivateKey, *, password: bytes | str | None = None) -> None:
         self._key = _private_key(private_key, password.encode() if isinstance(password, str) else password)
-        self.public_key = self._key.public_key().public_bytes_raw()
+        self.public_key: Final = self._key.public_key().public_bytes_raw()
         """32 raw bytes, for ``verify``."""
         self._id = _id_of(self.public_key)
 

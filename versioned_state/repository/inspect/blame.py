@@ -58,9 +58,9 @@ class Blame:
     __slots__ = ("_decoder", "_part", "commit", "line", "path")
 
     def __init__(self, path: StatePath, line: int | None, commit: Commit, part: bytes | str, decoder: Decoder) -> None:
-        self.path = path
-        self.line = line
-        self.commit = commit
+        self.path: Final = path
+        self.line: Final = line
+        self.commit: Final = commit
         self._part = part
         self._decoder = decoder
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from versioned_state.errors import UnknownPathError
 from versioned_state.objects.store import ObjectStore
@@ -29,7 +29,7 @@ class PathChange:
     __slots__ = ("_change", "_tracer", "commit")
 
     def __init__(self, commit: Commit, change: CellChange, tracer: PathTracer) -> None:
-        self.commit = commit
+        self.commit: Final = commit
         self._change = change
         self._tracer = tracer
 

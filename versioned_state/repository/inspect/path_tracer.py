@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from dataclasses import dataclass
+from typing import Final
 
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.values.cells import ENTRY_INLINE, Code
@@ -57,9 +58,9 @@ class PathTracer:
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         staging = Staging(objects)
-        self.nodes = Nodes(staging, staging=staging)
-        self.composer = Composer(self.nodes)
-        self.decoder = self.composer.decoder
+        self.nodes: Final = Nodes(staging, staging=staging)
+        self.composer: Final = Composer(self.nodes)
+        self.decoder: Final = self.composer.decoder
         self._appended = 1
 
     def find(self, tree: Tree, path: StatePath) -> TracedPath:

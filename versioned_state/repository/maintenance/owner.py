@@ -46,7 +46,7 @@ class Owner:
 
     def __init__(self) -> None:
         process = os.getpid()
-        self.id = secrets.token_bytes(_RANDOM_SIZE) + _FIELDS.pack(*_here(process))
+        self.id: Final = secrets.token_bytes(_RANDOM_SIZE) + _FIELDS.pack(*_here(process))
         _running[self.id] = self
 
     def end(self) -> None:

@@ -64,9 +64,9 @@ class Conflict:
     __slots__ = ("_decode", "both_appended", "path", "sides")
 
     def __init__(self, path: StatePath, sides: Sides, decode: Callable[[bytes], Any], *, both_appended: bool) -> None:
-        self.path = path
-        self.sides = sides
-        self.both_appended = both_appended
+        self.path: StatePath = path
+        self.sides: Sides = sides
+        self.both_appended: bool = both_appended
         self._decode = decode
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -146,7 +146,7 @@ class Merge:
     """
 
     def __init__(self, conflicts: tuple[Conflict, ...], resolutions: Resolutions, again: Callable[[Resolutions], Commit]) -> None:
-        self.conflicts = conflicts
+        self.conflicts: tuple[Conflict, ...] = conflicts
         self._resolutions = tuple(resolutions)
         self._again = again
 

@@ -69,7 +69,7 @@ class CommitTag:
         check_name("tag", name)
         check_conditions(database, 2, "a commit with a tag")
         self.name = name
-        self.is_made = False
+        self.is_made: bool = False
         self._database = database
         # Most tags are new. Of one that was deleted, the record is read after the store has refused the first batch.
         self._ref = Ref("tag", name, None, None, None)

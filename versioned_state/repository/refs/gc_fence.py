@@ -174,7 +174,7 @@ class GcFence:
         self._damaged = False
         self._heads: OrderedDict[Address, int] = OrderedDict()
         self._moved: dict[str, int] = {}  # by key, the refs that are known to have moved since a marking, with the number of the marking
-        self.enabled = store.max_expected is None or store.max_expected > 1
+        self.enabled: Final = store.max_expected is None or store.max_expected > 1
 
     def learn(self, stored: bytes | None) -> None:
         """Take the bytes of the record, read just now. Damage raises only when the record is needed: it must not stop a reader."""

@@ -160,7 +160,7 @@ class CommitNote:
     __slots__ = ("_content", "commit", "values")
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self.values = _checked(values)
+        self.values: dict[str, Any] = _checked(values)
         self._content = _sealed(self.values)  # now, since the values may change before the commit is sent
         self.commit: Address | None = None
 

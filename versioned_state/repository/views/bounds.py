@@ -24,7 +24,7 @@ class TimedReader:
     def __init__(self, reader: Reader) -> None:
         self._reader = reader
         self._until: float | None = None
-        self.is_late = False
+        self.is_late: bool = False
 
     def read(self, address: Address) -> bytes:
         self._check()

@@ -39,10 +39,10 @@ class Change:
         self._cells = cells
         self._nodes = nodes
         self._decoder = decoder
-        self.path = cells.path
+        self.path: Final = cells.path
         self.kind: ChangeKind = cells.kind
-        self.given = cells.given
-        self.reordered = cells.keys is not None and not cells.given
+        self.given: Final = cells.given
+        self.reordered: Final = cells.keys is not None and not cells.given
 
     @property
     def old(self) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, takewhile
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Self, overload
 
 from versioned_state.arguments import count, seconds
 from versioned_state.errors import InvalidArgumentError, StateError
@@ -80,12 +80,12 @@ class Diff(Sequence[Change]):
         limit: int | None = None,
         deadline: float | None = None,
     ) -> None:
-        self.deadline = None if deadline is None else seconds("deadline", deadline)
+        self.deadline: Final = None if deadline is None else seconds("deadline", deadline)
         self._is_late = False
         self._timed: TimedReader | None = None
         if self.deadline is not None:
             reader = self._timed = TimedReader(reader)
-        self.limit = None if limit is None else min(count("limit", limit), sys.maxsize - 1)
+        self.limit: Final = None if limit is None else min(count("limit", limit), sys.maxsize - 1)
         self._has_more = False
         self._nodes = Nodes(reader, cache=cache)
         self._composer = Composer(self._nodes)
@@ -93,7 +93,7 @@ class Diff(Sequence[Change]):
         self._old = old
         self._new = new
         self._internal = internal
-        self.unstorable = dict(unstorable or {})
+        self.unstorable: dict[str, StateError] = dict(unstorable or {})
         self.objects: list[ObjectReason] = []
         self.find_effects: Callable[[], list[EffectRecord]] = list
 

@@ -28,7 +28,7 @@ class Bound:
     def __init__(self, limit: int | None = None, deadline: float | None = None) -> None:
         self._limit = limit
         self._deadline = deadline
-        self.complete = True
+        self.complete: bool = True
 
     def again(self) -> Bound:
         """Return the same bound of another walk."""

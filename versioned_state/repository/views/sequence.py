@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, overload
+from typing import Any, ClassVar, Final, overload
 
 BATCH: Final = 256
 """Elements that an iteration reads at once: one path down the tree for all of them."""
@@ -76,7 +76,7 @@ class PartialSequence(Sequence[Any]):
         compare = other._compare if isinstance(other, PartialSequence) else lambda start, end: other[start:end]
         return all(batch == compare(start, start + len(batch)) for start, batch in self._batches())
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def copy(self) -> list[Any]:
         """Return all elements as a plain list."""

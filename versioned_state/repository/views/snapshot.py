@@ -7,7 +7,7 @@ from copy import copy
 from functools import cached_property, partial
 from itertools import islice
 from threading import RLock
-from typing import TYPE_CHECKING, Any, NoReturn, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Self, TypeVar, overload
 
 from versioned_state.arguments import count, instance_of
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, ReadOnlyError, UnknownPathError
@@ -330,7 +330,8 @@ class Snapshot(Mapping[str, Any]):
             hint="reset() moves the branch back to it; a branch created at its commit goes on from there",
         )
 
-    __setitem__ = __delitem__ = _refuse
+    __setitem__: Final = _refuse
+    __delitem__: Final = _refuse
 
     if not TYPE_CHECKING:  # a checker refuses them
 

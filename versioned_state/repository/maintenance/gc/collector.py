@@ -207,7 +207,7 @@ class Collector:
     """
 
     def __init__(self, database: Database, cutoff: int = 0, *, force: bool = False) -> None:
-        self.record = GcRecord()
+        self.record: GcRecord = GcRecord()
         self._database = database
         self._store = database.store
         self._cutoff = cutoff

@@ -46,6 +46,8 @@ class KeeperTable:
         stored: the bytes of the record at the top.
     """
 
+    marking: int
+
     def __init__(self, store: KVStore, stored: bytes) -> None:
         self._store = store
         self.stored = stored

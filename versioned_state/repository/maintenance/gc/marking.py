@@ -41,13 +41,13 @@ class Marking:
 
     def __init__(self, database: Database, seen: KeeperSet, progress: Progress | None) -> None:
         self._database = database
-        self.store = database.store
+        self.store: Final = database.store
         # A cache may have a node that was stored whole by an older release, then deleted, and stored again in segments.
         self._read_from = uncached(database.store)
         self.seen = seen
         self.progress = progress
         self.expired = 0
-        self.refs = 0
+        self.refs: int = 0
         self.pending: Pending = []
         self.beat: Callable[[], None] = lambda: None
         self.check_time: Callable[[], None] = lambda: None

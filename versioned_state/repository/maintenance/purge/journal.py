@@ -88,20 +88,20 @@ class Journal:
 
     def __init__(self, store: KVStore, request: Iterable[Any], now: int) -> None:
         packed = msgpack.packb(list(request), unicode_errors="surrogatepass")
-        self.key = purge_key(blake3(packed, derive_key_context="versioned-state: the name of a purge").digest(length=16))
+        self.key: Final = purge_key(blake3(packed, derive_key_context="versioned-state: the name of a purge").digest(length=16))
         self._secret = blake3(packed, derive_key_context="versioned-state: the journal of a purge").digest()
         self._store = store
         self._since = now
         self._stored: bytes | None = None
         self._sent: tuple[bytes, Findings] | None = None
-        self.findings = Findings()
-        self.attempt = secrets.token_hex(4)
-        self.is_damaged = False
+        self.findings: Findings = Findings()
+        self.attempt: Final = secrets.token_hex(4)
+        self.is_damaged: bool = False
         keys = list(store.keys(PURGES))
         if self.key in keys:
             self.refresh()
-        self.others = self._times([key for key in keys if key != self.key])
-        self.is_begun = self._stored is not None
+        self.others: Final = self._times([key for key in keys if key != self.key])
+        self.is_begun: bool = self._stored is not None
 
     def refresh(self) -> None:
         """Read the findings of the same purge in another process."""
