@@ -154,7 +154,7 @@ K = TypeVar("K", bound="KeySpace")
 class KeySpaceAio(HandleAio[K]):
     """The awaitable twins of a namespace's calls."""
 
-    sequence = awaitable(lambda: KeySpace.sequence)
+    sequence: Final = awaitable(lambda: KeySpace.sequence)
 
     @overload
     async def load(self, path: str | StatePath, /) -> Any: ...

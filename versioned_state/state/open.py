@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Coroutine
 from functools import partial, update_wrapper
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, Final, ParamSpec
 
 from versioned_state.repository.history.signing import Signer
 from versioned_state.state.versioned import Versioned
@@ -96,4 +96,4 @@ def _twin(opening: Callable[P, Versioned]) -> Callable[P, Coroutine[Any, Any, Ve
     return update_wrapper(open_async, opening, assigned=())
 
 
-open_async = _twin(open)
+open_async: Final = _twin(open)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, MutableSequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, Self, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, overload
 
 from versioned_state.repository.views.sequence import BATCH, PartialSequence, pick, position
 from versioned_state.state.aio.caller import LockedState, locked
@@ -292,16 +292,16 @@ def as_list(value: Any) -> list[Any]:
 class SequenceAio(HandleAio["StateSequence"]):
     """The awaitable twins of a ``StateSequence``."""
 
-    append = awaitable(lambda: StateSequence.append)
-    clear = awaitable(lambda: StateSequence.clear)
-    count = awaitable(lambda: StateSequence.count)
-    extend = awaitable(lambda: StateSequence.extend)
-    index = awaitable(lambda: StateSequence.index)
-    insert = awaitable(lambda: StateSequence.insert)
-    pop = awaitable(lambda: StateSequence.pop)
-    remove = awaitable(lambda: StateSequence.remove)
-    reverse = awaitable(lambda: StateSequence.reverse)
-    sort = awaitable(lambda: StateSequence.sort)
+    append: Final = awaitable(lambda: StateSequence.append)
+    clear: Final = awaitable(lambda: StateSequence.clear)
+    count: Final = awaitable(lambda: StateSequence.count)
+    extend: Final = awaitable(lambda: StateSequence.extend)
+    index: Final = awaitable(lambda: StateSequence.index)
+    insert: Final = awaitable(lambda: StateSequence.insert)
+    pop: Final = awaitable(lambda: StateSequence.pop)
+    remove: Final = awaitable(lambda: StateSequence.remove)
+    reverse: Final = awaitable(lambda: StateSequence.reverse)
+    sort: Final = awaitable(lambda: StateSequence.sort)
 
     async def length(self) -> int:
         """Return the number of elements."""

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar, Unpack
 from weakref import ref
 
 from versioned_state.arguments import as_ttl, check_text, count
@@ -954,31 +954,31 @@ def _read_all(diff: Diff) -> None:
 class VersionedAio(KeySpaceAio["Versioned"]):
     """The awaitable twins of the calls of a state. A commit has the values as they are when it is called, or when its turn comes."""
 
-    blame = awaitable(lambda: Versioned.blame)
-    checkout = awaitable(lambda: Versioned.checkout)
-    cherry_pick = awaitable(lambda: Versioned.cherry_pick)
-    close = awaitable(lambda: Versioned.close)
-    commit = awaitable(lambda: Versioned.commit, ahead=_stage_ahead)
-    diff = awaitable(lambda: Versioned.diff, after=_read_all)
-    discard = awaitable(lambda: Versioned.discard)
-    fork = awaitable(lambda: Versioned.fork)
-    grep = stream(lambda: Versioned.grep)
-    history = stream(lambda: Versioned.history)
-    lock = converted(lambda: Versioned.lock, _async_lock)
-    log = stream(lambda: Versioned.log)
-    merge = awaitable(lambda: Versioned.merge)
-    rebase = awaitable(lambda: Versioned.rebase)
-    redo = awaitable(lambda: Versioned.redo)
-    refresh = awaitable(lambda: Versioned.refresh)
-    reset = awaitable(lambda: Versioned.reset)
-    restore = awaitable(lambda: Versioned.restore)
-    revert = awaitable(lambda: Versioned.revert)
-    rollback = awaitable(lambda: Versioned.rollback)
-    squash = awaitable(lambda: Versioned.squash)
-    status = awaitable(lambda: Versioned.status, after=_read_all)
-    switch = awaitable(lambda: Versioned.switch)
-    transaction = converted(lambda: Versioned.transaction, _async_transaction)
-    undo = awaitable(lambda: Versioned.undo)
+    blame: Final = awaitable(lambda: Versioned.blame)
+    checkout: Final = awaitable(lambda: Versioned.checkout)
+    cherry_pick: Final = awaitable(lambda: Versioned.cherry_pick)
+    close: Final = awaitable(lambda: Versioned.close)
+    commit: Final = awaitable(lambda: Versioned.commit, ahead=_stage_ahead)
+    diff: Final = awaitable(lambda: Versioned.diff, after=_read_all)
+    discard: Final = awaitable(lambda: Versioned.discard)
+    fork: Final = awaitable(lambda: Versioned.fork)
+    grep: Final = stream(lambda: Versioned.grep)
+    history: Final = stream(lambda: Versioned.history)
+    lock: Final = converted(lambda: Versioned.lock, _async_lock)
+    log: Final = stream(lambda: Versioned.log)
+    merge: Final = awaitable(lambda: Versioned.merge)
+    rebase: Final = awaitable(lambda: Versioned.rebase)
+    redo: Final = awaitable(lambda: Versioned.redo)
+    refresh: Final = awaitable(lambda: Versioned.refresh)
+    reset: Final = awaitable(lambda: Versioned.reset)
+    restore: Final = awaitable(lambda: Versioned.restore)
+    revert: Final = awaitable(lambda: Versioned.revert)
+    rollback: Final = awaitable(lambda: Versioned.rollback)
+    squash: Final = awaitable(lambda: Versioned.squash)
+    status: Final = awaitable(lambda: Versioned.status, after=_read_all)
+    switch: Final = awaitable(lambda: Versioned.switch)
+    transaction: Final = converted(lambda: Versioned.transaction, _async_transaction)
+    undo: Final = awaitable(lambda: Versioned.undo)
 
     async def apply(self, patch: Diff | list[dict[str, Any]]) -> None:
         """Do as ``Versioned.apply``."""

@@ -63,7 +63,7 @@ class AsyncBlock:
         reference: dead as soon as the block can no longer end; None if that is not known.
     """
 
-    __aexit__ = _Exit()
+    __aexit__: Final = _Exit()
 
     def __init__(self) -> None:
         self.ends: list[End] = []

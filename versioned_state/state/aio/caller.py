@@ -43,7 +43,7 @@ class Caller:
     def __init__(self, owner: tuple[int, object]) -> None:
         self.owner = owner
         self.objects: dict[Address, bytes] = {}
-        self.is_sealed = False
+        self.is_sealed: bool = False
         self.is_cold = False
 
     @property

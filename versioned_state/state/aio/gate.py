@@ -75,7 +75,7 @@ class Gate:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.thread = get_ident()
+        self.thread: Final = get_ident()
         self.turns: dict[HandleLock, _Turn] = {}
         self._visits: deque[_Visit] = deque()
         self._news = Lock()  # held until there is an event for ``wait_for``
@@ -149,7 +149,7 @@ class Lease:
     """One call of ``state.aio`` on one handle or several, from its registration until its end."""
 
     def __init__(self, gate: Gate, locks: Sequence[HandleLock]) -> None:
-        self.has_ended = False
+        self.has_ended: bool = False
         self._gate = gate
         self._locks = locks
         self._chance = [None]  # the first thread that pops the element decides whether the call begins

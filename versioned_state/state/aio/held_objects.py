@@ -19,6 +19,8 @@ class HeldObjects(ObjectStore):
         is_sealed: whether a read from the store raises ``StoreNeeded``, for a step that must not wait for the store.
     """
 
+    from_memory: bool
+
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
         self.beside: dict[Address, bytes] = {}

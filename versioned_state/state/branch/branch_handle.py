@@ -72,19 +72,19 @@ class BranchHandle:
         self.author = author
         database = repository.database
         ref, head = database.read_head("branch", branch)
-        self.position = HandlePosition(branch, ref, database.commits.read(ROOT_ADDRESS) if head is None else head)
+        self.position: HandlePosition = HandlePosition(branch, ref, database.commits.read(ROOT_ADDRESS) if head is None else head)
         self.stamp: Stamp | None = None
         if database.stamp is not None:
             self.use_stamp(database.stamp)
         self.ttl: int | None = None  # in microseconds; None: as the branch has it
-        self.commits_made = 0
-        self.pending = PendingEntries()
-        self.objects = HeldObjects(repository.database.objects)
+        self.commits_made: int = 0
+        self.pending: Final = PendingEntries()
+        self.objects: Final = HeldObjects(repository.database.objects)
         self.migrator: Migrator | None = None
-        self.worktree = Worktree(self.objects, database.policy, self.head.tree, LateMerge(weakref.ref(self)), database.nodes)
+        self.worktree: Final = Worktree(self.objects, database.policy, self.head.tree, LateMerge(weakref.ref(self)), database.nodes)
         self.worktree.mark_stored(ref.sweeps)
-        self.unfinished = self.worktree.unfinished
-        self.hooks = Hooks()
+        self.unfinished: Final = self.worktree.unfinished
+        self.hooks: Hooks = Hooks()
         self._in_doubt: CommitInDoubt | None = None
         self._finishing = False
 

@@ -68,15 +68,15 @@ class Holding:
     __slots__ = ("__weakref__", "_process", "block", "branch", "database", "owner", "record", "renewed", "since", "worker")
 
     def __init__(self, database: Database, branch: str, block: ReferenceType[Any] | None) -> None:
-        self.database = database
-        self.branch = branch
-        self.owner = Owner()
+        self.database: Final = database
+        self.branch: Final = branch
+        self.owner: Final = Owner()
         self._process = os.getpid()
-        self.record = LockRecord()
+        self.record: LockRecord = LockRecord()
         self.renewed: LockRecord | None = None
-        self.since = 0.0
-        self.worker = current_worker()
-        self.block = block
+        self.since: float = 0.0
+        self.worker: Final = current_worker()
+        self.block: Final = block
 
     @property
     def is_abandoned(self) -> bool:

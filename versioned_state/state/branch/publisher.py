@@ -229,10 +229,12 @@ class PreparedCommit:
         publication: the request to the store: an argument for ``Database.publish`` or ``publish_each``.
     """
 
+    commit: Commit
+
     __slots__ = ("commit", "proposal", "publication")
 
     def __init__(self, proposal: Proposal) -> None:
-        self.proposal = proposal
+        self.proposal: Final = proposal
         handle, ref, staged = proposal.handle, proposal.ref, proposal.staged
         self.commit = commit = proposal.write(proposal.tree, proposal.head)
         part = handle.checked(commit, ref, staged) if handle.hooks.all else NOTHING
@@ -242,7 +244,7 @@ class PreparedCommit:
             part = part.joined(proposal.note.part(commit))
         if handle.stamp is not None:
             part = part.joined(handle.stamp.part())
-        self.publication = Publication(ref, commit, staged.staging, part, handle.ttl)
+        self.publication: Publication = Publication(ref, commit, staged.staging, part, handle.ttl)
         if proposal.parent is not None:
             self.publication = self.publication._replace(action=proposal.action, author=handle.author)
         handle.unfinished.question = CommitInDoubt(staged, commit, ref, under_way=True)

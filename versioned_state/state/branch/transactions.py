@@ -136,12 +136,12 @@ class OpenTransaction:
         self.block = block
         self.has_left = False
         worker = owner if isinstance(owner, _Worker) else None
-        self.is_plain = worker is not None
-        self.has_begun = worker is None
+        self.is_plain: Final = worker is not None
+        self.has_begun: bool = worker is None
         self.doomed = False
         self.saved: list[tuple[Hook, object]] = []
         self.within = b""
-        self.worker = current_worker() if worker is None else (worker.thread, worker.task)
+        self.worker: Final = current_worker() if worker is None else (worker.thread, worker.task)
         task: Any = self.worker[1]
         self.loop: Any = None if task is None or block is None else task.get_loop()
 
@@ -455,7 +455,7 @@ class Block:
         reference: dead as soon as the block can no longer end; None if that is not known.
     """
 
-    __exit__ = _Exit()
+    __exit__: Final = _Exit()
 
     def __init__(self) -> None:
         self.ends: list[Callable[[object], None]] = []

@@ -136,9 +136,9 @@ class Migrated:
     __slots__ = ("is_written", "objects", "root")
 
     def __init__(self, root: Tree, objects: dict[Address, bytes], *, is_written: bool) -> None:
-        self.root = root
-        self.objects = objects
-        self.is_written = is_written
+        self.root: Final = root
+        self.objects: Final = objects
+        self.is_written: Final = is_written
 
 
 class Headed(Protocol):

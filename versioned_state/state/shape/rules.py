@@ -232,7 +232,7 @@ class Fields(Rule):
     _fields: dict[str, FieldRule] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self.judges_whole = self.validate is not None
+        self.judges_whole: bool = self.validate is not None
 
     @property
     def fields(self) -> dict[str, FieldRule]:

@@ -39,9 +39,9 @@ class Entry:
     __slots__ = ("base", "cell", "pack", "value")
 
     def __init__(self, value: Any, cell: bytes | None, base: Baseline | None) -> None:
-        self.value = value
-        self.cell = cell
-        self.base = base
+        self.value: Any = value
+        self.cell: bytes | None = cell
+        self.base: Baseline | None = base
         self.pack: Pack | None = None
 
 
@@ -54,11 +54,11 @@ class Pack:
     __slots__ = ("fingerprint", "keys", "marks", "members", "values")
 
     def __init__(self, keys: list[bytes], values: list[Any], fingerprint: Fingerprint, marks: Marks | None = None) -> None:
-        self.keys = keys
-        self.values = values
-        self.fingerprint = fingerprint
-        self.marks = marks
-        self.members = 0
+        self.keys: Final = keys
+        self.values: list[Any] = values
+        self.fingerprint: Fingerprint = fingerprint
+        self.marks: Marks | None = marks
+        self.members: int = 0
 
 
 class Repacking(NamedTuple):

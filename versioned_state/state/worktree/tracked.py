@@ -57,17 +57,17 @@ class TrackedKeys:
     def __init__(self, nodes: Nodes, fingerprinter: Fingerprinter, tree: Tree) -> None:
         self._nodes = nodes
         self._fingerprinter = fingerprinter
-        self.unfinished = Unfinished()
+        self.unfinished: Final = Unfinished()
         self.tree = tree
         self.entries: dict[bytes, Entry] = {}
         self.lists: dict[bytes, ListEdits] = {}
         self.assigned: dict[bytes, None] = {}
         self.removed: OrderedKeyDict[bytes] = OrderedKeyDict()
-        self.added = OrderedKeySet()
+        self.added: OrderedKeySet = OrderedKeySet()
         self.stale: set[bytes] = set()
-        self.suspects = Suspects(fingerprinter, self.entries)
+        self.suspects: Suspects = Suspects(fingerprinter, self.entries)
         self.journal: list[tuple[bytes, Any]] = []
-        self.changes = 0
+        self.changes: int = 0
         self.since = 0
 
     @property

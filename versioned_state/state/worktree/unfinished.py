@@ -36,10 +36,10 @@ class CommitInDoubt:
     __slots__ = ("commit", "ref", "staged", "under_way")
 
     def __init__(self, staged: Staged, commit: Commit, ref: Ref, *, under_way: bool) -> None:
-        self.staged = staged
-        self.commit = commit
-        self.ref = ref
-        self.under_way = under_way
+        self.staged: Staged = staged
+        self.commit: Final = commit
+        self.ref: Ref = ref
+        self.under_way: Final = under_way
 
 
 class MoveInDoubt:
@@ -48,9 +48,9 @@ class MoveInDoubt:
     __slots__ = ("action", "ref", "target")
 
     def __init__(self, ref: Ref, target: Commit, action: str) -> None:
-        self.ref = ref
-        self.target = target
-        self.action = action
+        self.ref: Ref = ref
+        self.target: Final = target
+        self.action: Final = action
 
 
 class Move:
@@ -83,15 +83,15 @@ class Move:
         position: HandlePosition | None = None,
         key: bytes | None = None,
     ) -> None:
-        self.expected = expected
-        self.head = head
-        self.staging = staging
-        self.keep = keep
-        self.journal = journal
-        self.within = within
-        self.commits = commits
-        self.position = position
-        self.key = key
+        self.expected: Final = expected
+        self.head: Final = head
+        self.staging: Final = staging
+        self.keep: Final = keep
+        self.journal: Final = journal
+        self.within: Final = within
+        self.commits: Final = commits
+        self.position: Final = position
+        self.key: Final = key
 
 
 Edit = tuple[bytes, Any, Any, bytes | None, int]
@@ -107,7 +107,7 @@ class Adoption:
     __slots__ = ("staged",)
 
     def __init__(self, staged: Staged) -> None:
-        self.staged = staged
+        self.staged: Staged = staged
 
 
 class Unfinished:

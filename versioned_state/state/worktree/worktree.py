@@ -75,9 +75,9 @@ class Worktree:
         self._decoder = LiveDecoder(self._nodes, policy, self._encoder.fingerprinter, self._encoder.older)
         self._tracked = TrackedKeys(self._nodes, self._encoder.fingerprinter, tree)
         self._entries = self._tracked.entries
-        self.keys = RootKeys(self._nodes, self._tracked)
-        self.unfinished = self._tracked.unfinished
-        self.lists = UnloadedLists(self._tracked, self._encoder, self._decoder)
+        self.keys: Final = RootKeys(self._nodes, self._tracked)
+        self.unfinished: Final = self._tracked.unfinished
+        self.lists: Final = UnloadedLists(self._tracked, self._encoder, self._decoder)
         self._stager = Stager(objects, self._tracked, self.lists, self._encoder, self._decoder)
         self._updater = Updater(objects, self._tracked, self.lists, self._stager, self._encoder, self._decoder, merge)
         self._adopted_late: Staged | None = None

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from versioned_state.values.detection.baselines import Baseline
 from versioned_state.values.detection.groups import Fingerprint
@@ -40,11 +40,11 @@ class Element:
         base: Baseline | None = None,
         fingerprint: Fingerprint = None,
     ) -> None:
-        self.value = value
-        self.at = at
-        self.cell = cell
-        self.base = base
-        self.fingerprint = fingerprint
+        self.value: Any = value
+        self.at: Final = at
+        self.cell: bytes | None = cell
+        self.base: Baseline | None = base
+        self.fingerprint: Fingerprint = fingerprint
 
 
 Piece = range | list[Element]
@@ -65,11 +65,11 @@ class ListEdits:
     __slots__ = ("_ends", "cell", "pieces", "stored", "trim_at", "version")
 
     def __init__(self, cell: bytes | None, stored: int, pieces: list[Piece] | None = None, *, trim_at: int = 0) -> None:
-        self.cell = cell
-        self.stored = stored
+        self.cell: bytes | None = cell
+        self.stored: Final = stored
         self.pieces: list[Piece] = ([range(stored)] if stored else []) if pieces is None else pieces
-        self.trim_at = trim_at
-        self.version = 0
+        self.trim_at: int = trim_at
+        self.version: int = 0
         self._ends: list[int] | None = None
 
     def _end_of_pieces(self) -> list[int]:
