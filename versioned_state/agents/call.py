@@ -98,7 +98,7 @@ class Call:
     ) -> None:
         self.name = name
         self.agent = agent
-        self.id = urandom(16).hex()
+        self.id: Final = urandom(16).hex()
         self.key = key
         self.inputs: dict[str, Any] = {} if inputs is None else dict(inputs)
         self.state = state

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
-from typing import Any, TypeVar, overload
+from typing import Any, ClassVar, TypeVar, overload
 
 from versioned_state.agents.events.entries import EVENTS, Entry, first_name, read_entry, space_of
 from versioned_state.agents.events.stamps import stamped, unstamped
@@ -69,7 +69,7 @@ class Events(Sequence[E_co]):
     def __eq__(self, other: object) -> bool:
         return list(self) == list(other) if isinstance(other, list | Events) else NotImplemented
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return "<Events: iterate it for the events in order of time>"

@@ -37,7 +37,7 @@ class JSONSession(SessionBase):
 
     def __init__(self, session_id: str | None = None, save_dir: str | os.PathLike[str] = "./") -> None:
         super().__init__(session_id if session_id is None else check_ids(session_id, "")[0])
-        self.save_dir = os.fspath(save_dir)
+        self.save_dir: Final = os.fspath(save_dir)
 
     @property
     def save_path(self) -> str:

@@ -120,6 +120,8 @@ class VersionedSession(SessionBase):
         store: a ``KVStore``, or a ``Repository`` to share. By default a ``Memory`` of its own. The session does not close it.
     """
 
+    repository: Repository
+
     def __init__(self, store: KVStore | Repository | None = None) -> None:
         super().__init__()
         if isinstance(store, Repository):

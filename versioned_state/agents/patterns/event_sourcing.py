@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
@@ -38,7 +38,7 @@ from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.tree import Tree, find
 
 if TYPE_CHECKING:
-    from versioned_state.repository.merging.policies import PolicyName
+    from versioned_state.repository.merging.policies import Policy, PolicyName
     from versioned_state.state.branch.branch_handle import BranchHandle
     from versioned_state.values.codec.pickles import PicklePolicy
     from versioned_state.values.trees.nodes import Nodes
@@ -66,8 +66,8 @@ class Source(Generic[V]):
         self.version = version
         self.key = key
         self.prefix = prefix
-        self.events_key = prefix + user_key(key)
-        self.snapshot_key = prefix + user_key(f"{key}.snapshot")
+        self.events_key: Final = prefix + user_key(key)
+        self.snapshot_key: Final = prefix + user_key(f"{key}.snapshot")
         self._initial = _copied(initial)
 
     def begin(self) -> Point[V]:
@@ -289,7 +289,7 @@ class SourceHook(Hook):
     def __init__(self, state: ReferenceType[Versioned]) -> None:
         self._state = state
         self.sources: dict[bytes, Source[Any]] = {}
-        self.generation = 0
+        self.generation: int = 0
         self._commits_made = 0
 
     @property
@@ -306,7 +306,7 @@ class SourceHook(Hook):
         """Keep the values of a source. Replaces an earlier source of the same events."""
         self.sources[source.events_key] = source
         keys = [(key, policy) for each in self.sources.values() for key, policy in each.policies]
-        self.policies = {str(path_of(key)): policy for key, policy in keys}
+        self.policies: Mapping[str, Policy] = {str(path_of(key)): policy for key, policy in keys}
         self._commits_made = self._handle.commits_made
 
     def view(self, source: Source[Any], commit: Commit) -> Snapshot:

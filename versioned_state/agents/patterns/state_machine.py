@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from versioned_state.repository.history.commit import Commit
+    from versioned_state.repository.merging.policies import Policy
     from versioned_state.state.worktree.pending import PendingEntries
     from versioned_state.values.codec.pickles import PicklePolicy
 
@@ -244,7 +245,7 @@ class TransitionHook(Hook):
         if track is None:
             track = self.tracks[root_key] = Track(port.handle(self.state).pending, root_key, rules)
             # Both sides may have moved it: the transitions decide whether our value is kept, not the two values.
-            self.policies = {**self.policies, str(path_of(root_key)): "theirs"}
+            self.policies: Mapping[str, Policy] = {**self.policies, str(path_of(root_key)): "theirs"}
         track.rules = rules
         return track
 

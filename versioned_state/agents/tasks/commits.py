@@ -58,6 +58,9 @@ class Commits(Round):
         pauses: whether the caller runs between the steps of the call, as for a generator.
     """
 
+    is_repeat: bool
+    result: Any
+
     def __init__(
         self, call: Call, on_event: OnEvent | None, *, on_unstorable: OnUnstorable, closes: bool = False, pauses: bool = False
     ) -> None:

@@ -35,7 +35,7 @@ class KeyedCall:
 
     def __init__(self, state: Versioned, *, agent: str, task: str, key: str, inputs: Mapping[str, Any]) -> None:
         self._state = state
-        self.name = f"{agent}\0{task}\0{key}"
+        self.name: Final = f"{agent}\0{task}\0{key}"
         self._shown = f"{task}(key={key!r})"
         packed = port.handle(state).worktree.encode_inline(in_order(dict(inputs)), f"the arguments of {self._shown}")
         self._fingerprint = blake3(packed).digest(16)

@@ -35,7 +35,7 @@ class TaskSignature:
         for name in _TAKEN:
             if name in signature.parameters:
                 raise TypeError(f"task {function.__name__!r} has a parameter {name!r}, which every call of a task has already: rename it")
-        self.takes_state = "state" in signature.parameters
+        self.takes_state: Final = "state" in signature.parameters
         self._full = signature
         own = [parameter for name, parameter in signature.parameters.items() if name != "state"]
         self._own = signature.replace(parameters=own)

@@ -151,6 +151,10 @@ class Task(Calls[P, R_co]):
     The decorators ``task`` and ``Agent.task`` make and describe it.
     """
 
+    __code__: Any
+    __defaults__: Any
+    __kwdefaults__: Any
+
     __name__: str
     __qualname__: str
 
@@ -178,7 +182,7 @@ class Task(Calls[P, R_co]):
         self._kind: Final = "coroutine" if self._is_run and inspect.iscoroutinefunction(runner) else kind_of(wrapped)
         # inspect then treats the task like its function, for example as a coroutine function.
         self.__code__, self.__defaults__, self.__kwdefaults__ = wrapped.__code__, wrapped.__defaults__, wrapped.__kwdefaults__
-        self.__signature__ = self._signature.public
+        self.__signature__: Final = self._signature.public
 
     @property
     def _is_run(self) -> bool:

@@ -39,7 +39,7 @@ class Content:
         self._nodes = nodes
         self.cell = cell
         if cell is None:
-            self.tree = empty(Shape.MAP)
+            self.tree: Tree = empty(Shape.MAP)
             return
         found = Composer(nodes).container(cell, large=large)
         if found is None or found.tree.shape is not Shape.MAP or (found.head is not None and found.head.name != _HEAD.name):

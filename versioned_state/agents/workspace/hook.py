@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 from weakref import ReferenceType, ref
 
 from versioned_state.agents.workspace.content import Content
@@ -43,9 +43,9 @@ class WorkspaceHook(Hook):
 
     def __init__(self, handle: BranchHandle, path: str, name: str, ignored: Ignored, records: str | None) -> None:
         self._handle = ref(handle)  # which holds the hook
-        self.key = user_key(name)
-        self.keys = frozenset({self.key})
-        self.folder = WorkingFolder(partial(_database_of, self._handle), path, self.key, ignored, handle.head, records)
+        self.key: Final = user_key(name)
+        self.keys: frozenset[bytes] = frozenset({self.key})
+        self.folder: Final = WorkingFolder(partial(_database_of, self._handle), path, self.key, ignored, handle.head, records)
         self._failed: Commit | None = None  # the commit whose files could not be written
 
     @property

@@ -70,7 +70,7 @@ class Index:
         self.cells: dict[str, bytes] = {}
         self.stats: dict[str, Stat] = {}
         self.time = 0
-        self.changed = 0
+        self.changed: int = 0
         self._folders: set[str] | None = None
 
     @property
