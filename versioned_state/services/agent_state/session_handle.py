@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from versioned_state.agents.modules.containers import captured
 from versioned_state.errors import BranchMovedError, QuotaExceededError, StateError, UnknownRevisionError, UnserializableValueError
@@ -41,6 +41,9 @@ from versioned_state.values.detection.baselines import Baseline, Elements, Entri
 from versioned_state.values.keys import USER, user_key
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.tree import iter_items, rank
+
+if TYPE_CHECKING:
+    from versioned_state.repository.database import Publication
 
 _AFTER: Final = bytes((USER[0] + 1,))
 _CELL_BYTES: Final = 300
@@ -364,7 +367,7 @@ class PreparedSave:
 
     def __init__(self, state: SessionHandle, save: Save, prepared: PreparedCommit) -> None:
         self._state, self._save, self._prepared = state, save, prepared
-        self.publication = prepared.publication
+        self.publication: Publication = prepared.publication
 
     def settle(self, answer: Ref | StateError | None) -> int | None:
         """Return the number of the round, or None if the branch had moved, or if only ``save`` can find out. Raises as ``save``."""

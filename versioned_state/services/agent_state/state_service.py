@@ -124,7 +124,7 @@ class VersionedStateService(StoreService, StateService):
         self._max_sessions = max_sessions
         self._max_rounds = max_rounds
         self._creations = Locks()
-        self.session_hooks = SessionHooks()
+        self.session_hooks: SessionHooks = SessionHooks()
 
     def branch(self, user_id: str, session_id: str | None = None) -> str:
         """Return the name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string."""

@@ -109,12 +109,12 @@ class Turn:
     __slots__ = ("_ended", "_groups", "_steps", "asked", "calls", "in_steps", "is_alone", "lane", "since", "waiting")
 
     def __init__(self, lane: str, waiting: deque[Call]) -> None:
-        self.lane = lane
-        self.waiting = waiting
-        self.since = monotonic()
+        self.lane: Final = lane
+        self.waiting: Final = waiting
+        self.since: float = monotonic()
         self.calls: list[Call] = []
-        self.in_steps = waiting[0].in_steps
-        self.is_alone = False
+        self.in_steps: Final = waiting[0].in_steps
+        self.is_alone: bool = False
         self.asked: Any = None
         self._groups: deque[list[Call]] | None = None  # those that have not ended, each for one call of the function
         self._steps: Steps[Any] | None = None  # of the first of them

@@ -108,7 +108,7 @@ class Memories:
         self.repository = repository
         self.branch = branch
         self.commit = commit
-        self.tree = commit.tree
+        self.tree: Final = commit.tree
         self._nodes = Nodes(repository.database.objects, cache=repository.database.nodes)
         self._decoder = Decoder(self._nodes, repository.database.policy)
 

@@ -9,7 +9,7 @@ from versioned_state.errors import StateError, StorageError
 from versioned_state.errors.base import restore
 
 _CLASSES: Final[dict[str, type[StateError]]] = {
-    name: cls for name in errors.__all__ if isinstance(cls := getattr(errors, name), type) and issubclass(cls, StateError)
+    name: _cls for name in errors.__all__ if isinstance(_cls := getattr(errors, name), type) and issubclass(_cls, StateError)
 }
 
 _PARTS: Final = frozenset({"what", "remains", "_hint"})

@@ -41,8 +41,8 @@ from versioned_state.values.typed.registry import Classes
 
 try:
     import httpx
-except ImportError as missing:
-    raise MissingDependencyError("a remote service", extra="client") from missing
+except ImportError as _missing:
+    raise MissingDependencyError("a remote service", extra="client") from _missing
 
 T = TypeVar("T")
 

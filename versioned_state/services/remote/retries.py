@@ -32,7 +32,7 @@ class Retries:
         self._left = attempts
         self._timeout = timeout
         self._began = time.monotonic()
-        self.made = 0
+        self.made: int = 0
 
     @property
     def age(self) -> int:

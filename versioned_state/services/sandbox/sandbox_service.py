@@ -272,8 +272,8 @@ class SessionSandboxes:
     """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
-        self.lock = Lock()
-        self.is_closed = False
+        self.lock: Final = Lock()
+        self.is_closed: bool = False
         self.files: SessionFiles | None = None
         self._options = options
         self._place: TemporaryFolder | None = None

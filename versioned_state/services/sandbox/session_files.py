@@ -56,7 +56,7 @@ class SessionFiles:
         self._pid = os.getpid()
         self._turn = Lock()  # of saves, restores and the end
         self._closed = False
-        self.folder = place.path / "files"
+        self.folder: Final = place.path / "files"
         self._records = place.path / "records"
         self.folder.mkdir()
         self._bring()

@@ -6,5 +6,5 @@ from versioned_state.errors import MissingDependencyError
 
 try:
     import pydantic as _pydantic  # noqa: F401 - each module of this folder needs it
-except ImportError as error:
-    raise MissingDependencyError("versioned_state.services.schemas", extra="services") from error
+except ImportError as _missing:
+    raise MissingDependencyError("versioned_state.services.schemas", extra="services") from _missing

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from pydantic import BaseModel, ConfigDict
 
@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 class Model(BaseModel):
     """A model that keeps unknown fields, so that data of newer releases is preserved."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="allow")
 
 
 class Role:
