@@ -33,6 +33,8 @@ class Threads:
         most: calls that are under way at once; more of them wait for their turn.
     """
 
+    executor: ThreadPoolExecutor
+
     def __init__(self, most: int, name: str) -> None:
         self._most, self._name = most, name
         self.renew()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno as _errno
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from .base import UNCHANGED, StateError, short
 
@@ -15,6 +15,9 @@ class InvalidArgumentError(StateError, ValueError, remains=UNCHANGED):
 
 class InvalidPathError(InvalidArgumentError, remains=""):
     """A path that does not parse. ``position`` is the offset of the first bad character."""
+
+    text: str
+    position: int
 
     def __init__(self, text: str, position: int, reason: str) -> None:
         hint = 'for example: messages[17].content, prefs["a.b"]'
@@ -30,6 +33,11 @@ class InvalidTransitionError(StateError, ValueError, remains=UNCHANGED):
     ``machine`` is the key of the machine, ``state`` and ``event`` are those of the refused transition; ``allowed`` has the possible events.
     """
 
+    machine: str
+    state: Any
+    event: Any
+    allowed: tuple[Any, ...]
+
     def __init__(self, machine: str, state: Any, event: Any, allowed: Sequence[Any], *, hint: str = "", remains: str | None = None) -> None:
         possible = f"allowed are {', '.join(map(str, allowed))}" if allowed else f"nothing leads out of {state}"
         super().__init__(f"Invalid transition: {state} + {event}", remains=remains, hint=hint or possible)
@@ -43,6 +51,11 @@ class ReplayMismatchError(StateError, remains=UNCHANGED):
     ``replayed`` and ``kept`` are the two values.
     """
 
+    key: str
+    index: int | None
+    replayed: Any
+    kept: Any
+
     def __init__(self, key: str, index: int | None, *, replayed: Any, kept: Any, reason: str) -> None:
         place = f"from event {index} on" if index is not None else "at its end"
         super().__init__(
@@ -54,6 +67,10 @@ class ReplayMismatchError(StateError, remains=UNCHANGED):
 
 class UnserializableValueError(StateError, TypeError, remains=UNCHANGED):
     """A value that cannot be stored. ``task`` names the task that would have committed it, if there was one."""
+
+    path: str
+    type_name: str
+    reason: str
 
     task = ""
 
@@ -94,6 +111,10 @@ class PickleRefusedError(StateError):
 class SchemaError(StateError, ValueError):
     """A value that breaks the schema of its state. ``path`` is its place, and ``rule`` the rule that it breaks."""
 
+    path: str
+    rule: str
+    reason: str
+
     def __init__(self, path: str, rule: str, reason: str, *, remains: str | None = None) -> None:
         super().__init__(f"{path or 'the state'} breaks the schema ({rule}): {reason}", remains=remains)
         self.path, self.rule, self.reason = path, rule, reason
@@ -109,6 +130,9 @@ class MigrationError(StateError, remains=UNCHANGED):
 
 class NewerVersionError(StateError, remains=UNCHANGED):
     """A state at a newer version than its reader's migrations lead to."""
+
+    version: int
+    known: int
 
     def __init__(self, version: int, known: int) -> None:
         super().__init__(
@@ -209,7 +233,7 @@ class UnknownRevisionError(StateError, KeyError):
             hint=way_back or ("did you mean " + ", ".join(near) + "?" if near else ""),
         )
         self.revision = revision
-        self.near = tuple(near)
+        self.near: tuple[str, ...] = tuple(near)
         self.deleted = deleted
         self.is_empty = is_empty
 
@@ -223,7 +247,7 @@ class AmbiguousRevisionError(StateError, KeyError):
             hint="give more digits of the id",
         )
         self.revision = revision
-        self.candidates = tuple(candidates)
+        self.candidates: Final = tuple(candidates)
 
 
 class UnknownPathError(StateError, KeyError):
@@ -242,7 +266,7 @@ class WorkspaceError(StateError, remains=UNCHANGED):
 
     def __init__(self, what: str, files: Sequence[str] = (), *, remains: str | None = None, hint: str = "") -> None:
         super().__init__(what, remains=remains, hint=hint)
-        self.files = tuple(files)
+        self.files: Final = tuple(files)
 
 
 class UnknownEffectError(StateError, KeyError, remains=UNCHANGED):

@@ -20,7 +20,7 @@ class StateError(Exception):
         hint: the way out in one line; may be empty. A traceback shows it as a note.
     """
 
-    remains = ""
+    remains: str = ""
 
     def __init_subclass__(cls, *, remains: str | None = None) -> None:
         if remains is not None:

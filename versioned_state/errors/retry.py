@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from .bad_input import TransactionError
 from .base import UNCHANGED, StateError, restore, short
@@ -56,6 +56,10 @@ class Merge(Protocol):
 class BranchMovedError(StateError, remains=UNCHANGED):
     """The branch was moved by another writer, and the call does not merge."""
 
+    branch: str
+    expected: str | None
+    actual: str | None
+
     def __init__(self, branch: str, *, expected: str | None, actual: str | None, hint: str = "", remains: str | None = None) -> None:
         super().__init__(
             f"branch {branch!r} has moved: expected {short(expected)}, found {short(actual)}",
@@ -85,7 +89,7 @@ class MergeConflictError(StateError, remains=UNCHANGED):
             remains=remains,
         )
         self.branch = branch
-        self.conflicts = tuple(conflicts)
+        self.conflicts: Final = tuple(conflicts)
         self._merge = merge
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -120,6 +124,10 @@ class FencedError(StateError):
     ``token`` is that of this holder, ``newest`` the newest one, None if there is none.
     """
 
+    branch: str
+    token: int
+    newest: int | None
+
     def __init__(self, branch: str, token: int, newest: int | None, *, remains: str | None = None) -> None:
         super().__init__(
             f"the lock of branch {branch!r} with token {token} is lost"
@@ -132,6 +140,10 @@ class FencedError(StateError):
 
 class LockTimeoutError(StateError, TimeoutError, remains=UNCHANGED):
     """Others had the lock of a branch for longer than the caller would wait. ``token`` is that of the holder."""
+
+    branch: str
+    token: int
+    wait: float
 
     def __init__(self, branch: str, token: int, wait: float) -> None:
         super().__init__(f"branch {branch!r} is locked, with token {token}, and was not free within {wait:g} s")
@@ -147,7 +159,7 @@ class PatchConflictError(StateError, remains=UNCHANGED):
             f"the patch does not fit at {shown}: its old values are not there",
             hint="cherry_pick() merges a commit of the same store by path, and aligns lists",
         )
-        self.paths = tuple(paths)
+        self.paths: tuple[str, ...] = tuple(paths)
 
 
 class UncommittedChangesError(StateError, remains=UNCHANGED):
@@ -156,7 +168,7 @@ class UncommittedChangesError(StateError, remains=UNCHANGED):
     def __init__(self, call: str, paths: Sequence[str]) -> None:
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
         super().__init__(f"{call} with uncommitted changes: {shown}", hint="commit() or discard() first")
-        self.paths = tuple(paths)
+        self.paths: tuple[str, ...] = tuple(paths)
 
 
 class DirtyWorkspaceError(UncommittedChangesError):
@@ -172,12 +184,15 @@ class DirtyWorkspaceError(UncommittedChangesError):
             f"{what}: {shown}",
             hint=hint or "commit() keeps the changes, discard() drops them; restore(path, overwrite=True) drops those of one file",
         )
-        self.files = tuple(files)
-        self.paths = tuple(paths) or self.files
+        self.files: Final = tuple(files)
+        self.paths: tuple[str, ...] = tuple(paths) or self.files
 
 
 class UnmergedBranchError(StateError):
     """The branch to delete has commits that no other branch or tag has. Nothing was changed."""
+
+    branch: str
+    head: str
 
     def __init__(self, branch: str, head: str) -> None:
         super().__init__(
@@ -194,6 +209,10 @@ class EffectInDoubtError(StateError):
     ``key`` is its full key, ``since`` when it was begun, in UTC. ``result`` is the result of the function, if it returned and the ledger
     could not record the result (the cause says why); else None. A result that cannot be pickled stays behind in its process.
     """
+
+    key: str
+    since: datetime
+    result: Any
 
     def __init__(self, key: str, since: datetime, *, reason: str = "", result: Any = None) -> None:
         super().__init__(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.repository import Repository
@@ -29,7 +29,7 @@ class Adapter:
 
     def __init__(self, place: Place, *, classes: TrustedModules = ()) -> None:
         self._own: KVStore | None = None
-        self.repository = self._opened(place, classes)
+        self.repository: Final = self._opened(place, classes)
 
     def _opened(self, place: Any, classes: TrustedModules) -> Repository:
         if isinstance(place, Repository):

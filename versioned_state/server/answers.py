@@ -51,10 +51,13 @@ RETRY_S: Final = 1
 class RefusalError(Exception):
     """A refused request: a status, and the error for the client."""
 
+    status: int
+    error: StateError
+
     def __init__(self, status: int, error: StateError, **headers: str) -> None:
         super().__init__(status)
         self.status, self.error = status, error
-        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.headers: Final = {name.replace("_", "-"): value for name, value in headers.items()}
 
 
 def unauthorized() -> RefusalError:

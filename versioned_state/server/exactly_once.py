@@ -148,6 +148,9 @@ class RepeatedError(ApartError):
     If it was batched with other writes, each of them is then done by itself, so ``request`` is that of the caller who gets this error.
     """
 
+    request: Request
+    done: Done
+
     def __init__(self, request: Request, done: Done) -> None:
         super().__init__(done.address.hex())
         self.request, self.done = request, done

@@ -122,11 +122,13 @@ class Room:
         refusal: makes the refusal of a request that is larger than the room.
     """
 
+    free: int
+
     def __init__(self, size: int, what: str, refusal: Callable[[int], RefusalError]) -> None:
         self.size = self.free = size
         self.what = what
         self.refusal = refusal
-        self.lock = Lock()
+        self.lock: Final = Lock()
         self.of_users: dict[str, int] = {}
 
 
@@ -137,7 +139,7 @@ class Share:
         self._room = room
         self._user = user
         self._call: asyncio.Task[Any] | None = None
-        self.taken = 0
+        self.taken: int = 0
 
     def take(self, size: int) -> None:
         """Take room for at least this many bytes in all. Raises ``RefusalError`` if there is none."""
@@ -194,7 +196,7 @@ class Bodies:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self.room = Room(limits.max_bodies or _BODIES * limits.max_body, "bodies of requests", too_many_parts)
+        self.room: Final = Room(limits.max_bodies or _BODIES * limits.max_body, "bodies of requests", too_many_parts)
         self._timeouts: set[asyncio.Timeout] = set()
         self._is_ending = False
 

@@ -30,9 +30,9 @@ class RequestLog:
 
     def __init__(self, scope: Scope, id: str, send: Send) -> None:
         self.id = id
-        self.status = 0
+        self.status: Any = 0
         self.received = 0
-        self.sent = 0
+        self.sent: int = 0
         self._scope = scope
         self._send = send
         self._began = perf_counter()

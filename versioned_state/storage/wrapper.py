@@ -14,12 +14,12 @@ class Wrapper(KVStore):
     It is ``private`` if ``store`` is, unless its class has ``private = False``.
     """
 
-    private = True
+    private: bool = True
 
     def __init__(self, store: KVStore) -> None:
         self.store = store
         self.private = store.private and type(self).private
-        self.max_expected = store.max_expected
+        self.max_expected: int | None = store.max_expected
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} over {self.store!r}>"

@@ -51,9 +51,9 @@ class Writer:
         self._told = told
         self._message_key = message_key
         self.branches: list[str] = []
-        self.commits = 0
-        self.skipped = 0  # messages that the branch had already
-        self.complete = True  # the last branch has its whole conversation
+        self.commits: int = 0
+        self.skipped: int = 0  # messages that the branch had already
+        self.complete: bool = True  # the last branch has its whole conversation
         self._began = 0, 0  # commits written, and height of the last branch, before it
 
     def check_free(self, branch: str, conversation: Conversation | None = None) -> None:

@@ -36,7 +36,7 @@ class CommitFormat:
             if isinstance(error, InvalidArgumentError):
                 raise
             raise InvalidArgumentError(f"{template!r} is not a format: {error}", hint=hint) from error
-        self.fields = {field.partition("[")[0] for _, field, _, _ in self._parts if field}
+        self.fields: Final = {field.partition("[")[0] for _, field, _, _ in self._parts if field}
 
     def of(self, repository: Repository, commit: Commit, names: Names, source: str) -> str:
         """Return the text of a commit. A field that it does not have is empty."""

@@ -188,8 +188,8 @@ class Verb(click.Command):
     def __init__(self, *args: Any, example: str = "", **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         own = {flag for param in self.params for flag in param.opts}
-        self.params += [option for option in _options(hidden=True) if own.isdisjoint(option.opts)]
-        self.epilog = f"\b\nExample:\n  {example}\n\nvstate --help shows the options that every command takes."
+        self.params.extend(option for option in _options(hidden=True) if own.isdisjoint(option.opts))
+        self.epilog: str = f"\b\nExample:\n  {example}\n\nvstate --help shows the options that every command takes."
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
         context.ensure_object(Settings).only_reads = ".commands.read." in self.callback.__module__
@@ -232,7 +232,7 @@ class Verbs(click.Group):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self.params += _options(hidden=False)
+        self.params.extend(_options(hidden=False))
 
 
 def verb(name: str, summary: str, *, example: str) -> Callable[[Callable[..., Any]], click.Command]:
@@ -240,16 +240,18 @@ def verb(name: str, summary: str, *, example: str) -> Callable[[Callable[..., An
     return click.command(name, cls=Verb, short_help=summary, example=example)
 
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-literal_option = click.option("--literal", is_flag=True, help='Take objects such as {"$Decimal": "2.5"} as they stand.')
+literal_option: Final = click.option("--literal", is_flag=True, help='Take objects such as {"$Decimal": "2.5"} as they stand.')
 
 
-name_option = click.option("--name", default="workspace", show_default=True, metavar="KEY", help="The key of the state that has the files.")
+name_option: Final = click.option(
+    "--name", default="workspace", show_default=True, metavar="KEY", help="The key of the state that has the files."
+)
 
 
-full_option = click.option("--full", is_flag=True, help="Show whole values, and every change.")
+full_option: Final = click.option("--full", is_flag=True, help="Show whole values, and every change.")
 
 
 def limit_option(text: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

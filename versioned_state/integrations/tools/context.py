@@ -34,7 +34,7 @@ class Deadline:
 
     def __init__(self) -> None:
         self._end = monotonic() + _SECONDS
-        self.passed = False
+        self.passed: bool = False
 
     def within(self, parts: Iterable[T]) -> Iterator[T]:
         """Yield parts until the time is over."""

@@ -20,8 +20,8 @@ try:
     from mcp.server import Server, ServerRequestContext
     from mcp.server.stdio import stdio_server
     from mcp.server.transport_security import TransportSecuritySettings
-except ImportError as error:  # also of another major version, which has other names
-    raise MissingDependencyError("vstate mcp", extra="mcp") from error
+except ImportError as _missing:  # also of another major version, which has other names
+    raise MissingDependencyError("vstate mcp", extra="mcp") from _missing
 
 _INSTRUCTIONS: Final = """\
 The state of an agent, with its history, as commits. state_outline shows what is there, state_get reads it, state_log and state_diff show \

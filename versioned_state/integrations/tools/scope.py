@@ -31,7 +31,7 @@ class Scope:
         self.repository = repository
         self.branch = branch
         self.prefix = prefix
-        self.home = branch if home is None else home
+        self.home: Final = branch if home is None else home
 
     def on(self, branch: str) -> Scope:
         """Return the scope with another branch as ``HEAD``."""

@@ -163,7 +163,7 @@ class Page:
     """Lines of an answer, as many as a budget of characters holds."""
 
     def __init__(self, head: str, budget: int) -> None:
-        self.lines = [head]
+        self.lines: Final = [head]
         self._left = budget - len(head) - 80  # for the line that says what is missing
 
     def add(self, line: str) -> bool:

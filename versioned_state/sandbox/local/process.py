@@ -37,8 +37,10 @@ class Process:
     Raises ``SandboxError`` if it cannot be started.
     """
 
+    isolation: Isolation
+
     def __init__(self, folder: Path, options: dict[str, Any]) -> None:
-        self.home = TemporaryFolder()
+        self.home: Final = TemporaryFolder()
         try:
             around = temporary_around(folder)
             settings = Settings(
@@ -53,7 +55,7 @@ class Process:
         except BaseException:
             self.home.remove()
             raise
-        self.is_alive = True
+        self.is_alive: bool = True
         self._frames = Frames()
         self._count = 0
         self._sending = False

@@ -19,7 +19,7 @@ class TemporaryFolder:
     """
 
     def __init__(self) -> None:
-        self.path = Path(tempfile.gettempdir(), f"versioned-state-sandbox-{secrets.token_hex(8)}").absolute()
+        self.path: Final = Path(tempfile.gettempdir(), f"versioned-state-sandbox-{secrets.token_hex(8)}").absolute()
         self._pid = os.getpid()
         self._finalizer = weakref.finalize(self, _remove_of, str(self.path), self._pid)
         self.path.mkdir(0o700)

@@ -73,8 +73,8 @@ class Nameless:
     def __init__(self, folders: Iterable[str]) -> None:
         self._devices = {Path(folder).stat().st_dev for folder in folders if Path(folder).exists()}
         self._next = 0.0
-        self.on_disk = 0
-        self.in_memory = 0
+        self.on_disk: int = 0
+        self.in_memory: int = 0
 
     def count(self, processes: Iterable[int]) -> None:
         """Count again, unless the last time took long. Cost: that of the open files."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from versioned_state.sandbox.enums import SandboxType
 from versioned_state.sandbox.tools.tool import SandboxTool
 
 __all__ = ["computer_use"]
 
-computer_use = SandboxTool("computer_use", SandboxType.GUI, "Use the mouse and keyboard of a desktop, and look at it.")
+computer_use: Final = SandboxTool("computer_use", SandboxType.GUI, "Use the mouse and keyboard of a desktop, and look at it.")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from versioned_state.sandbox.enums import SandboxType
 from versioned_state.sandbox.tools.tool import SandboxTool
 
@@ -15,10 +17,10 @@ __all__ = [
     "mobile_tap",
 ]
 
-adb_use = SandboxTool("adb_use", SandboxType.MOBILE, "Do any action on the device.")
-mobile_get_screen_resolution = SandboxTool("mobile_get_screen_resolution", SandboxType.MOBILE, "The resolution of the screen.")
-mobile_get_screenshot = SandboxTool("mobile_get_screenshot", SandboxType.MOBILE, "Take a screenshot.")
-mobile_input_text = SandboxTool("mobile_input_text", SandboxType.MOBILE, "Type a text.")
-mobile_key_event = SandboxTool("mobile_key_event", SandboxType.MOBILE, "Press a key.")
-mobile_swipe = SandboxTool("mobile_swipe", SandboxType.MOBILE, "Swipe from one point to another.")
-mobile_tap = SandboxTool("mobile_tap", SandboxType.MOBILE, "Tap a point.")
+adb_use: Final = SandboxTool("adb_use", SandboxType.MOBILE, "Do any action on the device.")
+mobile_get_screen_resolution: Final = SandboxTool("mobile_get_screen_resolution", SandboxType.MOBILE, "The resolution of the screen.")
+mobile_get_screenshot: Final = SandboxTool("mobile_get_screenshot", SandboxType.MOBILE, "Take a screenshot.")
+mobile_input_text: Final = SandboxTool("mobile_input_text", SandboxType.MOBILE, "Type a text.")
+mobile_key_event: Final = SandboxTool("mobile_key_event", SandboxType.MOBILE, "Press a key.")
+mobile_swipe: Final = SandboxTool("mobile_swipe", SandboxType.MOBILE, "Swipe from one point to another.")
+mobile_tap: Final = SandboxTool("mobile_tap", SandboxType.MOBILE, "Tap a point.")

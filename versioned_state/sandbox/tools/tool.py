@@ -18,6 +18,8 @@ class SandboxTool:
         sandbox_type: the type of sandbox that it needs.
     """
 
+    __name__: str
+
     def __init__(self, name: str, sandbox_type: str, description: str) -> None:
         self.name = self.__name__ = name
         self.sandbox_type = sandbox_type

@@ -11,7 +11,7 @@ import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 from weakref import finalize
 
 from versioned_state.arguments import one_of
@@ -115,13 +115,13 @@ class Disk(Backend):
             if type(size_limit) is not int or 0 != size_limit < least:
                 raise InvalidArgumentError(f"size_limit must be a number of bytes, at least {least}, or 0 for none: {size_limit!r}")
         timeout = sqlite_file.checked_timeout(timeout)
-        self.path = sqlite_file.checked_path(path)
+        self.path: Final = sqlite_file.checked_path(path)
         self._timeout = timeout
         self._read_only = read_only
         if not (read_only or allow_network):
             mounts.check_local(self.path)
         file = self._file = sqlite_file.prepare(self.path, create=create and not read_only)
-        self.private = sqlite_file.is_private(self.path, file)
+        self.private: bool = sqlite_file.is_private(self.path, file)
         self._name = str(file)
         self._identity = _identity(self._name)
         log = self._log = LogGuard(file)

@@ -10,7 +10,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Collection, Iterator, Mapping
 from types import ModuleType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import finalize
 
 from versioned_state.errors import MissingDependencyError, StoreBusyError
@@ -53,13 +53,13 @@ class DiskCache(Backend):
 
     def __init__(self, path: str | os.PathLike[str], *, create: bool = True, timeout: float = 10.0, allow_network: bool = False) -> None:
         timeout = sqlite_file.checked_timeout(timeout)
-        self.path = sqlite_file.checked_path(path)
+        self.path: Final = sqlite_file.checked_path(path)
         guarded = _guarded()
         self._timeout = timeout
         if not allow_network:
             mounts.check_local(self.path)
         file = self._file = sqlite_file.prepare(self.path, create=create, layout=guarded.LAYOUT)
-        self.private = sqlite_file.is_private(self.path, file)
+        self.private: bool = sqlite_file.is_private(self.path, file)
 
         def connect() -> Connection:
             connection = sqlite_file.connect(file, durability="power", timeout=timeout, layout=guarded.LAYOUT)

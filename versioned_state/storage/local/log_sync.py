@@ -43,9 +43,9 @@ class OpenLog:
     def __init__(self, name: str) -> None:
         self._descriptor = os.open(name, os.O_RDWR)
         found = os.fstat(self._descriptor)
-        self.identity = found.st_dev, found.st_ino
-        self.process = os.getpid()
-        self.made_good = False
+        self.identity: Final = found.st_dev, found.st_ino
+        self.process: Final = os.getpid()
+        self.made_good: bool = False
         self._syncing = CallLock()
         # Syncs are numbered. A sync that was interrupted has a number too, but is never done.
         self._begun = 0

@@ -34,7 +34,7 @@ class Pool:
         self._opening = CallLock()
         # If two connections closed at the same time, each would see the other and leave the WAL to it.
         self._closing = CallLock()
-        self.writing = CallLock()
+        self.writing: CallLock = CallLock()
         self._writer: Connection | None = None
         self._closed = False
         self._forking = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from struct import Struct
+from typing import Final
 
 # The longest value of a row, in bytes: 1 GiB, minus the server's overhead.
 MAX_VALUE = 2**30 - 2**16
@@ -21,7 +22,7 @@ class ByteArray:
     __slots__ = ("elements",)
 
     def __init__(self, elements: Iterable[bytes | None]) -> None:
-        self.elements = list(elements)
+        self.elements: Final = list(elements)
 
     def binary(self) -> bytes:
         """Return the array as the server receives it: each element after its length, -1 for null."""

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Generator
 from itertools import count
 from threading import BoundedSemaphore
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
 from psycopg.adapt import Dumper
@@ -128,8 +128,8 @@ class _ProcessLinks:
     """The connections of one process."""
 
     def __init__(self, limit: int) -> None:
-        self.pid = os.getpid()
-        self.places = BoundedSemaphore(limit)
+        self.pid: Final = os.getpid()
+        self.places: Final = BoundedSemaphore(limit)
         # list.append and pop are atomic, so no lock is needed. The link that was given back last is taken first.
         self.idle: list[Link] = []
 
@@ -146,7 +146,7 @@ class Connections:
     def __init__(self, url: str, *, timeout: float, limit: int) -> None:
         options = _parse(url)
         shown = {name: str(options[name]) for name in ("user", "host", "port", "dbname") if options.get(name)}
-        self.name = _name(**shown)
+        self.name: Final = _name(**shown)
         self.timeout = timeout
         options.setdefault("connect_timeout", max(1, round(timeout)))
         options.setdefault("fallback_application_name", "versioned-state")

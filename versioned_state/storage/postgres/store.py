@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 from weakref import finalize
 
 from versioned_state.arguments import count, seconds
@@ -136,7 +136,7 @@ class Postgres(Backend):
             raise InvalidArgumentError("a PostgreSQL URL starts with postgresql:// or postgres://")
         count("max_connections", max_connections, least=1)
         timeout = min(seconds("timeout", timeout, above=True, endless=True), _LONGEST_TIMEOUT_S)
-        self.schema = checked_name(schema)
+        self.schema: Final = checked_name(schema)
         try:
             from versioned_state.storage.postgres.connections import Connections
         except ImportError as error:

@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 from weakref import finalize
 
@@ -63,10 +63,10 @@ class Link:
             raise MissingDependencyError("Redis", extra="redis") from error
         self._redis = redis.exceptions
         self._pack = _packer()
-        self.timeout = min(seconds("timeout", timeout, above=True, endless=True), _LONGEST_TIMEOUT_S)
+        self.timeout: Final = min(seconds("timeout", timeout, above=True, endless=True), _LONGEST_TIMEOUT_S)
         self._options = _connection_options(url, options, self.timeout)
         self._scripts: list[Command] = [("SCRIPT", "LOAD", script) for script in scripts]
-        self.place = _place(self._options)
+        self.place: Final = _place(self._options)
         # Process, address and pool. A fork may happen while another thread holds the pool's lock, so a child makes a pool of its
         # own. The tuple is replaced as a whole, never changed.
         self._home: tuple[int, tuple[str, int] | None, ConnectionPool] | None = None

@@ -126,7 +126,7 @@ class Client:
         self._failures = (exceptions.BaseError, FileNotFoundError)
         self._timeout = timeout
         self._prefix = f"{prefix}/" if prefix else ""
-        self.place = f"s3://{bucket}/{prefix}"
+        self.place: Final = f"s3://{bucket}/{prefix}"
         check_options(options)
         provider = options.pop("credential_provider", None)
         # A request that hangs leaves time for two more, which find out whether it was done.

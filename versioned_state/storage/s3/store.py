@@ -54,7 +54,7 @@ class S3(Backend):
     child every call raises ``StorageError``.
     """
 
-    max_expected = 1
+    max_expected: int | None = 1
 
     def __init__(self, bucket: str, prefix: str = "", *, timeout: float = 30.0, concurrency: int = 32, **options: Any) -> None:
         _check_place(bucket, prefix)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 from pathlib import Path
+from typing import Final
 
 from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -28,9 +29,9 @@ class StoreModel(RuleBasedStateMachine):
 
     def __init__(self, open_store: Callable[[Path], KVStore], place: Path, *, reopens: bool) -> None:
         super().__init__()
-        self.open = partial(open_store, place)
+        self.open: Final = partial(open_store, place)
         self.reopens = reopens
-        self.store = self.open()
+        self.store: KVStore = self.open()
         self.mutable: dict[str, bytes] = {}
         self.objects: dict[str, bytes] = {}
 

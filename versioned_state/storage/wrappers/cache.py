@@ -36,10 +36,10 @@ class Cache(Wrapper):
     def __init__(self, store: KVStore, max_bytes: int = CACHE_BYTES) -> None:
         count("max_bytes", max_bytes)
         super().__init__(store)
-        self.sends_together = store.sends_together
+        self.sends_together: bool = store.sends_together
         self.max_bytes = max_bytes
-        self.hits = 0
-        self.misses = 0
+        self.hits: int = 0
+        self.misses: int = 0
         self._lock = CallLock()
         self._kept: OrderedDict[str, bytes] = OrderedDict()
         self._size = 0

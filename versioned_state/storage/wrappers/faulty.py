@@ -59,6 +59,9 @@ class Faulty(Wrapper):
     ``calls`` is the number of calls so far. ``fired`` is whether the fault has happened.
     """
 
+    calls: int
+    fired: bool
+
     def __init__(self, store: KVStore, *, at: int | None = None, fault: Fault = Fault.BEFORE, crash: bool = False) -> None:
         super().__init__(store)
         self._lock = CallLock()

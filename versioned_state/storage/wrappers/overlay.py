@@ -17,7 +17,7 @@ class Overlay(Backend):
 
     def __init__(self, store: KVStore) -> None:
         self.store = store
-        self.private = store.private
+        self.private: bool = store.private
         self._lock = CallLock()
         self._written: dict[str, bytes | None] = {}  # None: deleted
 

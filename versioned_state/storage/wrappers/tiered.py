@@ -38,8 +38,8 @@ class Tier:
 
     def __init__(self, store: KVStore) -> None:
         self.store = store
-        self.hits = 0
-        self.failures = 0
+        self.hits: int = 0
+        self.failures: int = 0
         self.error: StorageError | None = None
         self._rest = 0.0
         self._until = 0.0
@@ -136,14 +136,16 @@ class Tiered(KVStore):
         cold_reads: the objects that were found in the coldest tier alone.
     """
 
+    cold: KVStore
+
     def __init__(self, *stores: KVStore) -> None:
         if len(stores) < 2 or not all(isinstance(store, KVStore) for store in stores):
             raise InvalidArgumentError("Tiered takes two stores or more, the hottest first", hint="Tiered(Memory(), Disk('./agent-state'))")
         *hotter, self.cold = stores
-        self.tiers = tuple(map(Tier, hotter))
-        self.cold_reads = 0
-        self.private = all(store.private for store in stores)
-        self.max_expected = self.cold.max_expected
+        self.tiers: Final = tuple(map(Tier, hotter))
+        self.cold_reads: int = 0
+        self.private: bool = all(store.private for store in stores)
+        self.max_expected: int | None = self.cold.max_expected
         self._closed = False
 
     def __repr__(self) -> str:

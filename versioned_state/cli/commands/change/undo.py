@@ -14,7 +14,7 @@ from versioned_state.errors import StateError, UnknownRevisionError
 
 NOTHING: Final = "that move ended where it began: nothing to change"
 
-steps_argument = click.argument("steps", type=click.IntRange(min=1), default=1, metavar="[COUNT]")
+steps_argument: Final = click.argument("steps", type=click.IntRange(min=1), default=1, metavar="[COUNT]")
 
 
 @verb("undo", "Take back the last move of the current branch.", example="vstate undo 2")

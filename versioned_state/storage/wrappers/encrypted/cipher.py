@@ -56,10 +56,11 @@ class Cipher:
         self._invalid = InvalidTag
         sizes = (ID_SIZE, 32, 32, 32, NAME_KEY_SIZE, 32)
         derived = HKDF(SHA256(), sum(sizes), salt, _INFO).derive(key)
-        parts = []
+        parts: list[bytes] = []
         for size in sizes:
             parts.append(derived[:size])
             derived = derived[size:]
+        self.id: bytes
         self.id, values, self._nonces, wrapping, names, self._buckets = parts
         self._values = AESGCM(values)
         self._wrapping = AESGCM(wrapping)
