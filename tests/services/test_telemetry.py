@@ -82,6 +82,24 @@ async def test_calls_seconds_and_the_calls_under_way(reader: InMemoryMetricReade
     assert SECRET not in json.dumps([*map(str, after)])
 
 
+def test_a_program_that_configures_no_logging_writes_nothing():
+    program = """
+import asyncio
+from versioned_state.services import SessionService
+
+async def main():
+    async with SessionService.over("memory:") as service:
+        try:
+            await service.undo("alice", "trip")
+        except KeyError:
+            print("refused")
+
+asyncio.run(main())
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("refused\n", "")
+
+
 def measured(reader: InMemoryMetricReader) -> dict[tuple[str, ...], Any]:
     data = reader.get_metrics_data()
     found: dict[tuple[str, ...], Any] = {}

@@ -24,6 +24,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 logger: Final = logging.getLogger("versioned_state.services")
+logger.addHandler(logging.NullHandler())  # in a program that configures no logging, Python would write warnings to stderr
 
 _API: Final = ("opentelemetry.trace", "opentelemetry.metrics")
 
