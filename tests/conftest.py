@@ -1,7 +1,7 @@
 """Shared by all tests: the everyday and the long run, Hypothesis profiles, conversations, and skips that fail.
 
-Fixtures: ``real_conversations``, ``long_run``, ``without_collector``, ``small_tree_nodes``, and the servers. Options: ``--long``,
-``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers: ``long``, ``every_case``, ``browser``, ``no_oracle``. With
+Fixtures: ``real_conversations``, ``long_run``, ``without_collector``, ``small_tree_nodes``, ``earlier_leaves``, and the servers.
+Options: ``--long``, ``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers: ``long``, ``every_case``, ``browser``, ``no_oracle``. With
 ``VERSIONED_STATE_CHECK=1``, as in ``scripts/test``, the oracle checks the commits of all tests.
 """
 
@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from benchmarks import data
 from tests.support import chromium
+from tests.support.canonical_form import EARLIER_LEAVES
 from tests.support.oracle_plugin import OraclePlugin
 from tests.support.registrations import forgotten
 from tests.support.servers.postgres import postgres_server  # noqa: F401 - a fixture
@@ -160,6 +161,13 @@ def without_collector() -> Iterator[None]:
 def small_tree_nodes() -> Iterator[None]:
     """The limits of nodes are small, so that a hundred elements are four levels."""
     with small_nodes():
+        yield
+
+
+@pytest.fixture
+def earlier_leaves() -> Iterator[None]:
+    """Leaves have the sizes of an earlier version of the format."""
+    with small_nodes(EARLIER_LEAVES):
         yield
 
 

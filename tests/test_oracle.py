@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,10 +10,9 @@ import pytest
 
 from benchmarks.sides.ours import Ours
 from benchmarks.workloads.base import opened
-from tests.support.canonical_form import EARLIER_LEAVES, LONG, keeping_replaced_nodes, message
+from tests.support.canonical_form import LONG, keeping_replaced_nodes, message
 from tests.support.oracle import Oracle, installed
 from tests.support.oracle_plugin import OraclePlugin
-from tests.support.small_nodes import small_nodes
 from versioned_state import Disk, Memory, Versioned
 from versioned_state.state.worktree import stage
 from versioned_state.storage import Cache, Counting
@@ -22,12 +21,6 @@ from versioned_state.values.encode import encoder
 from versioned_state.values.trees import edit
 
 pytestmark = pytest.mark.no_oracle("breaks the engine on purpose")
-
-
-@pytest.fixture
-def earlier_leaves() -> Iterator[None]:
-    with small_nodes(EARLIER_LEAVES):
-        yield
 
 
 def asked(act: Callable[[], object], *, share: float = 1.0) -> list[str]:

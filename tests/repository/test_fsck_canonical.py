@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,6 @@ from versioned_state.storage import Wrapper
 from versioned_state.values.canonical import Known
 
 pytestmark = pytest.mark.no_oracle("writes trees with a fault on purpose")
-
-
-@pytest.fixture
-def earlier_leaves() -> Iterator[None]:
-    with small_nodes(EARLIER_LEAVES):
-        yield
 
 
 def uncanonical(repository: Repository) -> tuple[Finding, ...]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from datetime import timedelta
 from functools import cache
@@ -107,10 +106,7 @@ CALLS: dict[str, Callable[[Repository], object]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gc writes every two seconds that it lives, which on a busy machine would be counted too."""
-    monkeypatch.setattr("versioned_state.repository.maintenance.gc.collector._BEAT_S", math.inf)
+pytestmark = pytest.mark.usefixtures("no_sign_of_life")
 
 
 @cache

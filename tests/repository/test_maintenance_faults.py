@@ -14,19 +14,13 @@ from tests.support.histories import Clock
 from tests.support.interrupts import Interrupt, Trace
 from versioned_state import KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StateError, StorageError, UnknownRevisionError
-from versioned_state.repository.maintenance.gc import collector as gc_module
 from versioned_state.storage import Fault, Faulty
 
 NOW = timedelta(0)
 LATER = 1_800_000_000_000_000
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gc_module, "_BEAT_S", 1e9)
-    monkeypatch.setattr(gc_module, "_BATCH", 8)
-    monkeypatch.setattr("versioned_state.repository.history.reach.BATCH", 8)
-    monkeypatch.setattr("versioned_state.repository.maintenance.gc.keeper_table._PER_PAGE", 4)
+pytestmark = pytest.mark.usefixtures("small_gc")
 
 
 def filled() -> dict[str, bytes]:

@@ -32,9 +32,7 @@ from versioned_state.storage.wrappers.faulty import InjectedCrash, InjectedFault
 NOW = timedelta(0)
 
 
-@pytest.fixture(autouse=True)
-def _no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gc_module, "_BEAT_S", 1e9)
+pytestmark = pytest.mark.usefixtures("no_sign_of_life")
 
 
 PREPARED = dict(filled().store.items())

@@ -20,11 +20,10 @@ from tests.support.personal_data import SECRET, holds
 from tests.support.worlds import World, is_fast, reached
 from versioned_state import Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StateError, UnfinishedPurgeError
-from versioned_state.objects.address import Role
+from versioned_state.objects.address import Address, Role
 from versioned_state.objects.keys import GC, KEEPER_PAGES, KEEPERS, MOVED, address_in
 from versioned_state.repository.history.keepers import KeeperSet, groups_of
 from versioned_state.repository.history.reach import Reference
-from versioned_state.repository.maintenance.gc import collector as gc_module
 from versioned_state.repository.maintenance.gc.keeper_table import read_table
 from versioned_state.repository.maintenance.gc.marking import Marking
 from versioned_state.repository.refs.gc_fence import read_gc_record
@@ -38,9 +37,7 @@ LONG = [f"{SECRET} {n}" for n in range(60)]
 PROMPT = [f"You are a helpful assistant; rule {n}" for n in range(60)]
 
 
-@pytest.fixture(autouse=True)
-def _no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gc_module, "_BEAT_S", 1e9)
+pytestmark = pytest.mark.usefixtures("no_sign_of_life")
 
 
 def filled(store: KVStore | None = None) -> Repository:
@@ -180,9 +177,9 @@ def test_the_keepers_of_an_erased_branch_are_nobody_s():
     assert len(after.find(addresses)) == len(table.find(addresses)) - len(hers)
 
 
-def naive_keepers(repository: Repository) -> dict[bytes, str]:
+def naive_keepers(repository: Repository) -> dict[Address, str]:
     """The keeper of each object, from a walk for each ref."""
-    led: dict[bytes, set[str]] = {}
+    led: dict[Address, set[str]] = {}
     for ref in (ref for kind in ("branch", "tag") for ref in iter_refs(repository.store, kind, deleted=True)):
         starts = [Reference(ref.head, Role.COMMIT)] if ref.head else []
         starts += [Reference(ref.log, Role.LOG_ENTRY)] if ref.log else []

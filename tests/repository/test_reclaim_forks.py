@@ -13,7 +13,6 @@ from tests.support.personal_data import SECRET, holds
 from tests.support.worlds import check_against_marking, is_fast, led_to
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.objects.keys import SHARED
-from versioned_state.repository.maintenance.gc import collector as gc_module
 from versioned_state.repository.refs.ref import match_refs
 from versioned_state.repository.refs.shared import read_shared
 from versioned_state.storage import Counting
@@ -21,9 +20,7 @@ from versioned_state.storage import Counting
 NOW = timedelta(0)
 
 
-@pytest.fixture(autouse=True)
-def _no_sign_of_life(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gc_module, "_BEAT_S", 1e9)
+pytestmark = pytest.mark.usefixtures("no_sign_of_life")
 
 
 def commits(state: Versioned, count: int = 2) -> None:

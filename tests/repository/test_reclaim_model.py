@@ -13,19 +13,11 @@ from tests.support.worlds import NAMES, PATTERNS, World, is_fast
 from versioned_state import KVStore, Repository
 from versioned_state.errors import StateError
 from versioned_state.objects.keys import PURGES
-from versioned_state.repository.maintenance.gc import collector as gc_module
-from versioned_state.repository.maintenance.purge import reclaim as reclaim_module
 from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.storage import Fault, Faulty
 from versioned_state.storage.wrappers.faulty import InjectedCrash
 
-
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gc_module, "_BEAT_S", 1e9)
-    monkeypatch.setattr("versioned_state.repository.history.reach.BATCH", 16)
-    monkeypatch.setattr("versioned_state.repository.maintenance.gc.keeper_table._PER_PAGE", 4)
-    monkeypatch.setattr(reclaim_module, "_AT_ONCE", 9)
+pytestmark = pytest.mark.usefixtures("small_gc")
 
 
 def test_nobody_loses_an_object(long_run):
