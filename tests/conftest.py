@@ -1,8 +1,8 @@
 """Shared by all tests: the everyday and the long run, Hypothesis profiles, conversations, and skips that fail.
 
 Fixtures: ``real_conversations``, ``long_run``, ``without_collector``, ``small_tree_nodes``, ``earlier_leaves``, and the servers.
-Options: ``--long``, ``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers: ``long``, ``every_case``, ``browser``, ``no_oracle``. With
-``VERSIONED_STATE_CHECK=1``, as in ``scripts/test``, the oracle checks the commits of all tests.
+Options: ``--long``, ``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers: ``long``, ``every_case``, ``browser``,
+``no_oracle``. With ``VERSIONED_STATE_CHECK=1``, as in ``scripts/test``, the oracle checks the commits of all tests.
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ from tests.support.personal_data import SECRET, holds
 from tests.support.worlds import World, is_fast, reached
 from versioned_state import Disk, KVStore, Memory, Repository, Versioned
 from versioned_state.errors import StateError, UnfinishedPurgeError
-from versioned_state.objects.address import Address, Role
+from versioned_state.objects.address import Role
 from versioned_state.objects.keys import GC, KEEPER_PAGES, KEEPERS, MOVED, address_in
 from versioned_state.repository.history.keepers import KeeperSet, groups_of
 from versioned_state.repository.history.reach import Reference
@@ -177,9 +177,9 @@ def test_the_keepers_of_an_erased_branch_are_nobody_s():
     assert len(after.find(addresses)) == len(table.find(addresses)) - len(hers)
 
 
-def naive_keepers(repository: Repository) -> dict[Address, str]:
+def naive_keepers(repository: Repository) -> dict[bytes, str]:
     """The keeper of each object, from a walk for each ref."""
-    led: dict[Address, set[str]] = {}
+    led: dict[bytes, set[str]] = {}
     for ref in (ref for kind in ("branch", "tag") for ref in iter_refs(repository.store, kind, deleted=True)):
         starts = [Reference(ref.head, Role.COMMIT)] if ref.head else []
         starts += [Reference(ref.log, Role.LOG_ENTRY)] if ref.log else []
