@@ -360,12 +360,13 @@ def test_scripts_that_the_server_forgot_are_loaded_again(redis_server: RedisServ
 
 def test_server_killed_again_and_again_has_all_that_was_acknowledged(*, long_run: bool) -> None:
     server = RedisServer(appendonly="yes", appendfsync="no")
-    acknowledged: list[dict[str, int]] = [{} for _ in range(4)]
+    stores = [Redis(server.url, timeout=30) for _ in range(4)]  # opened before the first kill: only an open store waits for its server
+    acknowledged: list[dict[str, int]] = [{} for _ in stores]
 
     def write(number: int, stop: threading.Event) -> None:
         """One writer with a ref of its own. It notes acknowledged writes, and looks up those with an unknown outcome."""
         counts = acknowledged[number]
-        with Redis(server.url, timeout=30) as store:
+        with stores[number] as store:
             while not stop.is_set():
                 now = counts.get("done", 0)
                 ref, value = f"ref/{number}", f"{now + 1:08x}".encode()
