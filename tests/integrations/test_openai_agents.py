@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from agents import Agent, OpenAIResponsesCompactionSession, RunConfig, Runner, Session, SessionSettings
+from agents.extensions.memory import EncryptedSession
 from agents.testing import ScriptedModel, assistant_message
 from agents.usage import InputTokensDetails, Usage
 
@@ -409,6 +410,15 @@ async def test_the_newest_items_are_replaced_unless_they_have_changed(session):
         pruning = await session._get_compaction_snapshot(1, prune_prefix=lambda item: item.get("content") in ("hi", "hello"))
         assert await pruning.replace_suffix(0, [])
         assert await session.get_items() == [user("a room in Rome")]
+
+
+@in_event_loop
+async def test_a_session_keeps_what_is_encrypted(session):
+    encrypted = EncryptedSession(session_id="user-123", underlying_session=session, encryption_key="a key of a test", ttl=1000)
+    await encrypted.add_items([user("a secret"), user("another")])
+    assert await encrypted.get_items() == [user("a secret"), user("another")]
+    assert list(session.repository.grep("secret", session.branch())) == []
+    assert await encrypted.pop_item() == user("another")
 
 
 # Many writers

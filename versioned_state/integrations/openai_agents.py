@@ -71,9 +71,9 @@ class VersionedSession(Adapter):
     """
 
     def __init__(self, place: Place, session_id: str, *, session_settings: SessionSettings | dict[str, Any] | None = None) -> None:
-        self.session_id = string("session_id", session_id)
+        self.session_id: str = string("session_id", session_id)
         self.session_settings: SessionSettings | None = coerce_session_settings(session_settings or {})
-        self.branch_id = _MAIN
+        self.branch_id: str = _MAIN
         super().__init__(place)
         self._log = MessageLog(self.repository)
 
