@@ -12,7 +12,7 @@ from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
     from versioned_state.sandbox.enums import SandboxType as SandboxType
-    from versioned_state.sandbox.local.base_sandbox import BaseSandbox as BaseSandbox
+    from versioned_state.sandbox.local.base_sandbox import BaseSandbox as BaseSandbox, ContentSandbox as ContentSandbox
     from versioned_state.sandbox.local.filesystem_sandbox import FilesystemSandbox as FilesystemSandbox
     from versioned_state.sandbox.local.protocol import Isolation as Isolation
     from versioned_state.sandbox.registry import register as register, unregister as unregister
@@ -24,7 +24,7 @@ else:
         __name__,
         {
             "enums": "SandboxType",
-            "local.base_sandbox": "BaseSandbox",
+            "local.base_sandbox": "BaseSandbox ContentSandbox",
             "local.filesystem_sandbox": "FilesystemSandbox",
             "local.protocol": "Isolation",
             "registry": "register unregister",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import weakref
 from threading import Lock
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from versioned_state.arguments import count, instance_of, seconds
 from versioned_state.errors import HandleClosedError, InvalidArgumentError, LimitExceededError
 from versioned_state.sandbox.enums import SandboxType
-from versioned_state.sandbox.local.process import Process
+from versioned_state.sandbox.local.process import Process, Shown
 from versioned_state.sandbox.local.protocol import Isolation
 from versioned_state.sandbox.sandbox import (
     MAX_FILE_BYTES,
@@ -93,13 +93,19 @@ class BaseSandbox(Sandbox):
             HandleClosedError: the sandbox is closed, or was closed during the call.
             SandboxError: no process can be started.
         """
-        return self._run("cell", _checked(code, "the code of a cell"))
+        return self._run_cell(code).text
 
     def run_shell_command(self, command: str) -> str:
         """Run a command with ``/bin/sh`` in the folder, and return its output and errors. An exit status other than 0 is said at the end.
 
         It has no input. Processes that it leaves in the background live until the sandbox is closed. Raises as ``run_ipython_cell``.
         """
+        return self._run_command(command).text
+
+    def _run_cell(self, code: str) -> Shown:
+        return self._run("cell", _checked(code, "the code of a cell"))
+
+    def _run_command(self, command: str) -> Shown:
         text = _checked(command, "a command")
         try:
             os.fsencode(text)
@@ -131,7 +137,7 @@ class BaseSandbox(Sandbox):
         if self._closed:
             self._close_folder()
 
-    def _run(self, kind: str, text: str) -> str:
+    def _run(self, kind: str, text: str) -> Shown:
         with self._turn:
             process = self._started()
             shown = process.ask(kind, text, self._timeout)
@@ -151,6 +157,30 @@ class BaseSandbox(Sandbox):
 
     def _was_closed(self) -> HandleClosedError:
         return HandleClosedError("this sandbox is closed", hint="connect() gives another one")
+
+
+class ContentSandbox(BaseSandbox):
+    """A ``BaseSandbox`` whose tools return what those of AgentScope Runtime do: a dict with the keys ``content``, ``isError`` and ``meta``.
+
+    ``content`` is a list of texts, each a dict with ``type``, ``text``, ``annotations`` and ``description``. The first one, ``stdout``, has
+    the output and the errors in the order in which they were written. A command has a second one, ``returncode``. ``isError`` is True if
+    the cell raised, the command failed, or a limit ended the call; there it is True if anything was written to the errors.
+    """
+
+    # A result of another shape is what this class is for.
+    def run_ipython_cell(self, code: str) -> dict[str, Any]:  # type: ignore[override]
+        """Run a cell of Python, as ``BaseSandbox`` does, and return its content."""
+        return _content(self._run_cell(code))
+
+    def run_shell_command(self, command: str) -> dict[str, Any]:  # type: ignore[override]
+        """Run a command, as ``BaseSandbox`` does, and return its content."""
+        return _content(self._run_command(command))
+
+
+def _content(shown: Shown) -> dict[str, Any]:
+    texts = {"stdout": shown.text} | ({} if shown.status is None else {"returncode": str(shown.status)})
+    content = [{"type": "text", "text": text, "annotations": None, "description": what} for what, text in texts.items()]
+    return {"meta": None, "content": content, "isError": shown.failed}
 
 
 _all: Final[weakref.WeakSet[BaseSandbox]] = weakref.WeakSet()

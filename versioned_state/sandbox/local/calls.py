@@ -49,6 +49,8 @@ class Call:
         process: the shell of a command.
         note: why it ends as it does, for the reader of its output.
         interrupted: whether its cell was interrupted.
+        failed: whether its cell raised.
+        status: the exit status of its command, or minus the signal that ended it; None for a cell.
     """
 
     id: int
@@ -59,6 +61,8 @@ class Call:
     process: int = 0
     note: str = ""
     interrupted: bool = False
+    failed: bool = False
+    status: int | None = None
 
 
 @dataclass

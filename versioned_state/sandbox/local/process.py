@@ -11,7 +11,7 @@ import weakref
 from contextlib import suppress
 from pathlib import Path
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from versioned_state.errors import SandboxError
 from versioned_state.sandbox.local.protocol import FrameError, Frames, Isolation, Settings, frame
@@ -29,6 +29,19 @@ _PROGRAM: Final = (
 )
 
 _ENDED: Final = "[the processes of the sandbox ended; names are lost]"
+
+
+class Shown(NamedTuple):
+    """What a cell or a command shows.
+
+    Attributes:
+        failed: whether the cell raised, the command ended with a status other than 0, or a limit ended the call.
+        status: the exit status of a command that ran to its end, or minus the signal that ended it.
+    """
+
+    text: str
+    failed: bool
+    status: int | None = None
 
 
 class Process:
@@ -115,27 +128,27 @@ class Process:
             raise
         self._channel, self._supervisor = here, supervisor
 
-    def ask(self, kind: str, text: str, timeout: float) -> str:
+    def ask(self, kind: str, text: str, timeout: float) -> Shown:
         """Run a cell or a command, and return what it shows. If an exception comes meanwhile, such as Ctrl-C, it is interrupted.
 
         If the processes end before the answer, that is said in place of it, and ``is_alive`` is False.
         """
         if self._sending:  # an exception came in the middle of a frame
             self.end()
-            return _ENDED
+            return Shown(_ENDED, failed=True)
         self._count += 1
         number = self._count
         try:
             return self._ask(number, {"id": number, "kind": kind, "text": text, "timeout": timeout}, time.monotonic() + timeout + _LATE_S)
         except (OSError, EOFError, FrameError):
             self.end()
-            return _ENDED
+            return Shown(_ENDED, failed=True)
         except BaseException:
             with suppress(OSError):
                 self._send({"stop": number})
             raise
 
-    def _ask(self, number: int, message: dict[str, Any], until: float) -> str:
+    def _ask(self, number: int, message: dict[str, Any], until: float) -> Shown:
         self._send(message)
         while True:
             answer = self._frames.take()
@@ -146,7 +159,7 @@ class Process:
                     raise EOFError
                 self._frames.feed(data)
             elif answer.get("id") == number:
-                return str(answer.get("text", ""))
+                return Shown(str(answer.get("text", "")), bool(answer.get("failed")), answer.get("status"))
 
     def _send(self, message: dict[str, Any]) -> None:
         self._sending = True

@@ -201,9 +201,11 @@ class Supervisor:
             self._reap(worker.process)
             return
         heard = worker.heard + said
-        worker.heard = heard[-MARK:]
-        if worker.mark in heard and self._call is not None and self._call.is_cell:
+        worker.heard = heard[-MARK - 1 :]
+        at = heard.find(worker.mark)
+        if at >= 0 and self._call is not None and self._call.is_cell:
             worker.heard = b""
+            self._call.failed = heard[at - 1 : at] != b"\0"
             self._finish("")
 
     def _finish(self, note: str) -> None:
@@ -221,7 +223,8 @@ class Supervisor:
         for each in (call.note, note):
             if each:
                 text += ("\n" if text and not text.endswith("\n") else "") + each
-        self._unsent += frame({"id": call.id, "text": text})
+        failed = call.failed or bool(call.note or note)
+        self._unsent += frame({"id": call.id, "text": text, "failed": failed, "status": call.status})
         self._send()
 
     def _send(self) -> None:
@@ -299,7 +302,7 @@ class Supervisor:
             else:
                 self._finish(f"[the interpreter ended {how}; its names are lost]")
         elif call is not None and process == call.process:
-            code = os.waitstatus_to_exitcode(status)
+            code = call.status = os.waitstatus_to_exitcode(status)
             if call.note:
                 self._end_group(process)
             self._finish("" if code == 0 or call.note else f"[exit status {code}]" if code > 0 else f"[ended {_how(status)}]")

@@ -1,6 +1,7 @@
 """The interpreter of cells: a program of its own, started by the supervisor, that imports nothing of the library.
 
-It reads a cell from its control socket, runs it, and answers with the mark that came with the cell. A cell that writes to the descriptor of
+It reads a cell from its control socket, runs it, and answers with the mark that came with the cell, behind a byte that says whether the
+cell raised. A cell that writes to the descriptor of
 that socket does not have the mark, so nothing that it writes ends its call. What the cell shows goes to the standard output.
 """
 
@@ -42,9 +43,10 @@ class Interpreter:
         while True:
             mark, length = self._read(_MARK), int.from_bytes(self._read(8), "big")
             source = self._read(length).decode(*_ENCODING)
+            raised = True
             try:
                 self._running = True
-                self._run(source)
+                raised = self._run(source)
             except KeyboardInterrupt:
                 traceback.print_exc()
             finally:
@@ -52,7 +54,7 @@ class Interpreter:
             self._flush()
             if os.getpid() != process:  # a child that the cell forked has come to the end of the cell
                 os._exit(0)
-            self._control.sendall(mark)
+            self._control.sendall(bytes((raised,)) + mark)
 
     def _read(self, length: int) -> bytes:
         data = bytearray()
@@ -67,7 +69,8 @@ class Interpreter:
         if self._running:  # an interrupt for a cell that has just ended is dropped
             raise KeyboardInterrupt
 
-    def _run(self, source: str) -> None:
+    def _run(self, source: str) -> bool:
+        """Run a cell. Returns whether it raised."""
         self._count += 1
         name = f"<cell {self._count}>"
         linecache.cache[name] = (len(source), None, [line + "\n" for line in source.splitlines()], name)
@@ -78,7 +81,7 @@ class Interpreter:
                 tree.body.pop()
             self._execute(compile(tree, name, "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
             if not isinstance(last, ast.Expr):
-                return
+                return False
             value = self._execute(compile(ast.Expression(last.value), name, "eval", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT))
             if value is not None:
                 self._names["_"] = value
@@ -86,6 +89,8 @@ class Interpreter:
                     self._show(value)
         except BaseException as error:  # noqa: BLE001 - a cell may raise anything
             self._report(error)
+            return True
+        return False
 
     def _execute(self, code: CodeType) -> Any:
         result = eval(code, self._names)  # noqa: S307 - it is what a cell is for
