@@ -80,6 +80,27 @@ def test_edit_offers_to_change(ui):
         assert "The exact change" in client.get(f"{base}/edit/undo/main").text
 
 
+def test_serve_has_the_page_beside_the_api(store: Path, tmp_path: Path):
+    tokens = tmp_path / "tokens.json"
+    tokens.write_text('{"secret": {"user": "*", "scopes": ["read"]}}')
+    tokens.chmod(0o600)
+    command = [sys.executable, "-m", "versioned_state.cli.main", "--store", str(store), "serve", "--port", "0", "--page"]
+    with subprocess.Popen([*command, "--tokens", str(tokens)], stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        found = re.search(r"http://\S+", process.stderr.readline())
+        assert found is not None
+        base = found[0]
+        with httpx.Client() as client:
+            assert client.get(f"{base}/health").status_code == 200
+            assert client.get(f"{base}/ui").status_code == 401
+            form = {"origin": base}
+            assert client.post(f"{base}/ui/login", data={"token": "secret"}, headers=form).headers["location"] == "/ui/"
+            assert "two" in client.get(f"{base}/ui/").text
+            assert "secret" not in client.get(f"{base}/ui/b/main").text
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+
+
 def test_a_port_that_is_taken_is_said(ui, store: Path):
     _, link = ui()
     port = re.search(r":(\d+)/", link)

@@ -18,6 +18,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from versioned_state.errors import InvalidArgumentError, StateError
+from versioned_state.repository.database import Database
 from versioned_state.repository.repository import Repository
 from versioned_state.server.app import Server
 from versioned_state.server.exactly_once import OnceDatabase
@@ -99,7 +100,8 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
             from versioned_state.server.page.beside import Beside
 
             port = listener.getsockname()[1]
-            both = Beside(application, Repository(store, pickle="refuse"), lambda: server.tokens, options.host, port, options.allow_hosts)
+            history = Repository.over(Database(store, pickle="refuse"))
+            both = Beside(application, history, lambda: server.tokens, options.host, port, options.allow_hosts)
             application = both
             ends.append(both.end)
         config = uvicorn.Config(
