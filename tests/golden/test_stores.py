@@ -19,7 +19,11 @@ from tests.golden.cases import INDEXED, STORE, VALUES
 from tests.golden.stores import FOLDER, KEY, SIGNER, SMALL, fill, load_bucket, load_postgres, load_redis, unpack
 from tests.support.exact import exact
 from versioned_state import Disk, KVStore, Memory, Repository, Tagged, Versioned, effects, events
-from versioned_state.errors import UnsafeStoreError
+from versioned_state.errors import FormatError, UnsafeStoreError
+from versioned_state.repository.database import Database
+from versioned_state.repository.format import write_format
+from versioned_state.repository.maintenance.upgrade import upgrade
+from versioned_state.repository.refs.ref import NOTHING
 from versioned_state.storage import DiskCache, Encrypted, Postgres, Redis
 from versioned_state.values.cells import Code
 
@@ -87,6 +91,20 @@ def test_this_release_goes_on_with_it(store: KVStore) -> None:
     store.set("ref/remote/main", b"of a later release")
     with pytest.raises(UnsafeStoreError, match="ref/remote/main" if store.max_expected is None else "one condition"):
         repository.gc()
+
+
+def test_an_upgrade_to_a_made_up_version_is_kept_by_each_backend(store: KVStore) -> None:
+    state = Versioned(store, pickle="refuse")
+    head = state.head
+    upgrade(Database(store), steps={2: lambda _: NOTHING}, force=True)
+    with pytest.raises(FormatError, match="format version 2"):
+        Repository(store)
+    if store.max_expected is None:
+        state["new"] = 1
+        with pytest.raises(FormatError):
+            state.commit()
+        state.discard()
+    assert page.Reader({**dict(store.items()), "format": write_format(1)}).ref("branch", "main").head == bytes.fromhex(head.id)
 
 
 RANDOM = ("gc-marks/", "keepers", "lock/", "note/", "ref/branch/main", "ref/branch/objects", "record/side")
