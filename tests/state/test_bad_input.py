@@ -335,8 +335,8 @@ POLICIES: tuple[Any, ...] = (
 ARGUMENTS: dict[str, tuple[Callable[[Versioned, Any], Any], tuple[Any, ...]]] = {
     "merge": (lambda s, x: s.merge(x), (*REVISIONS, None)),
     "rebase": (lambda s, x: s.rebase(x), (*REVISIONS, None)),
-    "cherry_pick": (lambda s, x: s.cherry_pick(x), (*REVISIONS, None)),
-    "revert": (lambda s, x: s.revert(x), (*REVISIONS, None)),
+    "cherry_pick": (lambda s, x: s.cherry_pick(x), (*REVISIONS[:4], *REVISIONS[5:], None, [5], ["main", None])),  # a list is fine
+    "revert": (lambda s, x: s.revert(x), (*REVISIONS[:4], *REVISIONS[5:], None, [5], ["main", None])),
     "squash": (lambda s, x: s.squash(x), (*REVISIONS, None)),
     "squash until": (lambda s, x: s.squash("HEAD", x), (*REVISIONS, None)),
     "reset": (lambda s, x: s.reset(x), (*REVISIONS, None)),
