@@ -347,12 +347,10 @@ class Disk(Backend):
             if holds:
                 if put_rows:
                     connection.executemany(_PUT_ENTRY, put_rows)
-                for key in deletes:
-                    raw = raw_key(key)
-                    if raw is not None:
-                        connection.execute(_DELETE_OBJECT, (raw,))
-                    else:
-                        connection.execute(_DELETE_ENTRY, (key.encode(),))
+                if deletes:
+                    gone = [(raw_key(key), key) for key in deletes]
+                    connection.executemany(_DELETE_OBJECT, [(raw,) for raw, _ in gone if raw is not None])
+                    connection.executemany(_DELETE_ENTRY, [(key.encode(),) for raw, key in gone if raw is None])
             # A batch that adds no page always fits: a limit may be set below the size of the store.
             if limit is not None and size_limits.used_bytes(connection) > max(
                 used, size_limits.allowed_bytes(limit, objects=bool(objects), deletes=bool(deletes))
