@@ -352,6 +352,16 @@ def test_a_filter_compares_as_python_does(saver: VersionedSaver):
         assert len(ids(saver, config(), filter=wanted)) == len(expected), wanted
 
 
+def test_a_filter_may_be_a_path(saver: VersionedSaver):
+    metadata: dict[str, Any] = {"user": {"access-level": "nested", "a": {"b": 1}}, "with.dot": 3}
+    put(saver, config(), **metadata)
+    fitting: list[dict[str, Any]] = [{key: value} for key, value in metadata.items()]
+    for wanted in (*fitting, {"user.access-level": "nested"}, {"user.a.b": 1}):
+        assert len(ids(saver, config(), filter=wanted)) == 1, wanted
+    for wanted in ({"user.access-level": "other"}, {"user.a.b.c": 1}, {"none.at.all": 1}):
+        assert ids(saver, config(), filter=wanted) == [], wanted
+
+
 def test_before_and_limit_page_through_a_thread_with_forks(saver: VersionedSaver):
     at = [put(saver, config(), {"n": 0})]
     for number in range(1, 40):
@@ -426,6 +436,15 @@ def test_prune_keeps_what_a_delta_channel_is_made_of(saver: VersionedSaver):
     assert [each.config for each in saver.list(config())] == at[:0:-1]
     assert saver.get_delta_channel_history(config=config(), channels=["log"])["log"] == before["log"]
     assert asyncio.run(saver.aget_delta_channel_history(config=config(), channels=["log"]))["log"] == before["log"]
+
+
+def test_parents_that_form_a_circle_are_walked_once(saver: VersionedSaver):
+    first, second = sorted(str(uuid6()) for _ in range(2))
+    put(saver, config(), {"n": 1}, id=first)
+    put(saver, config(id=first), {"n": 2}, id=second)
+    put(saver, config(id=second), {"n": 1}, id=first)
+    assert saver.get_delta_channel_history(config=config(), channels=["log"]) == {"log": {"writes": []}}
+    assert ids(saver, config()) == [second, first]
 
 
 def test_prune_refuses_an_unknown_strategy(saver: VersionedSaver):

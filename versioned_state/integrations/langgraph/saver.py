@@ -221,7 +221,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
 
         def has(commit: Commit) -> bool:
             metadata = self._parts(self._snapshot(commit), commit.meta)[1]
-            return all(metadata.get(key) == value for key, value in wanted.items())
+            return all(_field(metadata, key) == value for key, value in wanted.items())
 
         def fits(facts: bytes, commit: Commit) -> bool:
             if facts:
@@ -260,8 +260,10 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         }
 
     def _ancestors(self, line: Line, commit: Commit | None) -> Iterator[Commit]:
-        """Yield the checkpoints that lead to one, the nearest first."""
-        while commit is not None and (parent := commit.meta.get(_PARENT)):
+        """Yield the checkpoints that lead to one, the nearest first. Each comes once: one that is put again may make a circle."""
+        seen = set()
+        while commit is not None and (parent := commit.meta.get(_PARENT)) and parent not in seen:
+            seen.add(parent)
             commit = self._lines.find(line, parent)
             if commit is not None:
                 yield commit
@@ -450,8 +452,19 @@ def _config(line: Line, id: str) -> RunnableConfig:
     return {"configurable": {"thread_id": line.thread, "checkpoint_ns": line.namespace, "checkpoint_id": id}}
 
 
+def _field(metadata: Mapping[str, Any], key: str) -> Any:
+    """Return a field of metadata, by its name or by a path with dots, or None."""
+    if key in metadata or "." not in key:
+        return metadata.get(key)
+    first, _, rest = key.partition(".")
+    inner = metadata.get(first)
+    return _field(inner, rest) if isinstance(inner, Mapping) else None
+
+
 def _marks(key: str, value: Any) -> list[bytes]:
     """Return the bytes, any of which a meta has that holds this value, or none if that cannot be said."""
+    if "." in key:
+        return []
     equal: tuple[Any, ...] = (value,) if type(value) is str else ()
     if type(value) in (int, float, bool):
         equal = tuple({type(each): each for each in (bool(value), int(value), float(value)) if each == value}.values())
