@@ -211,6 +211,26 @@ def test_a_value_opens_in_place_and_keys_move(browser: Browser, site: tuple[str,
     context.close()
 
 
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
+def test_a_form_changes_a_branch(browser: Browser, site: tuple[str, str], signed_in: Any, repository: Repository, *, scripts: bool):
+    name = f"edited-{scripts}"
+    state = Versioned(repository, branch=name)
+    for number in range(2):
+        state["n"] = number
+        state.commit(f"n {number}")
+    context = browser.new_context(storage_state=signed_in, java_script_enabled=scripts)
+    watched = Watched(context, site[0])
+    page = watched.open(f"/c/{repository.commit(f'{name}~1').id}/state?path=n&on={name}")
+    page.get_by_role("link", name="restore").click()
+    page.get_by_label("Message").fill("as it was")
+    page.get_by_role("button", name="Restore a value").click()
+    assert page.get_by_role("heading", level=1).inner_text() == "as it was"
+    assert repository.snapshot(name)["n"] == 0
+    assert repository.branches[name].author == "me"
+    assert watched.faults == []
+    context.close()
+
+
 def test_the_browser_refuses_what_a_script_could_inject(browser: Browser, site: tuple[str, str], signed_in: Any):
     context = browser.new_context(storage_state=signed_in)
     page = context.new_page()

@@ -91,7 +91,7 @@ def test_every_answer_has_the_headers(site: Site, path: str):
         assert "unsafe" not in policy
         assert "trusted-types 'none'" in policy or "sandbox" in policy
         assert got["x-content-type-options"] == "nosniff"
-        assert got["referrer-policy"] == "no-referrer"
+        assert got["referrer-policy"] == "same-origin"
         assert got["cross-origin-opener-policy"] == got["cross-origin-resource-policy"] == "same-origin"
         assert not [name for name in got if name.startswith("access-control-")]
         assert got["cache-control"] == "no-store" or path.startswith("/static/")
