@@ -27,11 +27,10 @@ def build(folder: Path, sessions: int, rounds: int) -> Repository:
     messages = data.sample().messages(1000)
     state = Versioned(repository, author="agent")
     state["messages"] = []
+    state["plan"] = ["never changed since"] * 50
     for number in range(rounds):
-        if number < 5000:
-            state.sequence("messages").append(messages[number % len(messages)])
+        state.sequence("messages").append(messages[number % len(messages)])
         state["n"] = number
-        state["log"] = f"round {number}"
         state.commit(f"round {number}", meta={"step": number})
     first = repository.commit("main~0")
     for number in range(sessions):
@@ -61,7 +60,7 @@ def pages(repository: Repository, rounds: int) -> dict[str, str]:
         "diff over all": f"/diff/{first.id}..{head.id}",
         "history": f"/history/{head.id}?path=n",
         "blame": f"/blame/{head.id}?path=messages",
-        "blame of the state": f"/blame/{head.id}",
+        "blame of an old value": f"/blame/{head.id}?path=plan",
         "chat": f"/chat/{head.id}",
         "events": f"/events/{head.id}",
         "search": f"/search/{head.id}?q=flight",

@@ -6,6 +6,7 @@ shown. A part of an unknown shape is shown as a value, with a link into the stat
 
 from __future__ import annotations
 
+from contextvars import copy_context
 from typing import Any, Final
 
 from versioned_state.errors import StateError
@@ -15,7 +16,7 @@ from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.server.page.views import commits
 from versioned_state.server.page.views.text import Budget
 from versioned_state.server.page.views.values import Part, Values
-from versioned_state.services.calls.deadline import LateError
+from versioned_state.services.calls.deadline import LateError, set_deadline
 from versioned_state.values.keys import path_of
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.tree import iter_items
@@ -23,6 +24,9 @@ from versioned_state.values.trees.tree import iter_items
 PAGE: Final = 50
 _TEXT: Final = 6000
 """Characters of one text of a message."""
+
+_ROUNDS_S: Final = 0.2
+"""Seconds for which the rounds of the messages are looked for; each has a link that looks for its own."""
 
 _FIELDS: Final = 40
 """Fields of a message, and parts of its content, that are looked at."""
@@ -59,7 +63,7 @@ def chat(repository: Repository, budget: Budget, commit: Commit, *, path: str = 
     _, parts = values.parts(cell, place, start, end - start)
     is_list = type(snapshot.keys_at(place)) is int
     messages = [_message(values, part) for part in parts] if is_list else []
-    rounds = _rounds(repository, commit, place, start, end) if is_list else {}  # last: it may use up the time
+    rounds = _rounds(repository, commit, place, start, end) if is_list else {}
     for message in messages:
         origin = rounds.get(message["path"])
         message["round"] = None if origin is None else commits.facts(origin, budget)
@@ -90,9 +94,14 @@ def find_messages(snapshot: Snapshot, values: Values) -> StatePath | None:
 
 
 def _rounds(repository: Repository, commit: Commit, path: StatePath, start: int, end: int) -> dict[str, Commit]:
-    """Return the commit that each message comes from, by path, or none if that takes too long."""
-    try:
+    """Return the commit that each message comes from, by path, or none if that takes too long: they may be many rounds old."""
+
+    def blame() -> dict[str, Commit]:
+        set_deadline(_ROUNDS_S)
         return {str(part.path): part.commit for part in repository.blame(path, commit, start=start, end=end)}
+
+    try:
+        return copy_context().run(blame)
     except LateError:
         return {}
 
