@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Final
-
 import click
 
 from versioned_state.cli.commands.read.diff import changes_at, diff_of
 from versioned_state.cli.commands.read.get import print_value
 from versioned_state.cli.render.changes import most_changes, print_changes, stat_json
-from versioned_state.cli.render.output import Line
-from versioned_state.cli.render.text import commit_header, commit_json, first_line, message_lines, names_of
-from versioned_state.cli.shared import completion
+from versioned_state.cli.render.text import commit_header, commit_json, message_lines, names_of
 from versioned_state.cli.shared.place import explained, parse_place
 from versioned_state.cli.shared.settings import Settings, full_option, json_option, path_option, place_argument, verb
-from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.views.change import Change
 from versioned_state.repository.views.diff import DiffStat
 from versioned_state.repository.views.json_form import json_value
-
-_PAGE_WIDTH: Final = 100_000
-"""Columns of a page: a browser breaks the lines itself."""
 
 
 @verb("show", "Show a commit and its changes, or a value.", example="vstate show main~2")
@@ -29,25 +19,18 @@ _PAGE_WIDTH: Final = 100_000
 @path_option("Show only the changes at PATH.")
 @click.option("--stat", is_flag=True, help="Show only the number of changes under each key.")
 @full_option
-@click.option(
-    "--html", "page", metavar="FILE", shell_complete=completion.file, help="Write the commit and all its changes to FILE, for a browser."
-)
 @json_option
 @click.pass_obj
-def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: bool, page: str | None, as_json: bool) -> None:
+def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: bool, as_json: bool) -> None:
     """Show the commit REV (default: HEAD) and its changes against its first parent. REV:PATH shows the value there, as vstate get does.
 
     Many changes begin with their number under each key, and neighbours in a list are shown as one line; --full shows them all.
-
-    --html writes one file that opens anywhere, without a script or anything from elsewhere.
 
     With --json: one object, as in vstate log, with the changes, and with the stamp that the commit was made with, if it has one.
     """
     rev, value_path = parse_place(place)
     if rev is not None and (path or stat):
         raise click.UsageError("REV:PATH shows a value, which has no changes: give REV, and --path PATH")
-    if page is not None and (rev is not None or stat or as_json):
-        raise click.UsageError("--html writes a commit with its changes: it takes REV and --path, and excludes --stat and --json")
     output = settings.output
     with settings.reading() as repository, output.paged(unless=as_json):
         if rev is not None:
@@ -57,12 +40,8 @@ def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: 
         with explained(repository, "vstate show", place, path or ""):
             commit = repository.commit(place)
         names = names_of(repository)
+        changes = changes_at(diff_of(repository, commit, most_changes(output, None, unless=as_json or stat)), path)
         stamp = repository.stamp(commit)
-        most = most_changes(output, None, unless=as_json or stat or page is not None)
-        changes = changes_at(diff_of(repository, commit, most), path)
-        if page is not None:
-            _write_page(page, commit, commit_header(commit, names, stamp), changes)
-            return
         if as_json:
             shown = {"stat": stat_json(DiffStat.of(changes))} if stat else {"changes": [change.to_json() for change in changes]}
             output.json(commit_json(commit, names) | ({"stamp": json_value(stamp)} if stamp else {}) | shown)
@@ -77,13 +56,3 @@ def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: 
             print_changes(output, changes, stat=stat, full=full, more=changes.more, hint=True)
         if changes.more:
             output.note(f"vstate diff {commit.short}~ {commit.short} -n COUNT shows more of them, --stat counts all")
-
-
-def _write_page(file: str, commit: Commit, header: Iterable[Line], changes: Iterable[Change]) -> None:
-    from versioned_state.cli.render.changes import change_in_full
-    from versioned_state.cli.render.page import commit_page
-
-    lines = (line for change in changes for line in change_in_full(change, _PAGE_WIDTH))
-    title = first_line(commit.message) or commit.short
-    with open(file, "w", encoding="utf-8", errors="backslashreplace", newline="\n") as written:  # noqa: PTH123 - a name as it was typed
-        written.writelines(commit_page(title, header, message_lines(commit), lines))
