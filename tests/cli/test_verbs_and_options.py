@@ -324,6 +324,27 @@ def test_a_process_follows_a_branch_that_is_deleted_and_comes_back_until_ctrl_c(
     assert "Traceback" not in said
 
 
+# One file
+
+
+def test_a_file_of_commits(vstate: Vstate, tmp_path: Path):
+    with Versioned(Disk(tmp_path / "s")) as state:
+        for number in range(3):
+            state["n"] = number
+            state.commit(f"step {number}")
+    page = tmp_path / "page.html"
+    shown = vstate("show", "HEAD~1", "--html", str(page), store=tmp_path / "s")
+    assert (shown.stdout, shown.stderr) == ("", f"wrote {page}\n")
+    assert "step 1" in (content := page.read_text())
+    assert "step 2" not in content
+    vstate("log", "--grep", "step [12]", "-n", "1", "--html", str(page), store=tmp_path / "s")
+    assert "There are older commits" in (content := page.read_text())
+    assert "step 2" in content
+    assert vstate("log", "--json", "--html", str(page), store=tmp_path / "s").code == 2
+    assert vstate("show", "HEAD:n", "--html", str(page), store=tmp_path / "s").code == 2
+    assert_error(vstate("show", "--html", str(tmp_path / "no" / "x.html"), store=tmp_path / "s"), "cannot write")
+
+
 # Completion
 
 

@@ -10,6 +10,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
@@ -243,6 +244,9 @@ def verb(name: str, summary: str, *, example: str) -> Callable[[Callable[..., An
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+html_option: Final = click.option(
+    "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write one page that needs no server."
+)
 literal_option: Final = click.option("--literal", is_flag=True, help='Take objects such as {"$Decimal": "2.5"} as they stand.')
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
+from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ from versioned_state.cli.render.text import commit_json, commit_line, commit_lin
 from versioned_state.cli.shared.filters import filter_options
 from versioned_state.cli.shared.follow import PAUSE_S, check_followed
 from versioned_state.cli.shared.place import explained, parse_place
-from versioned_state.cli.shared.settings import Settings, full_option, json_option, limit_option, place_argument, verb
+from versioned_state.cli.shared.settings import Settings, full_option, html_option, json_option, limit_option, place_argument, verb
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.records import dataclass, replace
 from versioned_state.repository.history.commit import ROOT_ID, Commit
@@ -57,6 +58,7 @@ _FOLLOWED: Final = 10
 @click.option("--notes", is_flag=True, help="Show the note of each commit.")
 @full_option
 @json_option
+@html_option
 @click.pass_obj
 def log(settings: Settings, /, place: str, **options: Any) -> None:
     """Show the commits of REV (default: HEAD, the current branch), newest first. A commit is shown if it passes all filters.
@@ -68,6 +70,8 @@ def log(settings: Settings, /, place: str, **options: Any) -> None:
 
     The fields of --format are {id} {short} {time} {age} {author} {message} (its first line) {body} (all of it) {meta[KEY]} {meta}
     {branches} {tags} {source} {note[KEY]} {stamp[KEY]} {parents} {root}; {author:<10} is ten columns wide.
+
+    --html writes one file with the list of the commits and the changes of each, 50 unless -n is given, to attach to a ticket.
 
     With --json: one object a line.
     """
@@ -83,7 +87,12 @@ def log(settings: Settings, /, place: str, **options: Any) -> None:
         if chosen.follow:
             check_followed(repository, output, rev)
         listing = _Listing(repository, output, chosen, rev)
-        if chosen.as_json:
+        if chosen.html is not None:
+            from versioned_state.cli.shared.html_file import write_html
+
+            limit = {} if chosen.limit is None else {"limit": chosen.limit}
+            write_html(settings, repository, listing.without_end(), chosen.html, title=place, **limit)
+        elif chosen.as_json:
             listing.print_json()
         elif template is not None:
             listing.print_formatted(template)
@@ -112,11 +121,12 @@ class _Options:
     notes: bool
     full: bool
     as_json: bool
+    html: Path | None
 
     @property
     def is_stream(self) -> bool:
         """Whether the output is for a program, or has no end, and is not paged."""
-        return self.as_json or self.follow
+        return self.as_json or self.follow or self.html is not None
 
 
 class _Listing:
@@ -130,6 +140,11 @@ class _Listing:
         self._names = names_of(repository)
         self._sources: dict[str, str] | None = {} if options.all_refs and options.source else None
         self._source = repository.default_branch() if options.source and rev == "HEAD" else rev
+
+    def without_end(self) -> Iterable[Commit]:
+        """Return all commits that pass the filters, newest first, however many are to be shown."""
+        options = self._options
+        return _selected(self._repository, self._commits(), options.filters, first_parent=options.first_parent)
 
     def print_json(self) -> None:
         """Print each commit as an object on a line."""
@@ -242,6 +257,11 @@ def _check_together(options: _Options) -> None:
     for option, given, others in (
         ("--graph", options.graph, {"--reverse": options.reverse, **other}),
         ("--format", formatted, plain),
+        (
+            "--html",
+            options.html is not None,
+            {"--graph": options.graph, "--reverse": options.reverse, "--full": options.full, **plain, **other},
+        ),
         ("--follow", options.follow, {"--all": options.all_refs, "--reverse": options.reverse}),
     ):
         for excluded, also in others.items():
