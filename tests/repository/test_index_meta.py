@@ -15,7 +15,7 @@ import pytest
 
 from tests.support import store_openers
 from tests.support.concurrent_stores import ActsBeforeCall
-from versioned_state import Disk, Memory, Repository, Versioned
+from versioned_state import Cache, Disk, Memory, Repository, Versioned
 from versioned_state.errors import (
     CorruptObjectError,
     InvalidArgumentError,
@@ -30,7 +30,7 @@ from versioned_state.objects.keys import GC, META
 from versioned_state.objects.record import read_record
 from versioned_state.repository.refs.gc_fence import GcFence, GcRecord
 from versioned_state.services.agent_state import StateService
-from versioned_state.storage import Counting, Fault, Faulty, ReadOnly
+from versioned_state.storage import Counting, Encrypted, Fault, Faulty, ReadOnly, Tiered
 from versioned_state.storage.wrapper import Wrapper
 
 RUNS = ("r0", "r1", 0, 1, 2, True, None, "", "\ud800", 2**70)
@@ -119,10 +119,18 @@ def test_it_finds_what_is_found_without_it(seed, long_run):
     assert_right(store)
 
 
-@pytest.mark.parametrize("name", ["disk", "redis", "postgres"])
+LOCAL: dict[str, Any] = {
+    "disk": Disk,
+    "encrypted": lambda folder: Encrypted(Disk(folder), b"k" * 32),
+    "cached": lambda folder: Cache(Memory()),
+    "tiered": lambda folder: Tiered(Memory(), Memory(), Memory()),
+}
+
+
+@pytest.mark.parametrize("name", [*LOCAL, "redis", "postgres"])
 def test_over_other_stores(name, tmp_path, request):
     with ExitStack() as stack:
-        opened = Disk(tmp_path) if name == "disk" else getattr(store_openers, name)(request, tmp_path)()
+        opened = LOCAL[name](tmp_path) if name in LOCAL else getattr(store_openers, name)(request, tmp_path)()
         store = stack.enter_context(opened)
         rng = random.Random(name)
         work(store, rng, 6)
