@@ -413,7 +413,7 @@ def test_what_is_refused():
         Repository(One()).index_meta("run")
     store = Memory()
     repository = filled(store, 1)
-    for bad in (1, None, b"run", "\ud800"):
+    for bad in (1, None, b"run", "\ud800", "k" * 1001):
         with pytest.raises(InvalidArgumentError):
             repository.index_meta(bad)
     with pytest.raises(ReadOnlyError):

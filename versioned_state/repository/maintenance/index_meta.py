@@ -10,7 +10,7 @@ from versioned_state.arguments import string
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, StoreBusyError, UnsupportedByStoreError
 from versioned_state.objects.keys import GC, META, RefKind, read_meta_key, read_ref_key, ref_key
 from versioned_state.repository.database import backoff
-from versioned_state.repository.refs.meta_index import MAX_INDEXED, entries_of, metas_of
+from versioned_state.repository.refs.meta_index import MAX_INDEXED, MAX_KEY, entries_of, metas_of
 from versioned_state.repository.refs.ref import Ref, has_surrogate, iter_refs, parse_ref
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ _ATTEMPTS: Final = 100
 def index_meta(database: Database, key: str) -> None:
     """Index the refs of a store by a key of meta. See ``Repository.index_meta``."""
     string("the key of meta", key)
-    if has_surrogate(key):
-        raise InvalidArgumentError(f"the key of meta must encode to UTF-8: {key!r:.80}")
+    if has_surrogate(key) or len(key.encode()) > MAX_KEY:
+        raise InvalidArgumentError(f"the key of meta must be at most {MAX_KEY} bytes of UTF-8: {key!r:.80}")
     fence = database.fence
     if not fence.enabled:
         raise UnsupportedByStoreError(

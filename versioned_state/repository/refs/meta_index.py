@@ -27,6 +27,9 @@ from versioned_state.values.encode.inline import InlineEncoder, plain_cell
 MAX_INDEXED: Final = 16
 """Keys of meta with an index: the fence's record has their names, and each is looked up in the meta of each commit."""
 
+MAX_KEY: Final = 1000
+"""Bytes of such a key: the fence's record stays small."""
+
 INDEXED_TYPES: Final = (str, int, bool, type(None))
 """Two values of one of these types are equal exactly if their cells are. Values of other types are in no index."""
 
