@@ -166,6 +166,16 @@ def test_a_comparison_with_a_field_that_is_missing_does_not_hold(store: Versione
         store.search(("a",), filter={"n": {"$like": 1}})
 
 
+def test_a_filter_may_be_a_path(store: VersionedStore):
+    store.put(("a",), "x", {"user": {"access-level": "nested", "n": {"m": 5}}, "with.dot": 3})
+    found: list[dict[str, Any]] = [{"user.access-level": "nested"}, {"user.n.m": {"$gt": 4}}, {"with.dot": 3}]
+    for wanted in found:
+        assert keys(store.search(("a",), filter=wanted)) == ["x"], wanted
+    missing: list[dict[str, Any]] = [{"user.access-level": "other"}, {"user.n.m.o": 5}, {"none.at.all": 1}]
+    for wanted in missing:
+        assert keys(store.search(("a",), filter=wanted)) == [], wanted
+
+
 def test_pages_are_the_newest_first(store: VersionedStore, clock: Clock):
     for number in range(7):
         clock.at += timedelta(seconds=1)
@@ -275,6 +285,13 @@ def test_embeddings_may_be_coroutines():
             return keys(await store.asearch(("m",), query="b", limit=1))
 
     assert asyncio.run(run()) == ["bb"]
+
+
+@pytest.mark.parametrize("fields", [{"fields": ["title"]}, {"text_fields": ["title"]}, {"text_fields": "title"}])
+def test_the_configuration_of_langgraphs_other_stores_works_too(fields: Any):
+    with VersionedStore(Memory(), index={"dims": 3, "embed": embed, **fields}) as store:
+        store.put(("m",), "x", {"title": "bbb", "text": "aaa"})
+        assert store.search(("m",), query="b")[0].score == pytest.approx(1)
 
 
 def test_without_an_index_a_query_is_ignored(store: VersionedStore):

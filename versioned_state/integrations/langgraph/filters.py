@@ -1,4 +1,4 @@
-"""Filters of items: LangGraph's operators on fields of their values. Layer: integrations."""
+"""Filters: fields of metadata and of items, and LangGraph's operators on them. Layer: integrations."""
 
 from __future__ import annotations
 
@@ -18,7 +18,16 @@ _ORDER: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
     """Return whether a value has some fields. A field is compared by ``{"$gt": 5}``, or must be equal. Raises ``InvalidArgumentError``."""
-    return all(_is_like(value.get(key), each) for key, each in (wanted or {}).items())
+    return all(_is_like(field_of(value, key), each) for key, each in (wanted or {}).items())
+
+
+def field_of(value: Mapping[str, Any], key: str) -> Any:
+    """Return a field, by its name or by a path with dots, or None."""
+    if key in value or "." not in key:
+        return value.get(key)
+    first, _, rest = key.partition(".")
+    inner = value.get(first)
+    return field_of(inner, rest) if isinstance(inner, Mapping) else None
 
 
 def _is_like(found: Any, wanted: Any) -> bool:

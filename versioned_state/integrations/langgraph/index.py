@@ -21,7 +21,8 @@ class Index:
 
     def __init__(self, config: IndexConfig) -> None:
         self._embeddings = ensure_embeddings(config.get("embed"))
-        self._fields = list(config.get("fields") or [_WHOLE])
+        fields: Any = config.get("fields") or config.get("text_fields") or [_WHOLE]  # the second is the word of SqliteStore
+        self._fields = [fields] if isinstance(fields, str) else list(fields)
 
     def embed(self, puts: Mapping[Name, PutOp]) -> dict[Name, dict[str, bytes]]:
         """Return the vectors of the items that are written, by their fields."""

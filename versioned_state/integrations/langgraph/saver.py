@@ -29,6 +29,7 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from versioned_state.arguments import one_of
 from versioned_state.errors import LimitExceededError, MissingObjectError, PickleRefusedError, UnserializableValueError
 from versioned_state.integrations.adapter import Adapter, Place
+from versioned_state.integrations.langgraph.filters import field_of
 from versioned_state.integrations.langgraph.lines import ID, REST, Line, Lines, checkpoint_id, facts_of
 from versioned_state.integrations.langgraph.packed import Packing
 from versioned_state.integrations.langgraph.writes import Writes
@@ -221,7 +222,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
 
         def has(commit: Commit) -> bool:
             metadata = self._parts(self._snapshot(commit), commit.meta)[1]
-            return all(_field(metadata, key) == value for key, value in wanted.items())
+            return all(field_of(metadata, key) == value for key, value in wanted.items())
 
         def fits(facts: bytes, commit: Commit) -> bool:
             if facts:
@@ -450,15 +451,6 @@ def _line(config: RunnableConfig) -> Line:
 
 def _config(line: Line, id: str) -> RunnableConfig:
     return {"configurable": {"thread_id": line.thread, "checkpoint_ns": line.namespace, "checkpoint_id": id}}
-
-
-def _field(metadata: Mapping[str, Any], key: str) -> Any:
-    """Return a field of metadata, by its name or by a path with dots, or None."""
-    if key in metadata or "." not in key:
-        return metadata.get(key)
-    first, _, rest = key.partition(".")
-    inner = metadata.get(first)
-    return _field(inner, rest) if isinstance(inner, Mapping) else None
 
 
 def _marks(key: str, value: Any) -> list[bytes]:
