@@ -12,23 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langgraph.checkpoint.base import empty_checkpoint
-from langgraph.checkpoint.base.id import uuid6
 
 from tests.support import store_openers
+from tests.support.langgraph_threads import THREAD, put
 from tests.support.processes import ROOT, fork, join
 from versioned_state import Disk
 from versioned_state.integrations.langgraph import VersionedSaver
-
-THREAD: dict[str, Any] = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
-
-
-def put(saver: VersionedSaver, onto: Any, name: str, steps: int) -> Any:
-    """Put a checkpoint of a writer, and a write for it."""
-    checkpoint: Any = {**empty_checkpoint(), "id": str(uuid6(clock_seq=-1)), "channel_values": {"by": name, "steps": list(range(steps))}}
-    at = saver.put(onto, checkpoint, {"source": "loop", "step": steps}, {})
-    saver.put_writes(at, [("by", name)], name)
-    return at
 
 
 def check(saver: VersionedSaver, done: dict[str, int], *, killed: bool = False) -> None:
@@ -82,7 +71,7 @@ WRITER = """
     import sys
     from pathlib import Path
     sys.path.insert(0, {root!r})
-    from tests.integrations.test_langgraph_processes import THREAD, put
+    from tests.support.langgraph_threads import THREAD, put
     from versioned_state.integrations.langgraph import VersionedSaver
 
     folder, name = sys.argv[1:]
