@@ -108,10 +108,8 @@ def test_writers_that_are_killed_again_and_again(tmp_path: Path):
                 done[name] = int(writer.stdout.readline())
             os.kill(writer.pid, signal.SIGKILL)
         for name, writer in writers.items():
-            assert writer.stdout is not None
-            acknowledged = [int(line) for line in writer.stdout.read().splitlines(keepends=True) if line.endswith("\n")]
+            acknowledged = [int(line) for line in writer.communicate()[0].splitlines(keepends=True) if line.endswith("\n")]
             done[name] = max([done[name], *acknowledged])
-            writer.wait()
         with VersionedSaver(tmp_path / "store") as saver:
             check(saver, done, killed=True)
     with VersionedSaver(tmp_path / "store") as saver:

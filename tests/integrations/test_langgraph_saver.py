@@ -398,6 +398,16 @@ def test_another_process_is_seen(saver: VersionedSaver):
     assert got(other, config()).checkpoint["channel_values"] == {"n": 4}
 
 
+def test_a_deletion_in_the_middle_by_another_process_is_seen(saver: VersionedSaver):
+    first = put(saver, config(), {"n": 1})
+    second = put(saver, first, {"n": 2}, run_id="gone")
+    third = put(saver, second, {"n": 3})
+    assert len(ids(saver, config())) == 3
+    VersionedSaver(saver.repository).delete_for_runs(["gone"])
+    assert [each.config for each in saver.list(config())] == [third, first]
+    assert saver.get_tuple(second) is None
+
+
 # Deleting and copying
 
 
