@@ -445,7 +445,7 @@ class Reader:
         check(not NAME.search(name) and 1 <= len(name.encode()) <= 255, "a name that no ref has")
         check(len(rest) <= 3, "a ref with more fields")
         moved, ttl, due = [*rest, None, 0, 0][: max(len(rest), 0)] + [None, 0, 0][len(rest) :]
-        for index, at in (("recent", place), ("due", due)):
+        for index, at in (("gone" if head is None else "recent", place), ("due", due)):
             check(not at or self.keys.get(f"{index}/{at:016x}/{name}") == b"", f"{name} is not in the index {index}")
         return Ref(name, head, place, log, moved, ttl, due)
 

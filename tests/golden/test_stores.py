@@ -298,7 +298,7 @@ def test_it_reads_what_lies_beside_history(reader: page.Reader) -> None:
 def test_every_kind_of_key_of_the_page_is_there(reader: page.Reader) -> None:
     there = {key.partition("/")[0] for key in reader.keys}
     kinds = {"o", "format", "ref", "cuts", "gc", "effect", "note", "record", "gc-marks", "moved", "keepers", "lock", "shared", "recent"}
-    assert there == kinds | {"due", "born", "merge"}
+    assert there == kinds | {"due", "gone", "born", "merge"}
     objects = {reader.object(bytes.fromhex(key[2:]), *range(256))[0] for key in reader.keys if key.startswith("o/")}
     assert objects == {1, 2, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15}
     assert {value[0] for key, value in reader.keys.items() if key.startswith("o/")} == {0, 1, 2, 3}, "all forms of an envelope"
