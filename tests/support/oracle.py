@@ -54,12 +54,14 @@ from versioned_state.values.cells import Code, code_of
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.encode.encoder import Encoder
+from versioned_state.values.encode.inline import InlineEncoder
 from versioned_state.values.keys import OLDER_ROUNDS, is_internal, name_in, path_of
 from versioned_state.values.series import EMPTY, extend_series, parts_of
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Node, NodeCache, Nodes, Shape
 from versioned_state.values.trees.references import tree_cell, tree_of
 from versioned_state.values.trees.tree import Tree, empty, iter_items, same
+from versioned_state.values.typed.older import OlderForms
 
 SEAMS: Final = {
     "Database.publish": "plain commits, merges, picks, reverts, rebases, squashes, transactions, tasks, saves, appends, commit_together",
@@ -211,8 +213,7 @@ class Oracle:
                 entries = {key[1:].decode("utf-8", "surrogatepass"): entry for part in parts for key, entry in iter_items(nodes, part.tree)}
                 return extend_series(_fresh(), EMPTY, entries).cell
         try:
-            value = Decoder(nodes, _NO_OBJECTS).decode(cell)
-            return encoded(value)
+            return encoded_again(nodes, cell)
         except StateError as error:
             if isinstance(error, StorageError | CorruptObjectError):
                 raise
@@ -266,11 +267,23 @@ _UNASKABLE: Final = (UnserializableValueError, PickleRefusedError, LimitExceeded
 
 def encoded(value: Any, handle: BranchHandle | None = None) -> bytes:
     """Return the cell of a value, encoded from nothing. An instance that a handle has read from an older form keeps that form."""
-    encoder = Encoder(_fresh())
-    encoder.fast = encoder.fingerprinter.fast = None  # the accelerator is among the fast paths
+    encoder = _slow_encoder()
     if handle is not None:
         encoder.older = handle.worktree._encoder.older
     return encoder.encode(value, None, "a value")[0]
+
+
+def encoded_again(nodes: Nodes, cell: bytes) -> bytes:
+    """Return the cell of the value of a cell, encoded from nothing. An instance in an older form than its class has now keeps that form."""
+    encoder, decoder = _slow_encoder(), Decoder(nodes, _NO_OBJECTS)
+    decoder._typed.older = encoder.older = OlderForms(encoder.fingerprinter.content, InlineEncoder(_NO_OBJECTS).encode_inline)
+    return encoder.encode(decoder.decode(cell), None, "a value")[0]
+
+
+def _slow_encoder() -> Encoder:
+    encoder = Encoder(_fresh())
+    encoder.fast = encoder.fingerprinter.fast = None  # the accelerator is among the fast paths
+    return encoder
 
 
 def _fresh() -> Nodes:
