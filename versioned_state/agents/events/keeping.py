@@ -8,15 +8,18 @@ from __future__ import annotations
 import copy
 import time
 from os import urandom
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from versioned_state.agents.call import Call, current_call
 from versioned_state.agents.events.entries import EVENTS, Entry, entry_cell, name_of, space_of, time_of
-from versioned_state.agents.events.stamps import Stamp, stamped
+from versioned_state.agents.events.stamps import Stamp, stamped, unstamped
+from versioned_state.errors import InvalidArgumentError
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import port
 from versioned_state.state.live import Live
 from versioned_state.state.versioned import Namespace, Versioned
+
+_BUILT_IN: Final = (str, bytes, bytearray, int, float, complex, list, dict, set, frozenset, type(None), type)
 
 
 class Kept(NamedTuple):
@@ -32,6 +35,15 @@ class Kept(NamedTuple):
         if self.call is not None and self.call.steps is not None:
             for listener in self.call.steps.listeners:
                 listener(stamped(copy.copy(event), self.stamp))
+
+
+def as_event(event: Any) -> Any:
+    """Return an event as it was before it was stamped. Raises ``InvalidArgumentError`` for a value that is built in."""
+    if isinstance(event, _BUILT_IN):
+        raise InvalidArgumentError(
+            f"an event must be an instance of a class of yours, not {type(event).__name__}", hint="a dataclass or a pydantic model"
+        )
+    return unstamped(event)
 
 
 def keep_event(state: Versioned | Namespace | Live, event: Any, *, of: bytes | None = None) -> Kept:

@@ -25,9 +25,8 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 from versioned_state.agents.call import Call, enter_call, leave_call
 from versioned_state.agents.events.classes import ClarifyEvent, ErrorEvent, FailEvent, SuccessEvent, TaskStartEvent
-from versioned_state.agents.events.keeping import keep_live
-from versioned_state.agents.events.stamps import Stamp, stamped, unstamped
-from versioned_state.errors import InvalidArgumentError
+from versioned_state.agents.events.keeping import as_event, keep_live
+from versioned_state.agents.events.stamps import Stamp, stamped
 from versioned_state.repository.history.commit import Commit
 from versioned_state.state.aio.blocks import AsyncBlock
 from versioned_state.state.branch import port
@@ -46,7 +45,6 @@ is a plain tuple."""
 Outcome = Literal["success", "failure", "cancelled", "timeout", "interrupted", "closed"]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_BUILT_IN: Final = (str, bytes, bytearray, int, float, complex, list, dict, set, frozenset, type(None), type)
 
 _TEXT: Final = 2000
 """Characters of an error that an event keeps."""
@@ -233,11 +231,7 @@ class Round(Block):
 
     def emit(self, event: Any) -> None:
         """Keep an event, and notify the listeners. Raises as ``emit``."""
-        if isinstance(event, _BUILT_IN):
-            raise InvalidArgumentError(
-                f"an event must be an instance of a class of yours, not {type(event).__name__}", hint="a dataclass or a pydantic model"
-            )
-        event = unstamped(event)
+        event = as_event(event)
         self._deliver(event, *self._keep(event))
 
     def checkpoint(self, message: str) -> Commit | None:

@@ -8,11 +8,12 @@ from functools import lru_cache, partial, update_wrapper
 from typing import TYPE_CHECKING, Any, Concatenate, Final, Generic, Never, ParamSpec, Protocol, TypeVar, overload
 
 from versioned_state.agents.call import Call, current_call, require_call
+from versioned_state.agents.events.keeping import as_event, keep_event
 from versioned_state.agents.tasks.commits import Commits, OnUnstorable
 from versioned_state.agents.tasks.generators import awaited, kind_of, run, to_end
 from versioned_state.agents.tasks.round import OnEvent, Round
 from versioned_state.agents.tasks.signature import Bound, TaskSignature
-from versioned_state.arguments import check_function, one_of, string
+from versioned_state.arguments import check_function, instance_of, one_of, string
 from versioned_state.errors import InvalidArgumentError, ReadOnlyError
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
@@ -366,18 +367,26 @@ def checkpoint(message: str = "") -> Commit | None:
     return require_call("checkpoint()").checkpoint(message)
 
 
-def emit(event: Any) -> None:
+def emit(event: Any, *, state: Versioned | Namespace | Live | None = None) -> None:
     """Keep an event with the state of the running task: an instance of any dataclass, pydantic model or class of your own.
 
     It is kept with its present content, and committed with the next commit, even if the task fails. In a call without a state nothing is
     kept. Cost: the event.
 
+    Args:
+        state: keep the event with this state, also outside of a task. ``discard`` does not take it back: it has happened.
+
     Raises:
-        NoTaskError: no task runs here.
-        InvalidArgumentError: it is a string, a dict or another value that is built in.
+        NoTaskError: no task runs here, and no state is given.
+        InvalidArgumentError: it is a string, a dict or another value that is built in; or ``state`` is no state.
+        HandleClosedError: the state is closed.
         UnserializableValueError, PickleRefusedError, LimitExceededError: it cannot be stored.
     """
-    require_call("emit()").emit(event)
+    if state is None:
+        require_call("emit()", otherwise="pass the state as state=").emit(event)
+    else:
+        event = as_event(event)
+        keep_event(instance_of("state", state, Versioned | Namespace | Live), event).deliver(event)
 
 
 @lru_cache(256)
