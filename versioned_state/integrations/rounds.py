@@ -86,7 +86,7 @@ class RoundLog:
     def __init__(self, place: Versioned | Place, prefix: str) -> None:
         self._state = place if isinstance(place, Versioned) else None
         self._adapter = Adapter(place.repository if isinstance(place, Versioned) else place)
-        self.repository = self._adapter.repository
+        self.repository: Final = self._adapter.repository
         self._prefix = prefix
         self._turns = Locks()
         self._guard = Lock()

@@ -92,8 +92,8 @@ class Known:
     """
 
     def __init__(self, database: Database, main: Ref, forks: Mapping[str, Commit]) -> None:
-        self.main = main
-        self.forks = dict(forks)
+        self.main: Ref = main
+        self.forks: dict[str, Commit] = dict(forks)
         self.commits: dict[str, Commit] = {}
         self._entries: list[Entry] = []  # those that are found, in ascending order
         self._next: list[tuple[str, Address, Commit]] = []  # the next ones on each way down, in ascending order of their ids

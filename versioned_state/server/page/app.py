@@ -354,10 +354,10 @@ class Page:
         hosts: frozenset[str],
         settings: Settings | None = None,
     ) -> None:
-        self.repository = only_reading(repository)
-        self.settings = Settings() if settings is None else settings
+        self.repository: Final = only_reading(repository)
+        self.settings: Final = Settings() if settings is None else settings
         self._writer = repository if self.settings.edit else None
-        self.link = Links(self.settings.prefix)
+        self.link: Final = Links(self.settings.prefix)
         self._access = access
         self._hosts = hosts
         self._live = Live(self.repository)

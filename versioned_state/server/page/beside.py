@@ -35,7 +35,7 @@ class Beside:
             Settings(prefix=PREFIX, sign_in_form=True),
         )
         self._page = page.application()
-        self.end = page.end
+        self.end: Final = page.end
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")

@@ -106,7 +106,7 @@ class OneViewer:
     """
 
     def __init__(self, port: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.cookie = f"vstate-{port}"
+        self.cookie: Final = f"vstate-{port}"
         self._secret = token_urlsafe(32)
         self._once: str | None = token_urlsafe(32)
         self._clock = clock

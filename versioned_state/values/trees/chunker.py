@@ -67,6 +67,9 @@ class Chunker(ABC):
 class SequenceLeafChunker(Chunker):
     """Leaves of a sequence: a boundary follows from an element's bytes and size."""
 
+    pending: int
+    weight: int
+
     __slots__ = ()
 
     def resume(self, items: list[bytes], keys: list[bytes] | None, weight: int) -> bool:

@@ -44,8 +44,8 @@ class Budget:
     """
 
     def __init__(self, size: int = BUDGET) -> None:
-        self.left = size
-        self.left_out = False
+        self.left: int = size
+        self.left_out: bool = False
 
     def cut(self, text: str, most: int) -> str:
         """Return at most so many characters of a text, or fewer once the budget is used up, and take them from the budget."""

@@ -47,7 +47,7 @@ class Values:
 
     def __init__(self, nodes: Nodes, budget: Budget) -> None:
         self.nodes = nodes
-        self.decoder = Decoder(nodes)
+        self.decoder: Final = Decoder(nodes)
         self.budget = budget
         self._preview = Preview(nodes, self.decoder)
 
