@@ -1,0 +1,52 @@
+"""Environments for frameworks that are too large, or too particular about versions, for the one that the tests run in."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+OWN_ENVIRONMENTS: Final = ("google_adk",)
+"""The adapters whose framework is not in the extra ``test``: tests/integrations/test_framework_venvs.py runs their tests and pages."""
+
+ROOT: Final = Path(__file__).parents[2]
+_ENVIRONMENTS: Final = ROOT / ".venv" / "frameworks"
+
+_TOOLS: Final = ("versioned-state[numpy,postgres,redis,s3]", "hypothesis>=6.150", "pytest>=9.0", "pytest-xdist>=3.8", "sybil>=9.2")
+"""What the tests import whatever they test: see tests/conftest.py."""
+
+
+def framework_venv(*requirements: str) -> Path:
+    """Return the Python of an environment that has this project, as it is here, what tests need, and the requirements.
+
+    Made once, and kept in ``.venv/frameworks``. Two processes that need one at once make it once.
+    """
+    wanted = sorted({*_TOOLS, *requirements})
+    name = hashlib.sha256("\n".join([sys.version, (ROOT / "pyproject.toml").read_text(), *wanted]).encode()).hexdigest()[:16]
+    folder = _ENVIRONMENTS / name
+    _ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
+    with (_ENVIRONMENTS / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        python, ready = folder / "bin" / "python", folder / "ready"
+        if not ready.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            _run(sys.executable, "-m", "venv", str(folder))
+            _run(str(python), "-m", "pip", "install", "--quiet", "--editable", str(ROOT), *wanted)
+            ready.touch()
+    return python
+
+
+def run_tests(python: Path, *arguments: str) -> None:
+    """Run tests of this project in such an environment, those marked ``long`` too. They must pass, and there must be some."""
+    _run(str(python), "-m", "pytest", "--long", "--quiet", "-n", "0", "-p", "no:cacheprovider", *arguments)
+
+
+def _run(*command: str) -> None:
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
+    done = subprocess.run(command, cwd=ROOT, env=inherited, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}"
