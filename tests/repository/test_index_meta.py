@@ -453,3 +453,25 @@ def test_an_empty_store_and_asyncio():
         return [each.name for each in repository.branches.iter_info(where={"run": "a"})]
 
     assert asyncio.run(use()) == ["main"]
+
+
+@pytest.mark.every_case
+@pytest.mark.parametrize("at", range(5, 12))
+@pytest.mark.parametrize("act", ["moves", "expires later"])
+def test_whatever_others_do_with_a_ref_while_the_index_is_made_it_is_in_it(at, act):
+    store = Memory()
+    handles = [Versioned(Repository(store), branch=f"b{n}") for n in range(3)]
+    for handle in handles:
+        handle["n"] = 0
+        handle.commit(meta={"run": "r0"})
+
+    def others():
+        if act == "moves":
+            for handle in handles[:2]:
+                handle["n"] = handle["n"] + 1
+                handle.commit(meta={"run": "r0"})
+        else:
+            Versioned(Repository(store), branch="b1", ttl_seconds=1000).commit(meta={"run": "r0"}, allow_empty=True)
+
+    Repository(ActsBeforeCall(store, others, at=at)).index_meta("run")
+    assert_right(store, ("r0",), ("run",))

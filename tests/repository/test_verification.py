@@ -258,9 +258,9 @@ def test_a_newer_format_is_refused_and_left_as_it_was():
     store.set("format", _format(99))
     before = dict(store.items())
     for call in (Repository, Versioned):
-        with pytest.raises(FormatError, match="version 99; this release reads up to 2") as caught:
+        with pytest.raises(FormatError, match="version 99; this release reads up to 1") as caught:
             call(store)
-        assert (caught.value.found, caught.value.supported) == (99, 2)
+        assert (caught.value.found, caught.value.supported) == (99, 1)
         assert "upgrade" in caught.value.hint
     assert dict(store.items()) == before
 

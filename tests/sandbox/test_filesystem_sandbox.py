@@ -332,7 +332,7 @@ def test_a_failed_call_leaves_no_file_and_no_descriptor(sandbox: FilesystemSandb
         ):
             with pytest.raises(SandboxFileError):
                 call()
-    assert open_files() == before
+    assert open_files() <= before  # those of earlier tests may be closed meanwhile
     assert sorted(each.name for each in sandbox.folder.iterdir()) == ["a", "folder"]
     assert list((sandbox.folder / "folder").iterdir()) == []
 

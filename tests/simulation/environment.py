@@ -35,7 +35,7 @@ _LOCKS = ("versioned_state.repository.names.watching", "versioned_state.services
 _VALUES = ("versioned_state.off_loop", "versioned_state.state.aio.gate", "versioned_state.state.aio.caller")
 """Modules that keep values by thread, as ``_this_thread``."""
 
-_NOT_LOADED = ("cli", "sandbox", "redis", "postgres", "s3", "__main__")
+_NOT_LOADED = ("cli", "sandbox", "integrations", "page", "redis", "postgres", "s3", "__main__")
 
 
 class _World:

@@ -63,7 +63,10 @@ def _begin(database: Database, key: str) -> None:
 
 
 def _add(database: Database, refs: list[Ref], key: str) -> None:
-    """Index refs by a key. A ref that others move meanwhile is in the index by that."""
+    """Index refs by a key, on the condition that they are as they were read. One that others change meanwhile is read again, alone.
+
+    A move does not index it where the old head and the new one have the same value, nor does a change of its record alone.
+    """
     for attempt in range(_ATTEMPTS):
         metas = metas_of(database.store, database.commits, {ref.head for ref in refs if ref.head is not None}, [key])
         expected: dict[str, bytes | None] = {}
@@ -76,7 +79,12 @@ def _add(database: Database, refs: list[Ref], key: str) -> None:
         if not puts or database.store.apply(expected, puts):
             return
         now = database.refs(refs[0].kind, [ref.name for ref in refs])
-        refs = [ref for ref, before in zip(now, refs, strict=True) if ref.stored == before.stored]
+        if len(refs) > 1:
+            changed = [ref for ref, before in zip(now, refs, strict=True) if ref.stored != before.stored]
+            for ref in changed:
+                _add(database, [ref], key)
+            now = [ref for ref in now if ref not in changed]
+        refs = now
         backoff(attempt)
     raise StoreBusyError("others keep moving these refs", hint="call it again: it goes on")
 
