@@ -8,22 +8,22 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from llama_index.core.bridge.pydantic import BaseModel, PrivateAttr
+from llama_index.core.bridge.pydantic import PrivateAttr
 from llama_index.core.llms import ChatMessage
 from llama_index.core.storage.chat_store.base import BaseChatStore
 from llama_index.core.storage.chat_store.base_db import AsyncDBChatStore, MessageStatus
 
 from versioned_state.arguments import string
-from versioned_state.integrations.adapter import Adapter, Place
+from versioned_state.integrations.adapter import Place
 from versioned_state.integrations.frameworks import check_version
 from versioned_state.integrations.message_log import MESSAGES, MessageLog
+from versioned_state.integrations.model_adapter import ModelAdapter
 from versioned_state.off_loop import off_loop
 from versioned_state.repository.names.branch_name import branch_name
 
 if TYPE_CHECKING:
-    from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.state.sequence import StateSequence
     from versioned_state.state.versioned import Versioned
@@ -35,35 +35,18 @@ check_version("llama_index")
 _PREFIX: Final = "llama-index"
 
 
-class _Kept(BaseModel):  # type: ignore[misc, unused-ignore] # a class of an untyped module
+class _Kept(ModelAdapter):
     """What both stores are: an object of LlamaIndex over a repository."""
 
-    _adapter: Adapter = PrivateAttr()
     _log: MessageLog = PrivateAttr()
 
     def __init__(self, place: Place, **data: Any) -> None:
-        super().__init__(**data)
-        self._adapter = Adapter(place)
-        self._log = MessageLog(self._adapter.repository)
-
-    @property
-    def repository(self) -> Repository:
-        """Everything that the store keeps, for ``log``, ``diff``, ``blame`` and the command line."""
-        return self._adapter.repository
+        super().__init__(place, **data)
+        self._log = MessageLog(self.repository)
 
     def branch(self, key: str) -> str:
         """Return the name of a key's branch in the repository."""
         return branch_name(_PREFIX, string("key", key))
-
-    def close(self) -> None:
-        """Close the store, if this object opened it."""
-        self._adapter.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.close()
 
 
 class VersionedChatStore(_Kept, BaseChatStore):  # type: ignore[misc, unused-ignore] # a class of an untyped module
