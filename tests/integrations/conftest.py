@@ -1,4 +1,4 @@
-"""Leaves out the tests of frameworks that are not installed here. ``test_framework_venvs.py`` runs them, each in an environment of its own."""
+"""Leaves out the tests of frameworks that are not installed here. ``test_framework_venvs.py`` runs them, each in its environment."""
 
 from __future__ import annotations
 

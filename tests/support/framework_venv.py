@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-OWN_ENVIRONMENTS: Final = ("google_adk",)
+OWN_ENVIRONMENTS: Final = ("crewai", "google_adk")
 """The adapters whose framework is not in the extra ``test``: tests/integrations/test_framework_venvs.py runs their tests and pages."""
 
 ROOT: Final = Path(__file__).parents[2]
@@ -42,8 +42,11 @@ def framework_venv(*requirements: str) -> Path:
 
 
 def run_tests(python: Path, *arguments: str) -> None:
-    """Run tests of this project in such an environment, those marked ``long`` too. They must pass, and there must be some."""
-    _run(str(python), "-m", "pytest", "--long", "--quiet", "-n", "0", "-p", "no:cacheprovider", *arguments)
+    """Run tests of this project in such an environment, those marked ``long`` too. They must pass, and there must be some.
+
+    A warning is no error there: frameworks and what they bring warn while they are imported.
+    """
+    _run(str(python), "-m", "pytest", "--long", "--quiet", "-n", "0", "-p", "no:cacheprovider", "-W", "default", *arguments)
 
 
 def _run(*command: str) -> None:
