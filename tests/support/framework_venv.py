@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-OWN_ENVIRONMENTS: Final = ("crewai", "google_adk")
+OWN_ENVIRONMENTS: Final = ("agentscope", "crewai", "google_adk")
 """The adapters whose framework is not in the extra ``test``: tests/integrations/test_framework_venvs.py runs their tests and pages."""
 
 ROOT: Final = Path(__file__).parents[2]

@@ -43,6 +43,7 @@ class Framework:
 
 FRAMEWORKS: Final[tuple[Framework, ...]] = (
     Framework("agent_framework", "agent-framework-core", "1.20", "1.24", "agent-framework"),
+    Framework("agentscope", "agentscope", "1.0.21", "1.1", "agentscope"),
     Framework("crewai", "crewai", "1.15", "1.16", "crewai"),
     Framework("google_adk", "google-adk", "2.13", "2.14", "google-adk"),
     Framework("langchain", "langchain-core", "1.0", "2.0", "langchain"),
