@@ -31,15 +31,19 @@ class Writes:
 
     def put(self, line: Line, checkpoint: str, writes: Sequence[tuple[str, Any]], task: str, path: str) -> None:
         """Keep the writes of a task. One that is there stays, unless its channel is a special one, such as the error of the task."""
+        indexed = [(WRITES_IDX_MAP.get(channel, at), channel, value) for at, (channel, value) in enumerate(writes)]
+        self.keep(line, checkpoint, indexed, task, path)
+
+    def keep(self, line: Line, checkpoint: str, writes: Sequence[tuple[int, str, Any]], task: str, path: str) -> None:
+        """Do ``put`` with writes whose places among those of the task are given."""
         if not writes:
             return
         try:
-            self._put(line, checkpoint, [(channel, self._packing.dump(value)) for channel, value in writes], task, path)
+            self._keep(line, checkpoint, [[at, channel, self._packing.dump(value)] for at, channel, value in writes], task, path)
         except (PickleRefusedError, UnserializableValueError):
-            self._put(line, checkpoint, [(channel, self._packing.dump_data(value)) for channel, value in writes], task, path)
+            self._keep(line, checkpoint, [[at, channel, self._packing.dump_data(value)] for at, channel, value in writes], task, path)
 
-    def _put(self, line: Line, checkpoint: str, writes: Sequence[tuple[str, Any]], task: str, path: str) -> None:
-        new = [[WRITES_IDX_MAP.get(channel, at), channel, value] for at, (channel, value) in enumerate(writes)]
+    def _keep(self, line: Line, checkpoint: str, new: list[list[Any]], task: str, path: str) -> None:
         name = _name(line, checkpoint, task)
         record: dict[str, Any] = {_WRITES: new}
         if path:
