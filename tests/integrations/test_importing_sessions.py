@@ -165,7 +165,7 @@ OPENAI = """
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        ("'a', '{', ''", "row 1 of agent_messages is damaged: it is not JSON"),
+        ("'a', '{', ''", "message 1 of session 'a' is damaged: it is not JSON"),
         ("'a', NULL, ''", "null instead of JSON"),
         ("'a', x'ff', ''", "not text"),
         ("x'00', '{}', ''", "not text"),
@@ -299,7 +299,7 @@ def test_pickled_actions_of_an_old_adk_need_permission(tmp_path, store):
         ("UPDATE adk_internal_metadata SET value = '7'", SourceFormatError, "version '7'"),
         ("UPDATE events SET event_data = '[]' WHERE id = 'e2'", DamagedRowError, "event 'e2'"),
         ("UPDATE events SET invocation_id = NULL WHERE id = 'e2'", DamagedRowError, "not text"),
-        ("UPDATE sessions SET state = 'x' WHERE id = 's/1'", DamagedRowError, "'s/1' in sessions"),
+        ("UPDATE sessions SET state = 'x' WHERE id = 's/1'", DamagedRowError, "the state of session 'app' 'anna' 's/1'"),
         ("UPDATE sessions SET user_id = x'ff'", DamagedRowError, "not text"),
         ("ALTER TABLE events RENAME COLUMN event_data TO other", SourceFormatError, "unknown version of the ADK"),
         ("ALTER TABLE events RENAME COLUMN timestamp TO other", SourceFormatError, "no column 'timestamp'"),

@@ -150,7 +150,7 @@ def _print_version(context: click.Context, _: click.Parameter, value: bool) -> N
 def vstate(context: click.Context) -> None:
     """Git for the state of AI agents: look at what an agent knew, commit by commit.
 
-    No command executes stored data: nothing is ever unpickled.
+    No command executes stored data, and nothing is unpickled without import --allow-pickle.
     """
     if context.invoked_subcommand is None:
         click.echo(context.get_help())

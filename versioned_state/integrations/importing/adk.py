@@ -106,7 +106,7 @@ class AdkImporter(Appended):
 
     def _state_in(self, table: str, where: str, thread: Thread) -> dict[str, Any]:
         ((text,),) = self._database.rows(f"SELECT state FROM {table} WHERE {where}", *thread.ids)  # noqa: S608 - names of tables
-        return {} if text is None else object_of(self.source, f"{thread.name} in {table}", text)
+        return {} if text is None else object_of(self.source, f"the state of {thread.name}" if table == "sessions" else thread.name, text)
 
     def _rows(self, thread: Thread) -> Iterator[dict[str, Any]]:
         columns = sorted(self._columns["events"])

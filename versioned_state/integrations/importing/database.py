@@ -12,6 +12,9 @@ from urllib.parse import unquote, urlsplit
 from versioned_state.integrations.importing.source import DamagedRowError, SourceFormatError
 
 _BUSY_S: Final = 30.0
+_TABLES: Final = {"checkpoints": "langgraph", "agent_messages": "openai-agents", "events": "adk"}
+"""Which framework has a table."""
+
 _SCHEMES: Final = ("sqlite", "sqlite+aiosqlite", "sqlite+pysqlite")
 
 
@@ -47,10 +50,11 @@ class Database:
         return frozenset(name for (name,) in self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,)))
 
     def _check(self, framework: str, tables: Mapping[str, Iterable[str]]) -> None:
-        there = ", ".join(sorted(self.columns)) or "none"
+        known = [name for table, name in _TABLES.items() if table in self.columns]
+        hint = f"--from {known[0]} imports it" if known else f"its tables: {', '.join(sorted(self.columns)) or 'none'}"
         for table, columns in tables.items():
             if table not in self.columns:
-                raise SourceFormatError(self.source, f"it has no table {table!r} of {framework}", hint=f"its tables: {there}")
+                raise SourceFormatError(self.source, f"it has no table {table!r} of {framework}", hint=hint)
             lacking = sorted(set(columns) - self.columns[table])
             if lacking:
                 raise SourceFormatError(

@@ -73,7 +73,7 @@ class OpenAIAgentsImporter(Appended):
         rows = self._database.rows(_OF_BRANCH, session, branch) if is_branched else self._database.rows(_OF_SESSION, session)
         users: list[int] = []
         for at, (number, data, created) in enumerate(rows):
-            where = f"row {number} of agent_messages"
+            where = f"message {number} of {thread.name}"
             item = json_of(self.source, where, data)
             if isinstance(item, dict) and item.get("role") == "user":
                 users.append(at)
@@ -87,7 +87,7 @@ class OpenAIAgentsImporter(Appended):
             return {}
         kept = []
         for turn, *numbers in self._database.rows(_USAGE, *thread.ids):
-            where = f"turn {turn} of {thread.name} in turn_usage"
+            where = f"the usage of turn {turn} of {thread.name}"
             if type(turn) is int and 0 < turn <= len(users):
                 details = {
                     name: None if text is None else object_of(self.source, where, text)

@@ -10,7 +10,7 @@ import shlex
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import timedelta
 from itertools import chain, count
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 import click
 
 from versioned_state.cli.importing.conversations import Conversation, conversation_in, single_conversation
+from versioned_state.cli.importing.frameworks import FromOptions, import_from
 from versioned_state.cli.importing.source import Item, Source, open_source
 from versioned_state.cli.importing.writer import BranchNames, Writer, clean, state_from_json
 from versioned_state.cli.render.output import Output, Span
@@ -28,6 +29,7 @@ from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, literal_option, program, verb
 from versioned_state.cli.shared.values import read_forms
 from versioned_state.errors import StateError
+from versioned_state.integrations.importing.run import FRAMEWORKS
 from versioned_state.repository.repository import Repository
 from versioned_state.storage.url import redact
 
@@ -75,8 +77,16 @@ class _Plan:
 @click.option("--per-item", is_flag=True, help="Commit each item or line as one whole state or, with --key, as one value.")
 @click.option("--append", is_flag=True, help="Add to branches that exist, whatever they hold.")
 @literal_option
+@click.option(
+    "--from", "framework", type=click.Choice(FRAMEWORKS), help="Import what a framework has stored: FILE is its database, or its folder."
+)
+@click.option("--dry-run", is_flag=True, help="With --from: read everything, and only print what would be imported.")
+@click.option("--keep-going", is_flag=True, help="With --from: go on with the next thread after an error.")
+@click.option("--allow-pickle", is_flag=True, help="With --from: unpickle what is pickled in FILE, which may run any program.")
+@click.option("--user", "users", multiple=True, metavar="ID", help="With --from agentscope: the names of this user's files begin with ID_.")
+@click.option("--json", "as_json", is_flag=True, help="With --from: print JSON.")
 @click.pass_obj
-def import_(settings: Settings, /, files: tuple[str, ...], **options: Any) -> None:
+def import_(settings: Settings, /, files: tuple[str, ...], framework: str | None, **options: Any) -> None:
     """Import each FILE, or standard input for -, into the store, which is created if necessary (default: ./.vstate).
 
     FILE is JSON or JSON lines, plain or compressed with gzip, bzip2 or xz. A list of messages becomes one branch with a
@@ -87,7 +97,16 @@ def import_(settings: Settings, /, files: tuple[str, ...], **options: Any) -> No
     With several FILEs, each single conversation becomes a branch that has the name of its file.
 
     Run it again after an interrupt, or when the file has grown: a branch that has the first messages of its conversation gets the rest.
+
+    With --from, FILE is what a framework has stored: the SQLite file of LangGraph's checkpoints, of sessions of the OpenAI Agents SDK or
+    of Google's ADK, or AgentScope's folder of JSON sessions. Each thread becomes the branch that the adapter of that framework reads. FILE
+    is only read, and at the end compared with the store.
     """
+    chosen_from = FromOptions(**{name: options.pop(name) for name in FromOptions.__dataclass_fields__})
+    _check_fitting(framework, of_files=options, of_frameworks=asdict(chosen_from))
+    if framework is not None:
+        import_from(settings, framework, files, chosen_from)
+        return
     url = store.locate(settings.store, to_write=True)
     several = len(files) > 1
     if several and options["branch"] and not (options["per_item"] or options["append"]):
@@ -112,6 +131,20 @@ def import_(settings: Settings, /, files: tuple[str, ...], **options: Any) -> No
                     repository.signer = signer
                 _write(settings, repository, plan, named, written)
     _say_done(settings, written, time.monotonic() - start)
+
+
+def _check_fitting(framework: str | None, *, of_files: dict[str, Any], of_frameworks: dict[str, Any]) -> None:
+    """Raise ``click.UsageError`` if an option was given that is for the other kind of import."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        if parameter.name in (of_frameworks if framework is None else of_files) and (
+            context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
+        ):
+            raise click.UsageError(
+                f"{parameter.opts[-1]} is for --from" if framework is None else f"{parameter.opts[-1]} is not for --from"
+            )
+    if framework != "agentscope" and of_frameworks["users"]:
+        raise click.UsageError("--user is for --from agentscope")
 
 
 def _write(settings: Settings, repository: Repository, plan: _Plan, options: _Options, written: _Written) -> None:
