@@ -3,7 +3,7 @@
 Each page runs from top to bottom in an empty folder, as one program: its ``python`` blocks share their names. In a
 ``console`` block each line ``$ vstate …`` or ``$ python …`` is run and must succeed; lines below it, where there are any,
 are its output, with ``...`` for what varies. ``<!-- skip: next -->`` above a block leaves it out. A page with
-``<!-- needs the extra: NAME -->`` runs where the framework of that extra is installed: see tests/integrations/test_framework_venvs.py.
+``<!-- needs: NAMES -->`` runs where these distributions are installed: see tests/integrations/test_framework_venvs.py.
 """
 
 from __future__ import annotations
@@ -21,19 +21,13 @@ from sybil import Document, Example
 from sybil.parsers.markdown import CodeBlockParser, PythonCodeBlockParser, SkipParser
 from sybil.typing import Parser
 
-from versioned_state.integrations import FRAMEWORKS
+from tests.support.framework_venv import missing, needed_by
 
 pytestmark = pytest.mark.every_case
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [page for page in [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md"))] if page.exists()]
-
-INSTALLED = {framework.extra for framework in FRAMEWORKS if framework.installed is not None}
-
-
-def can_run(page: Path) -> bool:
-    """Whether the extras that a page needs are installed."""
-    return INSTALLED.issuperset(re.findall(r"<!-- needs the extra: (\S+) -->", page.read_text(encoding="utf-8")))
+RUNNABLE = [page for page in PAGES if not missing(needed_by(page))]
 
 
 def run_console(example: Example) -> None:
@@ -75,7 +69,7 @@ def run(page: Path, monkeypatch: pytest.MonkeyPatch, *parsers: Parser) -> None:
         example.evaluate()
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if can_run(page)], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", RUNNABLE, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_page_works_as_printed(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     run(page, monkeypatch)

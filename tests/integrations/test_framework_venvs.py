@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from tests.support.framework_venv import OWN_ENVIRONMENTS, framework_venv, run_tests
+from tests.support.framework_venv import OWN_ENVIRONMENTS, ROOT, framework_venv, needed_by, run_tests
 from versioned_state.integrations import FRAMEWORKS
 
+pytestmark = [pytest.mark.long, pytest.mark.every_case]
 
-@pytest.mark.long
-@pytest.mark.parametrize("framework", [each for each in FRAMEWORKS if each.module in OWN_ENVIRONMENTS], ids=lambda each: each.extra)
+ADAPTERS = [each for each in FRAMEWORKS if each.module in OWN_ENVIRONMENTS]
+PAGES = [page for page in sorted((ROOT / "docs").glob("**/*.md")) if needed_by(page)]
+
+
+@pytest.mark.parametrize("framework", ADAPTERS, ids=lambda each: each.extra)
 def test_the_adapter_of_a_framework_in_its_environment(framework):
-    python = framework_venv(f"versioned-state[{framework.extra}]")
-    run_tests(python, f"tests/integrations/test_{framework.module}.py")
-    run_tests(python, "tests/test_docs.py", "-k", f"works_as_printed and {framework.extra}.md")
+    run_tests(framework_venv(extras=[framework.extra]), f"tests/integrations/test_{framework.module}.py")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_a_page_that_needs_frameworks_in_their_environment(page: Path):
+    needed = needed_by(page)
+    extras = [each.extra for each in ADAPTERS if each.distribution in needed]
+    python = framework_venv(extras=extras) if extras else framework_venv(*needed)
+    run_tests(python, "tests/test_docs.py", "-k", f"works_as_printed and {page.relative_to(ROOT)}")

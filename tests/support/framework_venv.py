@@ -5,9 +5,12 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -17,17 +20,19 @@ OWN_ENVIRONMENTS: Final = ("agentscope", "crewai", "google_adk")
 ROOT: Final = Path(__file__).parents[2]
 _ENVIRONMENTS: Final = ROOT / ".venv" / "frameworks"
 
-_TOOLS: Final = ("versioned-state[numpy,postgres,redis,s3]", "hypothesis>=6.150", "pytest>=9.0", "pytest-xdist>=3.8", "sybil>=9.2")
-"""What the tests import whatever they test: see tests/conftest.py."""
+_TOOLS: Final = ("hypothesis>=6.150", "pytest>=9.0", "pytest-xdist>=3.8", "sybil>=9.2")
+_EXTRAS: Final = ("numpy", "postgres", "redis", "s3")
+"""What the tests import whatever they test, and the extras of this project that have it: see tests/conftest.py."""
 
 
-def framework_venv(*requirements: str) -> Path:
-    """Return the Python of an environment that has this project, as it is here, what tests need, and the requirements.
+def framework_venv(*requirements: str, extras: Sequence[str] = ()) -> Path:
+    """Return the Python of an environment that has this project, as it is here, with some extras, what tests need, and the requirements.
 
     Made once, and kept in ``.venv/frameworks``. Two processes that need one at once make it once.
     """
-    wanted = sorted({*_TOOLS, *requirements})
-    name = hashlib.sha256("\n".join([sys.version, (ROOT / "pyproject.toml").read_text(), *wanted]).encode()).hexdigest()[:16]
+    project = f"{ROOT}[{','.join(sorted({*_EXTRAS, *extras}))}]"
+    wanted = [*sorted({*_TOOLS, *requirements}), "--editable", project]
+    name = hashlib.sha256("\n".join([sys.version, (ROOT / "pyproject.toml").read_text("utf-8"), *wanted]).encode()).hexdigest()[:16]
     folder = _ENVIRONMENTS / name
     _ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     with (_ENVIRONMENTS / f"{name}.lock").open("w") as lock:
@@ -36,9 +41,20 @@ def framework_venv(*requirements: str) -> Path:
         if not ready.exists():
             shutil.rmtree(folder, ignore_errors=True)
             _run(sys.executable, "-m", "venv", str(folder))
-            _run(str(python), "-m", "pip", "install", "--quiet", "--editable", str(ROOT), *wanted)
+            _run(str(python), "-m", "pip", "install", "--quiet", *wanted)
             ready.touch()
     return python
+
+
+def needed_by(page: Path) -> list[str]:
+    """Return the distributions that the code of a page needs, beyond those of all pages: ``<!-- needs: … -->`` names them."""
+    found = re.search(r"^<!-- needs: (.+) -->$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1].split() if found else []
+
+
+def missing(distributions: Iterable[str]) -> list[str]:
+    """Return those that are not installed here."""
+    return [name for name in distributions if not any(metadata.distributions(name=name))]
 
 
 def run_tests(python: Path, *arguments: str) -> None:
