@@ -13,10 +13,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
 import numpy as np
+import psycopg
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.base.id import uuid6
+from langgraph.checkpoint.postgres import PostgresSaver
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.graph import END, START, StateGraph, add_messages
@@ -28,6 +30,7 @@ from versioned_state.integrations.importing.run import ImportReport, import_all,
 from versioned_state.integrations.importing.source import (
     DamagedRowError,
     ImportMismatchError,
+    ImportSourceError,
     PickledRowError,
     SourceFormatError,
     ThreadExistsError,
@@ -86,7 +89,7 @@ def saver(source: Path) -> Iterator[SqliteSaver]:
         yield saver
 
 
-def talk(saver: SqliteSaver, thread: str, seed: int, *, turns: int = 4) -> None:
+def talk(saver: Any, thread: str, seed: int, *, turns: int = 4) -> None:
     """A random history: turns, answers to interrupts, and time travel."""
     chance = random.Random(seed)
     compiled = graph(saver)
@@ -98,7 +101,7 @@ def talk(saver: SqliteSaver, thread: str, seed: int, *, turns: int = 4) -> None:
         at = chance.choice(history) if chance.random() < 0.4 else config(thread)
 
 
-def imported(source: Path, store: KVStore, **options: Any) -> ImportReport:
+def imported(source: Path | str, store: KVStore, **options: Any) -> ImportReport:
     report = ImportReport()
     allow_pickle = options.pop("allow_pickle", False)
     with open_importer("langgraph", str(source), allow_pickle=allow_pickle) as importer:
@@ -119,9 +122,10 @@ def listed(saver: Any) -> list[Any]:
     return sorted(found, key=lambda each: (each[0]["thread_id"], each[0]["checkpoint_ns"], each[0]["checkpoint_id"]))
 
 
-def put(saver: SqliteSaver, thread: str, values: dict[str, Any], parent: str | None = None, **metadata: Any) -> str:
+def put(saver: Any, thread: str, values: dict[str, Any], parent: str | None = None, *, versions: bool = False, **metadata: Any) -> str:
     checkpoint: Any = {**empty_checkpoint(), "id": str(uuid6()), "channel_values": values}
-    saver.put(config(thread, parent), checkpoint, metadata, {})
+    checkpoint["channel_versions"] = dict.fromkeys(values if versions else (), "1")
+    saver.put(config(thread, parent), checkpoint, metadata, checkpoint["channel_versions"])
     return str(checkpoint["id"])
 
 
@@ -145,6 +149,53 @@ def test_the_adapter_lists_what_langgraphs_own_saver_lists(saver: SqliteSaver, s
             assert any(row[5] for row in listed(mine)), "no pending writes"
             assert graph(mine).get_state(config("1")) == graph(saver).get_state(config("1"))
     assert source.read_bytes() == before
+
+
+@pytest.mark.every_case
+def test_a_database_of_postgresql_is_read_as_its_own_saver_reads_it(postgres_server):
+    schema = postgres_server.fresh_schema()
+    with psycopg.connect(postgres_server.url, autocommit=True) as connection:
+        connection.execute(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+    url = f"{postgres_server.url}{'&' if '?' in postgres_server.url else '?'}options=-csearch_path%3D{schema}"
+    with pytest.raises(SourceFormatError, match="no table 'checkpoint"):
+        open_importer("langgraph", url)
+    with PostgresSaver.from_conn_string(url) as saver, Memory() as store:
+        saver.setup()
+        for thread in ("1", "of/Anna %"):
+            talk(saver, thread, 1)
+        first = put(saver, "2", {"a": 1, "order": Order(2), "message": HumanMessage("hi"), "nothing": None}, versions=True)
+        put(saver, "2", {"a": 2.5}, first, versions=True)
+        saver.put_writes(config("2", str(uuid6())), [("early", HumanMessage("later"))], "task")
+        report = imported(url, store)
+        assert report.written == len(listed(saver)) + 1
+        assert imported(url, store).written == 0
+        with VersionedSaver(store) as mine:
+            assert listed(mine) == listed(saver)
+        with psycopg.connect(url, autocommit=True) as connection:
+            connection.execute("UPDATE checkpoint_blobs SET blob = '\\xc1' WHERE channel = 'order'")
+        with Memory() as other, pytest.raises(DamagedRowError, match="channel 'order' of checkpoint"):
+            imported(url, other)
+
+
+def test_a_server_that_is_not_there_is_an_error_without_the_password():
+    with pytest.raises(ImportSourceError, match="cannot be reached") as caught:
+        open_importer("langgraph", "postgresql://me:secret@127.0.0.1:1/db")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("part", [{"channel_values": {"": 1}}, {5: 6}, {"channel_values": {"a": {None: 1, 2: 3}}}])
+def test_odd_keys_come_back(saver: SqliteSaver, source: Path, part: dict[Any, Any]):
+    saver.put(config("x"), {**empty_checkpoint(), "id": "1", **part}, {"score": 2**70}, {})
+    with Memory() as store:
+        imported(source, store)
+        with VersionedSaver(store) as mine:
+            assert listed(mine) == listed(saver)
+
+
+def test_a_channel_whose_name_is_not_text_is_refused(saver: SqliteSaver, source: Path):
+    saver.put(config("x"), {**empty_checkpoint(), "id": "1", "channel_values": {5: 1}}, {}, {})
+    with Memory() as store, pytest.raises(DamagedRowError, match="checkpoint '1' of thread 'x'"):
+        imported(source, store)
 
 
 def test_a_thread_goes_on_after_the_import(saver: SqliteSaver, source: Path):

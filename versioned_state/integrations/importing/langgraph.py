@@ -16,7 +16,8 @@ from langgraph.checkpoint.base import CheckpointTuple, writes_sort_key
 from langgraph.checkpoint.serde._msgpack import SAFE_MSGPACK_METHODS, SAFE_MSGPACK_TYPES
 from langgraph.checkpoint.serde.jsonplus import EXT_DELTA_SNAPSHOT, EXT_NUMPY_ARRAY, JsonPlusSerializer
 
-from versioned_state.integrations.importing.database import Database, text_ids
+from versioned_state.integrations.importing.database import text_ids
+from versioned_state.integrations.importing.langgraph_tables import open_tables
 from versioned_state.integrations.importing.source import (
     DamagedRowError,
     Importer,
@@ -26,7 +27,6 @@ from versioned_state.integrations.importing.source import (
     Thread,
     ThreadExistsError,
     is_same,
-    object_of,
 )
 from versioned_state.integrations.langgraph import VersionedSaver
 from versioned_state.integrations.langgraph.lines import Line, Lines
@@ -34,31 +34,10 @@ from versioned_state.integrations.langgraph.packed import Packed, Packing
 from versioned_state.integrations.langgraph.writes import Writes
 from versioned_state.repository.repository import Repository
 from versioned_state.storage import KVStore
+from versioned_state.storage.url import redact
 
 _NEWEST: Final = 4
 """The newest known version of a checkpoint."""
-
-_CHECKPOINTS: Final = ("thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id", "type", "checkpoint", "metadata")
-_WRITES: Final = ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel", "type", "value")
-
-_THREADS: Final = """
-    SELECT thread_id, checkpoint_ns, SUM(checkpoints) FROM (
-        SELECT thread_id, checkpoint_ns, COUNT(*) AS checkpoints FROM checkpoints GROUP BY thread_id, checkpoint_ns
-        UNION ALL SELECT w.thread_id, w.checkpoint_ns, COUNT(DISTINCT w.checkpoint_id) FROM writes w
-        LEFT JOIN checkpoints c USING (thread_id, checkpoint_ns, checkpoint_id) WHERE c.checkpoint_id IS NULL
-        GROUP BY w.thread_id, w.checkpoint_ns
-    ) GROUP BY thread_id, checkpoint_ns ORDER BY thread_id, checkpoint_ns
-"""
-_OF_LINE: Final = """
-    SELECT checkpoint_id, parent_checkpoint_id, type, checkpoint, metadata FROM checkpoints
-    WHERE thread_id = ? AND checkpoint_ns = ? ORDER BY checkpoint_id
-"""
-_ALONE: Final = """
-    SELECT DISTINCT checkpoint_id FROM writes w WHERE thread_id = ? AND checkpoint_ns = ? AND NOT EXISTS (
-        SELECT 1 FROM checkpoints c WHERE c.thread_id = w.thread_id AND c.checkpoint_ns = w.checkpoint_ns
-        AND c.checkpoint_id = w.checkpoint_id
-    ) ORDER BY checkpoint_id
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,14 +132,9 @@ class LangGraphImporter(Importer):
     framework: ClassVar[str] = "langgraph"
 
     def __init__(self, source: str, *, allow_pickle: bool = False) -> None:
-        super().__init__(source, allow_pickle=allow_pickle)
-        self._reading = Reading(source, allow_pickle=allow_pickle)
-        self._database = Database(source, "LangGraph", {"checkpoints": _CHECKPOINTS, "writes": _WRITES})
-        path = "task_path" if "task_path" in self._database.columns["writes"] else "''"
-        self._writes_query = f"""
-            SELECT task_id, {path}, idx, channel, type, value FROM writes
-            WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY task_id, idx
-        """  # noqa: S608 - the name of a column
+        super().__init__(redact(source), allow_pickle=allow_pickle)
+        self._reading = Reading(self.source, allow_pickle=allow_pickle)
+        self._tables = open_tables(source, self._reading.value)
         self._saver: _Saver | None = None
 
     def into(self, store: KVStore) -> Repository:
@@ -176,7 +150,7 @@ class LangGraphImporter(Importer):
     def threads(self) -> list[Thread]:
         """Return the threads, with each namespace of a subgraph as one of its own."""
         found = []
-        for thread, namespace, steps in self._database.rows(_THREADS):
+        for thread, namespace, steps in self._tables.threads():
             ids = text_ids(self.source, "checkpoints", thread, namespace)
             name = f"thread {thread!r}" + (f", subgraph {namespace!r}" if namespace else "")
             found.append(Thread(name, Line(*ids).branch, steps, ids))
@@ -184,19 +158,15 @@ class LangGraphImporter(Importer):
 
     def _steps(self, thread: Thread, known: Collection[str] = ()) -> Iterator[Step]:
         """Yield the steps of a thread, the oldest first. A checkpoint that is known is not read: its step is only its writes."""
-        for id, parent, format, content, metadata in self._database.rows(_OF_LINE, *thread.ids):
-            text_ids(self.source, "checkpoints", id)
+        for row in self._tables.rows(*thread.ids):
+            id, parent = text_ids(self.source, "checkpoints", row.id, row.parent or "")
             where = f"checkpoint {id!r} of {thread.name}"
             writes = self._writes_of(thread, id)
             if id in known:
                 yield Step(id, None, None, {}, writes, is_there=True)
                 continue
-            checkpoint = self._reading.value(where, format, content)
-            if (
-                type(checkpoint) is not dict
-                or not {"id", "channel_values"} <= checkpoint.keys()
-                or type(checkpoint["channel_values"]) is not dict
-            ):
+            checkpoint = row.checkpoint(where)
+            if type(checkpoint) is not dict or not _has_values(checkpoint):
                 raise DamagedRowError(self.source, where, "it has no id, or no values of channels")
             if checkpoint["id"] != id:
                 raise DamagedRowError(self.source, where, f"its id is {checkpoint['id']!r:.80} in its content")
@@ -205,15 +175,14 @@ class LangGraphImporter(Importer):
                 raise SourceFormatError(
                     self.source, f"{where} is of version {version!r:.80}; the newest known one is {_NEWEST}", remains=""
                 )
-            described = {} if metadata is None else object_of(self.source, f"the metadata of {where}", metadata)
-            yield Step(id, parent or None, checkpoint, described, writes)
-        for (id,) in self._database.rows(_ALONE, *thread.ids):
+            yield Step(id, parent or None, checkpoint, row.metadata(where), writes)
+        for (id,) in self._tables.alone(*thread.ids):
             text_ids(self.source, "writes", id)
             yield Step(id, None, None, {}, self._writes_of(thread, id))
 
     def _writes_of(self, thread: Thread, id: str) -> tuple[Write, ...]:
         found = []
-        for task, path, index, channel, format, content in self._database.rows(self._writes_query, *thread.ids, id):
+        for task, path, index, channel, format, content in self._tables.writes(*thread.ids, id):
             text_ids(self.source, "writes", task, path, channel)
             where = f"write {index!r} of task {task!r}, of checkpoint {id!r} of {thread.name}"
             if type(index) is not int:
@@ -228,7 +197,7 @@ class LangGraphImporter(Importer):
             return
         line = Line(*thread.ids)
         known = self._lines.known(line).all()
-        ids = {id for (id, *_) in self._database.rows(_OF_LINE, *thread.ids)}
+        ids = {id for (id,) in self._tables.ids(*thread.ids)}
         more = sorted(known.keys() - ids)
         if more:
             raise ThreadExistsError(self.source, thread.name, thread.branch, f"it has {len(more)} other checkpoints, such as {more[0]!r}")
@@ -306,7 +275,7 @@ class LangGraphImporter(Importer):
 
     def close(self) -> None:
         """Close the database, and the handles on the store."""
-        self._database.close()
+        self._tables.close()
         if self._saver is not None:
             self._saver.close()
             self._lines.close()
@@ -314,6 +283,11 @@ class LangGraphImporter(Importer):
 
 def _order(write: Write) -> Any:
     return writes_sort_key(write.path, write.task, write.index)
+
+
+def _has_values(checkpoint: dict[Any, Any]) -> bool:
+    values = checkpoint.get("channel_values")
+    return "id" in checkpoint and type(values) is dict and all(map(_is_text, values))
 
 
 def _is_text(value: object) -> bool:

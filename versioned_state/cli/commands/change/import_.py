@@ -78,7 +78,7 @@ class _Plan:
 @click.option("--append", is_flag=True, help="Add to branches that exist, whatever they hold.")
 @literal_option
 @click.option(
-    "--from", "framework", type=click.Choice(FRAMEWORKS), help="Import what a framework has stored: FILE is its database, or its folder."
+    "--from", "framework", type=click.Choice(FRAMEWORKS), help="Import what a framework has stored: FILE is its database, URL or folder."
 )
 @click.option("--dry-run", is_flag=True, help="With --from: read everything, and only print what would be imported.")
 @click.option("--keep-going", is_flag=True, help="With --from: go on with the next thread after an error.")
@@ -98,9 +98,9 @@ def import_(settings: Settings, /, files: tuple[str, ...], framework: str | None
 
     Run it again after an interrupt, or when the file has grown: a branch that has the first messages of its conversation gets the rest.
 
-    With --from, FILE is what a framework has stored: the SQLite file of LangGraph's checkpoints, of sessions of the OpenAI Agents SDK or
-    of Google's ADK, or AgentScope's folder of JSON sessions. Each thread becomes the branch that the adapter of that framework reads. FILE
-    is only read, and at the end compared with the store.
+    With --from, FILE is what a framework has stored: the SQLite file or PostgreSQL URL of LangGraph's checkpoints, the SQLite file of
+    sessions of the OpenAI Agents SDK or of Google's ADK, or AgentScope's folder of JSON sessions. Each thread becomes the branch that the
+    adapter of that framework reads. FILE is only read, and at the end compared with the store.
     """
     chosen_from = FromOptions(**{name: options.pop(name) for name in FromOptions.__dataclass_fields__})
     _check_fitting(framework, of_files=options, of_frameworks=asdict(chosen_from))
