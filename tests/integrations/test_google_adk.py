@@ -139,6 +139,17 @@ async def test_the_states_of_sessions_users_and_apps_are_kept_apart(service):
 
 
 @in_event_loop
+async def test_a_value_takes_the_place_of_another_and_none_is_a_value(service):
+    session = await service.create_session(**ANN, session_id="s", state={"deep": {"a": 1, "b": 2}, "flag": False, "user:x": 1, "app:x": 1})
+    await service.append_event(session, said("hi", deep={"a": 3}, user__x={"y": [True]}))
+    expected = {"deep": {"a": 3}, "flag": False, "user:x": {"y": [True]}, "app:x": 1}
+    assert session.state == (await service.get_session(**ANN, session_id="s")).state == expected
+    if not isinstance(service, SqliteSessionService):  # which removes the key
+        await service.append_event(session, said("hi", deep=None, user__x=None))
+        assert session.state == (await service.get_session(**ANN, session_id="s")).state == {**expected, "deep": None, "user:x": None}
+
+
+@in_event_loop
 async def test_temporary_state_is_of_the_handle_only(service):
     session = await service.create_session(**ANN, session_id="s", state={"temp:no": 1})
     await service.append_event(session, said("hi", temp__k="v", kept=1))
@@ -252,7 +263,7 @@ async def test_a_session_that_has_moved_on_takes_no_event(ours):
     two = await ours.get_session(**ANN, session_id="s")
     assert two is not None
     await ours.append_event(one, said("one", n=1))
-    with pytest.raises(StaleSessionError, match=r"'s'.*read it again"):
+    with pytest.raises(StaleSessionError, match=r"'s'.* modified in storage .*read it again"):
         await ours.append_event(two, said("two", n=2, app__n=2))
     again = await ours.get_session(**ANN, session_id="s")
     assert again is not None

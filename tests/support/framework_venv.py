@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -30,9 +31,11 @@ def framework_venv(*requirements: str, extras: Sequence[str] = ()) -> Path:
 
     Made once, and kept in ``.venv/frameworks``. Two processes that need one at once make it once.
     """
-    project = f"{ROOT}[{','.join(sorted({*_EXTRAS, *extras}))}]"
-    wanted = [*sorted({*_TOOLS, *requirements}), "--editable", project]
-    name = hashlib.sha256("\n".join([sys.version, (ROOT / "pyproject.toml").read_text("utf-8"), *wanted]).encode()).hexdigest()[:16]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    chosen = sorted({*_EXTRAS, *extras})
+    wanted = [*sorted({*_TOOLS, *requirements}), "--editable", f"{ROOT}[{','.join(chosen)}]"]
+    described = [sys.version, *wanted, *project["dependencies"], *(str(project["optional-dependencies"][extra]) for extra in chosen)]
+    name = hashlib.sha256("\n".join(described).encode()).hexdigest()[:16]
     folder = _ENVIRONMENTS / name
     _ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
     with (_ENVIRONMENTS / f"{name}.lock").open("w") as lock:

@@ -260,7 +260,7 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
             is_current = (newest and newest["id"]) == last if expected is None else own.head.id == expected
             if not is_current:
                 raise StaleSessionError(
-                    f"the session {session.id!r:.80} on the branch {branch!r} has changed since it was read: read it again"
+                    f"the session {session.id!r:.80}, the branch {branch!r}, was modified in storage since it was read: read it again"
                 )
             events.append(event)
             return f"{event['author']}: {_summary(event)}"
