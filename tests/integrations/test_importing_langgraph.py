@@ -6,6 +6,7 @@ import operator
 import pickle
 import random
 import sqlite3
+from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -26,6 +27,7 @@ from langgraph.types import Command, interrupt
 
 from versioned_state import Disk, Memory
 from versioned_state.errors import StateError
+from versioned_state.integrations.importing.database import Database
 from versioned_state.integrations.importing.run import ImportReport, import_all, open_importer
 from versioned_state.integrations.importing.source import (
     DamagedRowError,
@@ -44,7 +46,7 @@ class Talk(TypedDict):
     count: Annotated[int, operator.add]
 
 
-@dataclass
+@dataclass(frozen=True)
 class Order:
     """A class that LangGraph does not call safe."""
 
@@ -214,6 +216,8 @@ def test_values_of_every_kind_come_back_as_langgraphs_own_saver_reads_them(saver
         "order": Order(3),
         "orders": [Order(1), {"in": (Order(2), {3})}, {Order.__name__: Order(4)}],
         "set": {1, 2},
+        "set of orders": {Order(9)},
+        "deque": deque([1, [Order(10)]]),
         "array": np.arange(6).reshape(2, 3),
         "address": ip_address("127.0.0.1"),
         "float": float("nan"),
@@ -309,13 +313,47 @@ def test_a_thread_that_has_gone_on_in_the_store_is_refused(saver: SqliteSaver, s
         assert caught.value.branch == "langgraph/1"
 
 
-def test_what_the_store_has_otherwise_is_found_out(saver: SqliteSaver, source: Path):
-    id = put(saver, "1", {"a": 1})
+@pytest.mark.parametrize(
+    ("part", "options", "words"),
+    [
+        ({"channel_values": {"a": True}}, {}, "the values"),
+        ({"channel_values": {"a": 1, "b": 2}}, {}, "the values"),
+        ({"channel_versions": {"a": 7}}, {}, "the versions of channels"),
+        ({}, {"parent": "0"}, "the parents"),
+        ({}, {"metadata": {"step": 1.0}}, "the metadata"),
+        ({}, {"writes": [("b", 1)]}, "the writes"),
+    ],
+)
+def test_what_the_store_has_otherwise_is_found_out(saver: SqliteSaver, source: Path, part: Any, options: Any, words: str):
+    checkpoint: Any = {**empty_checkpoint(), "id": "1", "channel_values": {"a": 1}}
+    saver.put(config("x"), checkpoint, {"step": 1}, {})
+    saver.put_writes(config("x", "1"), [("a", 1)], "task")
     with Memory() as store:
         with VersionedSaver(store) as mine:
-            mine.put(config("1"), {**empty_checkpoint(), "id": id, "channel_values": {"a": True}}, {}, {})
-        with pytest.raises(ImportMismatchError, match=id):
+            mine.put(config("x", options.get("parent")), {**checkpoint, **part}, options.get("metadata", {"step": 1}), {})
+            mine.put_writes(config("x", "1"), options.get("writes", [("a", 1)]), "task")
+        with pytest.raises(ImportMismatchError, match=f"{words} of checkpoint '1' differ"):
             imported(source, store)
+
+
+def test_what_a_resumed_task_writes_again_is_there_once(saver: SqliteSaver, source: Path):
+    id = put(saver, "1", {})
+    writes = [("a", 1), ("__error__", "bad"), ("b", 2)]
+    saver.put_writes(config("1", id), writes, "task")
+    with Memory() as store:
+        imported(source, store)
+        with VersionedSaver(store) as mine:
+            for each in (mine, saver):
+                each.put_writes(config("1", id), [*writes, ("c", 3)], "task")
+            assert listed(mine) == listed(saver)
+
+
+def test_a_source_cannot_be_written(saver: SqliteSaver, source: Path):
+    put(saver, "1", {})
+    database = Database(str(source), "LangGraph", {})
+    with pytest.raises(DamagedRowError, match="readonly"):
+        list(database.rows("CREATE TABLE more (id)"))
+    database.close()
 
 
 PICKLE = pickle.dumps({**empty_checkpoint(), "id": "1", "channel_values": {}})
