@@ -157,5 +157,19 @@ def test_ctrl_c_keeps_what_there_is_and_the_next_import_goes_on(vstate: Vstate, 
     assert all(each["verified"] for each in report["threads"])
 
 
+def test_what_is_nested_too_deeply_is_an_error_of_its_session(place: Path, tmp_path: Path):
+    source = sessions(tmp_path / "deep.db", anna=1, bo=1, carl=1)
+    with closing(sqlite3.connect(source)) as connection, connection:
+        connection.execute("UPDATE agent_messages SET message_data = ? WHERE session_id = 'anna'", ["[" * 100_000])
+        connection.execute("UPDATE agent_messages SET message_data = ? WHERE session_id = 'bo'", ["[" * 900 + "]" * 900])
+    command = [sys.executable, "-m", "versioned_state.cli.main", "--store", str(place), "import", "--from", "openai-agents", str(source)]
+    result = subprocess.run([*command, "--keep-going"], capture_output=True, text=True, check=False, timeout=60)
+    assert result.returncode == 1
+    assert "message 1 of session 'anna' is damaged: it is not JSON" in result.stderr
+    assert "of session 'bo' is damaged" in result.stderr  # where depends on Python's limit
+    assert "imported 1 commit of 3 threads" in result.stderr
+    assert messages(place, "openai-agents/carl") == 1
+
+
 def _has_begun(place: Path) -> bool:
     return place.exists() and any(each.stat().st_size > 100_000 for each in place.iterdir() if each.is_file())

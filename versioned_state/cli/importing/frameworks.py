@@ -17,6 +17,7 @@ from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, program
 from versioned_state.errors import StateError, StoreNotFoundError
 from versioned_state.integrations.importing.run import ImportReport, import_all, open_importer
+from versioned_state.integrations.importing.source import KEEP_GOING
 from versioned_state.storage.url import redact
 
 if TYPE_CHECKING:
@@ -73,11 +74,11 @@ def _say_done(settings: Settings, report: ImportReport, options: FromOptions, se
     output, threads = settings.output, report.threads
     for each in report.failed:
         assert each.error is not None
-        output.error(message_of(each.error), hint_of(each.error))
+        output.error(message_of(each.error), "" if each.error.hint == KEEP_GOING else hint_of(each.error))
     if options.as_json:
         output.json({"dry_run": options.dry_run, "commits": report.written, "threads": [_row(each) for each in threads]})
         return
-    there = sum(each.thread.steps for each in threads) - report.written
+    there = sum(each.thread.steps - each.written for each in threads if each.error is None)
     onto = f"{plural(report.written, 'commit')} of {plural(len(threads), 'thread')}"
     known = f" ({there:,} were there already)" if there > 0 else ""
     if options.dry_run:

@@ -8,7 +8,7 @@ from typing import Final
 
 from versioned_state.arguments import one_of
 from versioned_state.errors import MissingDependencyError, StateError
-from versioned_state.integrations.importing.source import Importer, Thread
+from versioned_state.integrations.importing.source import DamagedRowError, Importer, Thread
 
 Told = Callable[[str, int, int], None]
 """Called with the stage, the steps done, and all steps."""
@@ -81,7 +81,7 @@ def import_all(
         show.done = 0
         for entry in entries:
             try:
-                work(entry)
+                _unless_too_deep(importer, entry, work)
             except StateError as error:
                 entry.error = error
                 if not keep_going:
@@ -93,6 +93,14 @@ def import_all(
     each_of(entries, write, stage)
     if not dry_run:
         each_of([entry for entry in entries if entry.error is None], check, "comparing")
+
+
+def _unless_too_deep(importer: Importer, entry: Imported, work: Callable[[Imported], None]) -> None:
+    try:
+        work(entry)
+    except RecursionError as error:
+        where = f"step {entry.written + 1} of {entry.thread.name}"
+        raise DamagedRowError(importer.source, where, "its values are nested too deeply") from error
 
 
 class _Progress:

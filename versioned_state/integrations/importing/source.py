@@ -18,6 +18,9 @@ from versioned_state.storage import KVStore
 
 _REMAINS: Final = "what was imported before stays, and another import goes on there"
 
+KEEP_GOING: Final = "--keep-going imports the other threads"
+"""The hint of a damaged row."""
+
 
 class ImportSourceError(StateError, remains=_REMAINS):
     """The base of the errors of an import.
@@ -39,7 +42,7 @@ class DamagedRowError(ImportSourceError):
     """A row that does not hold what its table says. ``where`` names it."""
 
     def __init__(self, source: str, where: str, reason: str, *, hint: str = "") -> None:
-        super().__init__(source, f"{where} is damaged: {reason}", hint=hint or "--keep-going imports the other threads")
+        super().__init__(source, f"{where} is damaged: {reason}", hint=hint or KEEP_GOING)
         self.where = where
 
 
