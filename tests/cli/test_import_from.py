@@ -142,15 +142,27 @@ def test_a_session_of_agentscope_of_a_user(vstate: Vstate, place: Path, tmp_path
     assert vstate("get", "anna/trip:agent.memory.content[0]", store=place).stdout == "hi\n"
 
 
-def test_ctrl_c_keeps_what_there_is_and_the_next_import_goes_on(vstate: Vstate, place: Path, tmp_path: Path):
+def test_an_import_from_langgraph_without_it_says_how_to_install_it(
+    vstate: Vstate, source: str, place: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setitem(sys.modules, "versioned_state.integrations.importing.langgraph", None)
+    result = vstate("import", "--from", "langgraph", source, store=place)
+    assert_error(result, "an import from LangGraph needs a package that is not installed", "versioned-state[langgraph]")
+    assert not place.exists()
+
+
+@pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
+def test_an_import_that_is_ended_keeps_what_there_is_and_the_next_one_goes_on(
+    vstate: Vstate, place: Path, tmp_path: Path, end: signal.Signals
+):
     source = str(sessions(tmp_path / "many.db", **{f"s{number:03}": 20 for number in range(50)}))
     command = [sys.executable, "-m", "versioned_state.cli.main", "--store", str(place), "import", "--from", "openai-agents", source]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert eventually(lambda: _has_begun(place))
-    process.send_signal(signal.SIGINT)
+    process.send_signal(end)
     _, errors = process.communicate(timeout=60)
-    assert process.returncode == 130, errors
-    assert "imported so far, and kept" in errors
+    assert process.returncode == (130 if end == signal.SIGINT else -end), errors
+    assert ("imported so far, and kept" in errors) == (end == signal.SIGINT)
     result = vstate("import", "--from", "openai-agents", source, "--json", store=place)
     report = json.loads(result.stdout)
     assert 0 < report["commits"] < 1000
