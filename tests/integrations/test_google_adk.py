@@ -394,6 +394,21 @@ async def test_an_event_costs_its_bytes_in_a_session_of_any_length():
     assert sum(len(key) + len(store.get(key) or b"") for key in store.keys("")) - before < 5_000
 
 
+@in_event_loop
+async def test_sessions_that_change_one_state_at_once_are_never_stale(tmp_path):
+    with VersionedSessionService(tmp_path / "store") as one, VersionedSessionService(tmp_path / "store") as two:
+
+        async def talk(service: VersionedSessionService, id: str) -> None:
+            session = await service.create_session(**ANN, session_id=id, state={f"user:{id}": 0})
+            for number in range(1, 4):
+                delta: dict[str, Any] = {f"app__{id}": number, f"user__{id}": number}
+                await service.append_event(session, said("hi", **delta))
+
+        await asyncio.gather(*(talk(service, f"{at} {number}") for at, service in enumerate((one, two)) for number in range(4)))
+        expected = {f"{scope}:{at} {number}": 3 for scope in ("app", "user") for at in range(2) for number in range(4)}
+        assert (await one.create_session(**ANN)).state == expected
+
+
 def append(path: Path, times: int, writer: int) -> None:
     async def work() -> None:
         with VersionedSessionService(path) as service:
