@@ -53,18 +53,13 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A checkpoint and its pending writes. Some writes are there without their checkpoint, which is None then.
-
-    Attributes:
-        is_there: the store has the checkpoint, and lacks some of its writes.
-    """
+    """A checkpoint and its pending writes. It is None if the store has it, or if the source has nothing but its writes."""
 
     id: str
     parent: str | None
     checkpoint: dict[str, Any] | None
     metadata: dict[str, Any]
     writes: tuple[Write, ...]
-    is_there: bool = False
 
 
 class Reading:
@@ -163,7 +158,7 @@ class LangGraphImporter(Importer):
             where = f"checkpoint {id!r} of {thread.name}"
             writes = self._writes_of(thread, id)
             if id in known:
-                yield Step(id, None, None, {}, writes, is_there=True)
+                yield Step(id, None, None, {}, writes)
                 continue
             checkpoint = row.checkpoint(where)
             if type(checkpoint) is not dict or not _has_values(checkpoint):
