@@ -33,12 +33,14 @@ class Token:
         place: the branch, or for services the session, where it is.
         start: the step at which the write that was acknowledged began.
         acked: whether a write with it was acknowledged; if not, it may be there once or not at all.
+        tried: the step at which the first write began that may have landed though it was not acknowledged, or None.
     """
 
     word: str
     place: str
     start: int
     acked: bool = False
+    tried: int | None = None
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def _acked(runner: Runner, operation: Operation, handle: Versioned) -> None:
     """A commit was acknowledged: all that the handle had staged is there."""
     for word in runner.site.pending.pop(id(handle), ()):
         token = runner.model.tokens[word]
-        token.acked, token.start = True, operation.start
+        token.acked, token.start = True, operation.start if token.tried is None else token.tried
     _remember(runner, handle)
 
 
@@ -104,7 +104,13 @@ def commit(runner: Runner, rng: Dice, operation: Operation) -> None:
     handle = _writing(runner, operation, _branch(rng))
     if rng.random() < 0.8:
         _stage(runner, handle, rng)
-    _commit(runner, rng, operation, handle)
+    try:
+        _commit(runner, rng, operation, handle)
+    except BaseException:
+        for word in runner.site.pending.get(id(handle), ()):
+            token = runner.model.tokens[word]
+            token.tried = operation.start if token.tried is None else token.tried
+        raise
 
 
 def _commit(runner: Runner, rng: Dice, operation: Operation, handle: Versioned) -> None:
