@@ -229,9 +229,13 @@ class StoredTurns:
         Raises ``BranchMovedError`` if the changes need a value as it was at the turn's head, and that was collected.
         """
         state, head = turn.handle, turn.handle.head
-        try:
+
+        def move() -> None:
             port.handle(state).worktree.restore(within=NAMESPACE)
             state.refresh(policies=turn.policies)
+
+        try:
+            unless_erased(move)  # a head that was read may be collected before its values are
         except MissingObjectError as error:
             try:
                 raise_if_moved(port.handle(state), error)
