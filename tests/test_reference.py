@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from versioned_state import (
     Versioned,
     Workspace,
     errors,
+    integrations,
     sandbox,
     services,
     storage,
@@ -93,6 +95,8 @@ def sections() -> Iterator[tuple[str, str]]:
 def calls() -> Iterator[tuple[str, str, str, str]]:
     """The calls in bold, and those in the first column of tables: the section's title, owner, name, parameters."""
     for title, text in sections():
+        if title == "Frameworks":
+            continue  # most are not installed here: the next test reads their source
         spans = [span for row in re.findall(r"^\| (.*?) \|", text, flags=re.MULTILINE) for span in re.findall(r"`([^`]+)`", row)]
         spans += [re.sub(r"\s+", " ", span) for span in re.findall(r"\*\*`([^`]+)`\*\*", text)]
         for span in spans:
@@ -155,6 +159,25 @@ def test_a_call_of_the_page_exists_with_its_parameters(call):
             assert parameter.default == value, text
         elif not only_by_keyword:
             assert parameter.default is parameter.empty, f"{text} of {name}() has a default"
+
+
+def test_the_adapters_of_the_page_are_those_that_there_are_with_their_parameters():
+    told: dict[tuple[str, str], list[str]] = {}
+    for module, name, parameters in re.findall(r"^\| `(\w+)\.(\w+)\((.*?)\)` \|", dict(sections())["Frameworks"], flags=re.MULTILINE):
+        told[module, name] = [part.partition("=")[0] for part in split(parameters) if part != "*"]
+    folder = Path(integrations.__file__).parent
+    found: dict[tuple[str, str], set[str]] = {}
+    for framework in integrations.FRAMEWORKS:
+        at = folder / framework.module
+        files = at.glob("*.py") if at.is_dir() else [at.with_suffix(".py")]
+        classes = [node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
+        for each in classes:
+            if re.match("Versioned|Round", each.name):
+                inits = [node for node in ast.walk(each) if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+                arguments = [argument for init in inits for argument in [*init.args.args, *init.args.kwonlyargs]]
+                found[framework.module, each.name] = {argument.arg for argument in arguments} or {"place"}  # that of its base
+    assert found.keys() == told.keys()
+    assert not {key: missing for key, names in told.items() if (missing := set(names) - found[key])}
 
 
 @pytest.mark.parametrize(
