@@ -182,13 +182,13 @@ def _followers(world: World, repository: Repository) -> None:
     """Who has followed a watch knows every head, unless purge has replaced commits. What gc erased of a deleted branch tells nobody."""
     if any("purge" in operation.name for operation in world.model.operations):
         return
-    for number, followed in world.model.followed.items():
-        site = world.sites[number]
-        watch = None if site.process.is_dead else site.watch
+    for actor, followed in world.model.followed.items():
+        site = world.sites[followed.site]
+        watch = None if site.process.is_dead else site.watches.get(actor)
         followed.take(watch or repository.watch(after=followed.cursor, timeout=0, lag=world.lag))
         for name, head in repository.branches.items():
             if followed.heads.get(name) != head.id:
-                world.model.fail(f"process {number} has followed {name} to {followed.heads.get(name)}, and its head is {head.id}")
+                world.model.fail(f"{actor} has followed {name} to {followed.heads.get(name)}, and its head is {head.id}")
 
 
 def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:  # noqa: C901 - one promise after another

@@ -64,8 +64,12 @@ def records_of(branch: str) -> str:
 
 @dataclass
 class Followed:
-    """The heads that a follower of all branches knows, and the cursor behind the last move that it has handled."""
+    """The heads that an actor knows which follows all branches, and the cursor behind the last move that it has handled.
 
+    Each actor has its own: two that take moves from two watches of one process do so in any order.
+    """
+
+    site: int
     heads: dict[str, str] = field(default_factory=dict)
     cursor: str = ""
 
@@ -101,7 +105,7 @@ class Model:
     erased_records: the branches whose records were to be deleted, and the operation.
     owed: of a purge that has not finished, since when, and what it has erased: when the attempt began that found it, the field of the
         report, and the name.
-    followed: by the number of a process, what it has learned from a watch.
+    followed: by the name of an actor, what it has learned from a watch.
     reports: of each purge that has finished, when, and what its report names.
     """
 
@@ -129,7 +133,7 @@ class Model:
     repaid: list[tuple[Purge, Operation]] = field(default_factory=list)
     purged: list[tuple[str, Operation, bool]] = field(default_factory=list)
     writes: dict[str, list[Operation]] = field(default_factory=dict)
-    followed: dict[int, Followed] = field(default_factory=dict)
+    followed: dict[str, Followed] = field(default_factory=dict)
     forked: list[tuple[str, Operation]] = field(default_factory=list)
     copying: dict[str, list[Operation]] = field(default_factory=dict)
     replaced: list[Operation] = field(default_factory=list)

@@ -247,7 +247,7 @@ class Site:
     handles: dict[tuple[str, str], Versioned] = field(default_factory=dict)
     pending: dict[int, list[str]] = field(default_factory=dict)
     services: Any = None
-    watch: Watch | None = None
+    watches: dict[str, Watch] = field(default_factory=dict)
 
 
 class World:

@@ -547,14 +547,15 @@ def gone(runner: Runner, rng: Dice, operation: Operation) -> None:
 
 
 def follow(runner: Runner, rng: Dice, operation: Operation) -> None:
-    """Take the moves of branches that a watch of this process finds; if it was cut off, from the last one that was handled."""
-    followed = runner.model.followed.setdefault(runner.actor.site, Followed())
-    watch, runner.site.watch = runner.site.watch, None
+    """Take the moves of branches that a watch of this actor finds; if it was cut off, from the last one that was handled."""
+    actor = runner.actor.name
+    followed = runner.model.followed.setdefault(actor, Followed(runner.actor.site))
+    watch = runner.site.watches.pop(actor, None)
     if watch is None or rng.random() < 0.2:
         watch = runner.repository.watch(after=followed.cursor, timeout=0, lag=runner.world.lag)
     operation.detail = f"behind {followed.cursor}"
     followed.take(watch)
-    runner.site.watch = watch
+    runner.site.watches[actor] = watch
 
 
 AGENT: dict[str, Kind] = table(
