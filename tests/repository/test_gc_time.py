@@ -14,7 +14,9 @@ from tests.support.interrupts import Interrupt, Trace
 from tests.support.watched_stores import Watched
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.history.keepers import KeeperSet
 from versioned_state.repository.maintenance.gc import collector as gc_module
+from versioned_state.repository.maintenance.gc.marking import Marking
 
 NOW = timedelta(0)
 
@@ -199,3 +201,26 @@ def test_the_reflog_of_a_branch_that_comes_back_as_its_record_goes_is_whole():
     assert repository.fsck().ok
     assert [each.action for each in repository.reflog("b")] == [each.action for each in other.repository.reflog("b")]
     assert repository.gc(expire=NOW).finished
+
+
+def test_a_walk_from_what_was_published_ends_though_the_time_is_over_and_a_beat_walks_within_it():
+    """Seed 1064901: the inner walk ended, the outer one was cut off by the time, and its commits were marked without their parents."""
+    repository = filled(Memory(), 3)
+    one, other = repository.branches["s0"], repository.branches["s2"]
+    with KeeperSet() as expected, KeeperSet() as seen:
+        Marking(repository.database, expected, None).mark_published([one.address, other.address])
+        marking = Marking(repository.database, seen, None)
+        beats = iter(range(1, 1000))
+
+        def beat() -> None:
+            if next(beats) == 3:  # amid the walk from ``one``
+                marking.mark_published([other.address])
+
+        def check_time() -> None:
+            raise TimeoutError
+
+        marking.beat, marking.check_time = beat, check_time
+        marking.mark_published([one.address])
+        assert sorted(seen.items()) == sorted(expected.items())
+        with pytest.raises(TimeoutError):
+            marking.mark_refs()

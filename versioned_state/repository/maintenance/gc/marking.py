@@ -128,11 +128,12 @@ class Marking:
         new = [address for address in addresses if address not in self.seen]
         if new:
             self._database.commits.refresh_shallow()  # a purge moves refs to commits, and says in the same batch where their history ends
-            self._aside = True  # what is left of this walk would be lost
+            # What is left of this walk would be lost. A read in it beats, and a beat marks what was published meanwhile: a walk within it.
+            outer, self._aside = self._aside, True
             try:
                 self._mark_new(new)
             finally:
-                self._aside = False
+                self._aside = outer
 
     def _mark_new(self, new: list[Address]) -> None:
         roles = {0x01: Role.COMMIT, 0x02: Role.LOG_ENTRY}
