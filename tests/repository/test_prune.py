@@ -81,6 +81,21 @@ def test_a_branch_without_the_commit_stays_as_it_is():
         repository.prune(down_to="nowhere")
 
 
+def test_down_to_a_commit_that_others_have_pruned_leaves_the_branch_as_it_is():
+    """Seed 1081658: ``retain`` chose a commit, and others pruned and collected it, while the record still said that history ends there."""
+    store = Memory()
+    repository = Repository(store)
+    commits = line(repository, 6)
+    repository.prune(down_to=commits[2], branches="main", expire=timedelta(0))
+    repository.prune(down_to=commits[4], branches="main", expire=timedelta(0))
+    store.delete(object_key(commits[2].address))  # as gc does, before it drops the end of history
+    repository = Repository(Counting(store))  # has none of the commits in memory
+    assert not repository.prune(down_to=commits[2], branches="main", expire=timedelta(0)).removed
+    assert ids(repository.log("main")) == ids(reversed(commits[4:]))
+    with pytest.raises(UnknownRevisionError):
+        repository.prune(down_to=commits[2].id, branches="main")
+
+
 # In every reading function
 
 

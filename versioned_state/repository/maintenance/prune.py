@@ -106,7 +106,8 @@ def prune(
     Args:
         keep_last: how many commits of a branch to keep, by first parents; 1 or more.
         older_than: the age, by their own time, from which commits may go.
-        down_to: a revision: the oldest commit to keep, whatever was committed since. A branch without it, by first parents, stays as it is.
+        down_to: a revision: the oldest commit to keep, whatever was committed since. A branch without it, by first parents, stays as it is,
+            also if others have pruned it meanwhile.
         keep_tagged: a tag keeps everything before it, as a branch outside of the pattern does. If not, each tag of the store keeps only its
             own commit, unless a branch outside of the pattern leads to it.
         branches: patterns with ``*`` and ``?`` of the branches to prune.
@@ -134,7 +135,8 @@ def prune(
         retention = Retention(
             keep_last=keep_last or 1,
             since=None if older_than is None else now - older_than // timedelta(microseconds=1),
-            down_to=None if down_to is None else resolve(database, down_to),
+            # A commit is only compared: others may have pruned and collected it, and then its branch stays as it is.
+            down_to=down_to if down_to is None or isinstance(down_to, Commit) else resolve(database, down_to),
             keep_tagged=keep_tagged,
             patterns=patterns,
             # An earlier gc may have deleted what it took for expired, whatever ``expire`` is now.
