@@ -249,13 +249,16 @@ def read(runner: Runner, rng: Dice, operation: Operation) -> None:
     if rng.random() < 0.5:
         dict(handle)
     else:
-        for each in runner.repository.log(handle.branch, limit=4):
-            try:
+        undoing, is_head = runner.model.undoing, True
+        try:
+            for each in runner.repository.log(handle.branch, limit=4):
                 dict(runner.repository.snapshot(each))
-            except StateError:
-                if not runner.model.undoing.get(handle.branch):
-                    raise
-                raise Refused("the commit may have been deleted meanwhile") from None
+                is_head = False
+        except StateError:
+            pruned = undoing.get(f"history {handle.branch}") or undoing.get("history *")
+            if not (undoing.get(handle.branch) or (pruned and not is_head)):
+                raise
+            raise Refused("the commit may have been deleted meanwhile") from None
 
 
 def _moving(runner: Runner, rng: Dice, operation: Operation, run: Callable[[Versioned, str], object], *, replaces: bool = False) -> None:
