@@ -34,10 +34,11 @@ def raw_of(stored: bytes) -> bytes:
 
 
 class Content:
-    """What the store has."""
+    """What the store has, and the keys of the objects that were deleted at some time."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
+        self.swept: set[str] = set()
         self.mutable: dict[str, bytes] = {}
         self.ordered: list[str] = []
 
@@ -63,6 +64,7 @@ class Content:
         for key in deletes:
             if key[:2] == "o/":
                 self.objects.pop(key, None)
+                self.swept.add(key)
             elif self.mutable.pop(key, None) is not None:
                 del self.ordered[bisect_left(self.ordered, key)]
         return True
