@@ -73,6 +73,8 @@ def _acked(runner: Runner, operation: Operation, handle: Versioned) -> None:
     for word in runner.site.pending.pop(id(handle), ()):
         token = runner.model.tokens[word]
         token.acked, token.start = True, operation.start if token.tried is None else token.tried
+        if operation.name != "together":  # a batch in doubt was not made, or was: this commit has the word by itself
+            runner.model.together = [batch for batch in runner.model.together if word not in batch[1]]
     _remember(runner, handle)
 
 
