@@ -179,15 +179,23 @@ def _index(world: World, repository: Repository, when: str) -> None:
 
 
 def _followers(world: World, repository: Repository) -> None:
-    """Who has followed a watch knows every head, unless purge has replaced commits. What gc erased of a deleted branch tells nobody."""
-    if any("purge" in operation.name for operation in world.model.operations):
+    """Who has followed a watch knows every head, unless purge has replaced commits.
+
+    What gc erased of a deleted branch tells nobody, and of one that was renamed neither the old name nor the new one.
+    """
+    operations = world.model.operations
+    if any("purge" in each.name for each in operations):
         return
+    erasing = [each.end for each in operations if each.name.startswith(("gc", "prune", "retain"))]
+    renamed = {
+        each.detail.partition(" to ")[2] for each in operations if each.name == "rename" and any(end >= each.start for end in erasing)
+    }
     for actor, followed in world.model.followed.items():
         site = world.sites[followed.site]
         watch = None if site.process.is_dead else site.watches.get(actor)
         followed.take(watch or repository.watch(after=followed.cursor, timeout=0, lag=world.lag))
         for name, head in repository.branches.items():
-            if followed.heads.get(name) != head.id:
+            if followed.heads.get(name) != head.id and name not in renamed:
                 world.model.fail(f"{actor} has followed {name} to {followed.heads.get(name)}, and its head is {head.id}")
 
 
