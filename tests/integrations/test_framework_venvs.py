@@ -15,9 +15,13 @@ ADAPTERS = [each for each in FRAMEWORKS if each.module in OWN_ENVIRONMENTS]
 PAGES = [page for page in sorted((ROOT / "docs").glob("**/*.md")) if needed_by(page)]
 
 
+ALSO = {"google_adk": ["sqlalchemy[asyncio]>=2.0"]}
+"""What the tests of an adapter need besides: the ADK's own sessions in a database."""
+
+
 @pytest.mark.parametrize("framework", ADAPTERS, ids=lambda each: each.extra)
 def test_the_adapter_of_a_framework_in_its_environment(framework):
-    run_tests(framework_venv(extras=[framework.extra]), f"tests/integrations/test_{framework.module}.py")
+    run_tests(framework_venv(*ALSO.get(framework.module, ()), extras=[framework.extra]), f"tests/integrations/test_{framework.module}.py")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

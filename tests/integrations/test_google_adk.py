@@ -22,6 +22,7 @@ from google.adk.models.base_llm import BaseLlm
 from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import GetSessionConfig
+from google.adk.sessions.database_session_service import DatabaseSessionService
 from google.adk.sessions.in_memory_session_service import InMemorySessionService
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
@@ -33,6 +34,7 @@ from tests.support.stores import OneCondition
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError, UnsupportedByStoreError
 from versioned_state.integrations.google_adk import VersionedSessionService
+from versioned_state.integrations.importing.run import ImportReport, import_all, open_importer
 
 Service = Any
 ANN: dict[str, Any] = {"app_name": "trips", "user_id": "ann"}
@@ -476,3 +478,48 @@ def test_what_was_appended_before_a_kill_is_there(tmp_path):
         return found
 
     assert_kept(program, tmp_path / "store", numbers, rounds=10)
+
+
+# Imported from ADK's own databases
+
+
+@pytest.mark.parametrize("kind", [SqliteSessionService, DatabaseSessionService])
+@in_event_loop
+async def test_imported_sessions_are_those_of_adk_and_go_on(kind: Any, tmp_path: Path):
+    path = tmp_path / "adk.db"
+    theirs = kind(str(path)) if kind is SqliteSessionService else kind(f"sqlite+aiosqlite:///{path}")
+    began: dict[str, Any] = {"user:plan": "pro", "app:seen": 0, "lang": "en"}
+    await theirs.create_session(**ANN, session_id="empty")
+    session = await theirs.create_session(**ANN, session_id="s/1", state=began)
+    for number in range(5):
+        called = types.Part(function_call=types.FunctionCall(name="book", args={"city": "Rome"}, id=f"c{number}"))
+        content = types.Content(role="model", parts=[types.Part(text=f"word {number}"), called])
+        actions = EventActions(state_delta={"step": number, "app:seen": number, "temp:x": 1})
+        event = Event(invocation_id=f"i{number}", author="guide", content=content, actions=actions, long_running_tool_ids={f"c{number}"})
+        await theirs.append_event(session, event)
+    wanted = {name: await theirs.get_session(**ANN, session_id=name) for name in ("empty", "s/1")}
+
+    store = Memory()
+    report = ImportReport()
+    with open_importer("adk", str(path)) as importer:
+        importer.into(store)
+        import_all(importer, report)
+    assert all(each.verified for each in report.threads)
+    with VersionedSessionService(store) as ours:
+        listed = (await ours.list_sessions(**ANN)).sessions
+        assert sorted(each.id for each in listed) == ["empty", "s/1"]
+        for name, one in wanted.items():
+            found = await ours.get_session(**ANN, session_id=name)
+            assert found is not None
+            assert (found.events, found.state) == (one.events, one.state)
+            assert found.last_update_time == pytest.approx(one.last_update_time, abs=0.01)
+        assert await ours.get_user_state(**ANN) == {"plan": "pro"}
+        session = await ours.get_session(**ANN, session_id="s/1")
+        assert session is not None
+        await ours.append_event(session, said("and on", "i5", step=5, user__plan="free"))
+        again = await ours.get_session(**ANN, session_id="s/1")
+        assert again is not None
+        assert texts(again)[-2:] == ["word 4", "and on"]
+        assert (again.state["step"], again.state["user:plan"], again.state["app:seen"]) == (5, "free", 4)
+        fork = await ours.fork_session(**ANN, source_session_id="s/1", fork_before_invocation_id="i3")
+        assert (len(fork.events), fork.state["step"]) == (3, 2)

@@ -19,6 +19,7 @@ from tests.support.event_loop import in_event_loop
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.agents.modules import StateModule, VersionedSession as ModulesSession
 from versioned_state.errors import InvalidArgumentError, StateError
+from versioned_state.integrations.adk_branches import branch_of
 from versioned_state.integrations.importing.run import ImportReport, import_all, open_importer
 from versioned_state.integrations.importing.source import (
     DamagedRowError,
@@ -229,13 +230,15 @@ EVENTS = [
     event(3, "user", "Monday", {"city": "Roma"}),
 ]
 STATE = {"lang": "en", "city": "Roma", "asked": True}
+BEGAN = "1970-01-01 00:00:01.500000"
+SESSION = {"app_name": "app", "user_id": "anna", "id": "s/1", "create_time": 1.5}
 
 
 def adk(path: Path, events: list[dict[str, Any]], state: dict[str, Any] = STATE) -> Path:
     make(path, V1)
     with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO sessions VALUES ('app', 'anna', 's/1', ?, '', '')", [json.dumps(state)])
-        connection.execute("INSERT INTO sessions VALUES ('app', 'anna', 'empty', '{}', '', '')")
+        connection.execute("INSERT INTO sessions VALUES ('app', 'anna', 's/1', ?, ?, '')", [json.dumps(state), BEGAN])
+        connection.execute("INSERT INTO sessions VALUES ('app', 'anna', 'empty', '{}', NULL, '')")
         connection.execute("INSERT INTO app_states VALUES ('app', '{\"seen\": 1}', '')")
         connection.execute("INSERT INTO user_states VALUES ('app', 'anna', '{\"plan\": \"pro\"}', '')")
         add(connection, events)
@@ -253,14 +256,17 @@ def test_a_session_of_the_adk_has_its_events_and_its_state_after_each(tmp_path, 
     assert imported("adk", source, store) == 6
     repository = Repository(store)
     branch = "google-adk/app/anna/s%2F1"
-    assert sorted(repository.branches) == ["google-adk/app", "google-adk/app/anna", "google-adk/app/anna/empty", branch]
-    assert repository.snapshot(branch).copy() == {"events": EVENTS, "state": STATE}
+    assert branch == branch_of("app", "anna", "s/1")
+    others = ["google-adk-app/app", "google-adk-user/app/anna", "google-adk/app/anna/empty"]
+    assert sorted(repository.branches) == [*others, branch]
+    assert repository.snapshot(branch).copy() == {"events": EVENTS, "session": SESSION, "state": STATE}
     assert log(store, branch) == ["user: a room in Rome", "guide: which dates?", "user: Monday"]
     states = [repository.snapshot(commit)["state"] for commit in repository.log(branch)][::-1]
     assert states == [{"lang": "en", "city": "Rome"}, {"lang": "en", "city": "Rome", "asked": True}, STATE]
-    assert repository.snapshot("google-adk/app")["state"] == {"seen": 1}
-    assert repository.snapshot("google-adk/app/anna")["state"] == {"plan": "pro"}
-    assert repository.snapshot("google-adk/app/anna/empty").copy() == {"state": {}}
+    assert repository.snapshot("google-adk-app/app")["state"] == {"seen": 1}
+    assert repository.snapshot("google-adk-user/app/anna")["state"] == {"plan": "pro"}
+    empty = {**SESSION, "id": "empty", "create_time": 0.0}
+    assert repository.snapshot("google-adk/app/anna/empty").copy() == {"session": empty, "state": {}}
     assert imported("adk", source, store) == 0
 
 
@@ -273,15 +279,29 @@ def test_a_session_of_the_adk_that_has_grown_gets_the_rest(tmp_path, store):
         connection.execute("UPDATE app_states SET state = '{\"seen\": 2}'")
     assert imported("adk", source, store) == 2
     repository = Repository(store)
-    assert repository.snapshot("google-adk/app/anna/s%2F1").copy() == {"events": EVENTS, "state": STATE}
-    assert [repository.snapshot(commit)["state"]["seen"] for commit in repository.log("google-adk/app")] == [2, 1]
+    assert repository.snapshot("google-adk/app/anna/s%2F1").copy() == {"events": EVENTS, "session": SESSION, "state": STATE}
+    assert [repository.snapshot(commit)["state"]["seen"] for commit in repository.log("google-adk-app/app")] == [2, 1]
 
 
 def test_pickled_actions_of_an_old_adk_need_permission(tmp_path, store):
     source = make(tmp_path / "adk.db", V0)
     with closing(sqlite3.connect(source)) as connection, connection:
-        connection.execute("INSERT INTO sessions VALUES ('app', 'anna', 's', '{\"a\": 1}', '', '')")
-        row = ["e", "app", "anna", "s", "i", "guide", pickle.dumps({"state_delta": {"a": 1}}), None, None, "2026", '{"parts": []}', 0, None]
+        connection.execute("INSERT INTO sessions VALUES ('app', 'anna', 's', '{\"a\": 1}', NULL, '')")
+        row = [
+            "e",
+            "app",
+            "anna",
+            "s",
+            "i",
+            "guide",
+            pickle.dumps({"state_delta": {"a": 1}}),
+            '["t1"]',
+            None,
+            "2026-01-01 00:00:00.5",
+            '{"parts": []}',
+            0,
+            None,
+        ]
         connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
     with pytest.raises(PickledRowError, match="event 'e' of session 's'") as caught:
         imported("adk", source, store)
@@ -289,6 +309,7 @@ def test_pickled_actions_of_an_old_adk_need_permission(tmp_path, store):
     assert imported("adk", source, store, allow_pickle=True) == 1
     (found,) = Repository(store).snapshot("google-adk/app/anna/s")["events"]
     assert found["actions"] == {"state_delta": {"a": 1}}
+    assert (found["timestamp"], found["long_running_tool_ids"]) == (1767225600.5, ["t1"])
     assert found["partial"] is False
     assert "error_code" not in found
 
@@ -301,6 +322,7 @@ def test_pickled_actions_of_an_old_adk_need_permission(tmp_path, store):
         ("UPDATE events SET invocation_id = NULL WHERE id = 'e2'", DamagedRowError, "not text"),
         ("UPDATE sessions SET state = 'x' WHERE id = 's/1'", DamagedRowError, "the state of session 'app' 'anna' 's/1'"),
         ("UPDATE sessions SET user_id = x'ff'", DamagedRowError, "not text"),
+        ("UPDATE sessions SET create_time = 'soon' WHERE id = 's/1'", DamagedRowError, "it has no time"),
         ("ALTER TABLE events RENAME COLUMN event_data TO other", SourceFormatError, "unknown version of the ADK"),
         ("ALTER TABLE events RENAME COLUMN timestamp TO other", SourceFormatError, "no column 'timestamp'"),
     ],

@@ -25,11 +25,11 @@ from google.adk.sessions.state import State
 from versioned_state.arguments import string
 from versioned_state.errors import BranchMovedError, InvalidArgumentError, UnknownRevisionError
 from versioned_state.integrations.adapter import Adapter, Place
+from versioned_state.integrations.adk_branches import EVENTS, SESSION, STATE, branch_of, prefix_of, session_facts
 from versioned_state.integrations.frameworks import check_version
 from versioned_state.off_loop import off_loop
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.services.calls.handles import close_handle
@@ -40,15 +40,6 @@ from versioned_state.state.branch.publisher import again_if_moved
 from versioned_state.state.versioned import Versioned
 
 check_version("google_adk")
-
-_SESSIONS: Final = "google-adk"
-_APPS: Final = "google-adk-app"
-_USERS: Final = "google-adk-user"
-
-_EVENTS: Final = "events"
-_STATE: Final = "state"
-_SESSION: Final = "session"
-"""The key of what does not change in a session: its ids, since the name of a branch may have a hash of one, and when it began."""
 
 
 class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc, unused-ignore] # a class of an untyped module
@@ -84,7 +75,7 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
             if each is None:
                 break
             parts.append(string(name, each))
-        return branch_name((_APPS, _USERS, _SESSIONS)[len(parts) - 1], *parts)
+        return branch_of(*parts)
 
     # The interface of session services
 
@@ -175,7 +166,7 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
     # Reading
 
     def _state(self, branch: str) -> dict[str, Any]:
-        found: dict[str, Any] = self._at_head(branch, lambda _, snapshot: snapshot.get(_STATE, {}), {})
+        found: dict[str, Any] = self._at_head(branch, lambda _, snapshot: snapshot.get(STATE, {}), {})
         return found
 
     def _at_head(self, branch: str, read: Callable[[Commit, Snapshot], Any], absent: Any) -> Any:
@@ -183,14 +174,14 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
 
     def _session(self, head: Commit, snapshot: Snapshot, config: GetSessionConfig) -> Session | None:
         """Return the session of a commit, with its own state only. None if another program made the branch, and it has no session."""
-        ids = snapshot.get(_SESSION)
+        ids = snapshot.get(SESSION)
         if ids is None:
             return None
-        events = snapshot.sequence(_EVENTS)
+        events = snapshot.sequence(EVENTS)
         began = ids.pop("create_time")
         session = Session(
             **ids,
-            state=snapshot.get(_STATE, {}),
+            state=snapshot.get(STATE, {}),
             events=[Event.model_validate(event) for event in _wanted(events, config)],
             last_update_time=events[-1]["timestamp"] if len(events) else began,
         )
@@ -222,7 +213,7 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
             return self._session(head, self.repository.snapshot(head), config)
 
         found = []
-        for info in self.repository.branches.iter_info(prefix=branch_name(_SESSIONS, *parts) + "/"):
+        for info in self.repository.branches.iter_info(prefix=prefix_of(*parts)):
             session = at_listed(self.repository.database, info, read, None)
             if session is not None:
                 found.append(self._merged(session, shared))
@@ -236,7 +227,7 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         def create(own: Versioned) -> str:
             if port.handle(own).ref.head is not None:
                 raise AlreadyExistsError(f"Session with id {session_id} already exists.")
-            own[_SESSION] = {**ids, "create_time": platform_time.get_time()}
+            own[SESSION] = session_facts(app_name, user_id, session_id, platform_time.get_time())
             return "session"
 
         head = self._write(ids, create, state)
@@ -251,9 +242,9 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         last = session.events[-1].id if session.events else None
 
         def append(own: Versioned) -> str | None:
-            if _SESSION not in own:
+            if SESSION not in own:
                 raise SessionNotFoundError(f"Session {session.id} not found.")
-            events = own.sequence(_EVENTS)
+            events = own.sequence(EVENTS)
             newest = events[-1] if len(events) else None
             if newest == event:
                 return None
@@ -284,7 +275,7 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
                 if message is not None:
                     for state, changes in zip(states, deltas.values(), strict=True):
                         if changes:
-                            state.setdefault(_STATE, {}).update(changes)
+                            state.setdefault(STATE, {}).update(changes)
                     Repository.commit_together(states, message, on_moved=OnMoved.REFUSE)
                 return states[0].head
             finally:
@@ -311,7 +302,7 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
                 kept = self.repository.snapshot(start)
                 for key in kept:
                     state[key] = kept[key]
-                state[_SESSION] = {**kept[_SESSION], "id": new_id}
+                state[SESSION] = {**kept[SESSION], "id": new_id}
                 _replay(state, missing)
                 state.commit(f"fork of {source_id}", parent=start, on_moved=OnMoved.REFUSE)
             except BranchMovedError:
@@ -331,14 +322,14 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         There are such events only where several came with one commit, for example after a squash.
         """
         snapshot = self.repository.snapshot(head)
-        events = list(snapshot.sequence(_EVENTS))
+        events = list(snapshot.sequence(EVENTS))
         kept = list(takewhile(lambda event: event.get("invocation_id") != invocation_id, events))
         if len(kept) == len(events):
-            raise InvalidArgumentError(f"the session {snapshot[_SESSION]['id']!r:.80} has no invocation {invocation_id!r:.80}")
+            raise InvalidArgumentError(f"the session {snapshot[SESSION]['id']!r:.80} has no invocation {invocation_id!r:.80}")
         for commit in self.repository.log(head, first_parent=True):
             found = self.repository.snapshot(commit)
-            if _SESSION in found and len(found.sequence(_EVENTS)) <= len(kept):
-                return commit, kept[len(found.sequence(_EVENTS)) :]
+            if SESSION in found and len(found.sequence(EVENTS)) <= len(kept):
+                return commit, kept[len(found.sequence(EVENTS)) :]
         raise InvalidArgumentError(
             f"the history of the session no longer reaches back to the invocation {invocation_id!r:.80}", hint="fork before a later one"
         )
@@ -364,11 +355,11 @@ def _by_branch(delta: Mapping[str, Any], *, own: str, user: str, app: str) -> di
 
 
 def _replay(state: Versioned, events: Sequence[dict[str, Any]]) -> None:
-    state.sequence(_EVENTS).extend(events)
+    state.sequence(EVENTS).extend(events)
     for event in events:
         changes = next(iter(_by_branch(event.get("actions", {}).get("state_delta") or {}, own="", user="user", app="app").values()))
         if changes:
-            state.setdefault(_STATE, {}).update(changes)
+            state.setdefault(STATE, {}).update(changes)
 
 
 def _wanted(events: Sequence[Any], config: GetSessionConfig) -> list[Any]:
