@@ -1,16 +1,24 @@
-"""The base of all adapters: an object of a framework over a repository. Layer: integrations."""
+"""What adapters are made of: an object of a framework over a repository, and writes to its branches. Layer: integrations."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from typing import Any, Final, Self
+from collections.abc import Callable, Collection, Sequence
+from contextlib import ExitStack
+from typing import Any, Final, Self, TypeVar
 
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.repository import Repository
+from versioned_state.services.calls.handles import close_handle
+from versioned_state.services.calls.heads import unless_erased
+from versioned_state.services.calls.locks import Locks
+from versioned_state.state.branch.publisher import again_if_moved
+from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, KVStore, open_store
 from versioned_state.storage.url import is_remote
 from versioned_state.values.codec.trust import TrustedModules
+
+T = TypeVar("T")
 
 Place = KVStore | Repository | str | os.PathLike[str]
 """Where an adapter keeps its data: a store, a repository, or the URL or path of a store."""
@@ -58,6 +66,41 @@ class Adapter:
 
     def __exit__(self, *error: object) -> None:
         self.close()
+
+
+class Writers:
+    """Writes to branches of a repository, by many threads, processes and machines. Safe for many threads."""
+
+    def __init__(self, repository: Repository) -> None:
+        self._repository = repository
+        self._turns = Locks()  # the writers of one branch in this process wait for each other, and need not try again
+
+    def write(self, branch: str, edit: Callable[[Versioned], T]) -> T:
+        """Return the result of a function that changes and commits a state, which stands at the head of a branch.
+
+        It is called again, with a new state, whenever another writer has moved the branch or erased the head meanwhile, so it must commit
+        with ``OnMoved.REFUSE``, and have no other effects.
+
+        Raises:
+            BranchMovedError: others came first each time.
+        """
+        return self.write_together([branch], lambda states: edit(states[0]))
+
+    def write_together(self, branches: Collection[str], edit: Callable[[list[Versioned]], T]) -> T:
+        """Return the result of a function that changes several branches, one state each, and commits them together: see ``write``."""
+
+        def attempt(_: None) -> T:
+            states = [Versioned(self._repository, branch=branch) for branch in branches]
+            try:
+                return edit(states)
+            finally:
+                for state in states:
+                    close_handle(state)
+
+        with ExitStack() as stack:
+            for branch in sorted(branches):  # in one order, so that two writers never wait for each other
+                stack.enter_context(self._turns.held(branch))
+            return unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
 
 
 def check_trusted(repository: Repository, modules: Sequence[str]) -> None:

@@ -6,7 +6,6 @@ Layer: integrations.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from functools import partial
 from itertools import takewhile
 from typing import Any, Final
@@ -24,7 +23,7 @@ from google.adk.sessions.state import State
 
 from versioned_state.arguments import string
 from versioned_state.errors import BranchMovedError, InvalidArgumentError, UnknownRevisionError
-from versioned_state.integrations.adapter import Adapter, Place
+from versioned_state.integrations.adapter import Adapter, Place, Writers
 from versioned_state.integrations.adk_branches import EVENTS, SESSION, STATE, branch_of, prefix_of, session_facts
 from versioned_state.integrations.frameworks import check_version
 from versioned_state.off_loop import off_loop
@@ -34,9 +33,7 @@ from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.heads import at_head, at_listed, head_of, unless_erased
-from versioned_state.services.calls.locks import Locks
 from versioned_state.state.branch import port
-from versioned_state.state.branch.publisher import again_if_moved
 from versioned_state.state.versioned import Versioned
 
 check_version("google_adk")
@@ -66,7 +63,7 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._turns = Locks()  # the writers of one branch in this process wait for each other, and need not try again
+        self._writers = Writers(self.repository)
 
     def branch(self, app_name: str, user_id: str | None = None, session_id: str | None = None) -> str:
         """Return the name of the branch in the repository of a session, or of the state of a user or of an app."""
@@ -268,24 +265,16 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         app, user = ids["app_name"], ids["user_id"]
         deltas = _by_branch(delta, own=self.branch(app, user, ids["id"]), user=self.branch(app, user), app=self.branch(app))
 
-        def attempt(_: None) -> Commit:
-            states = [Versioned(self.repository, branch=branch) for branch in deltas]
-            try:
-                message = edit(states[0])
-                if message is not None:
-                    for state, changes in zip(states, deltas.values(), strict=True):
-                        if changes:
-                            state.setdefault(STATE, {}).update(changes)
-                    Repository.commit_together(states, message, on_moved=OnMoved.REFUSE)
-                return states[0].head
-            finally:
-                for state in states:
-                    close_handle(state)
+        def commit(states: list[Versioned]) -> Commit:
+            message = edit(states[0])
+            if message is not None:
+                for state, changes in zip(states, deltas.values(), strict=True):
+                    if changes:
+                        state.setdefault(STATE, {}).update(changes)
+                Repository.commit_together(states, message, on_moved=OnMoved.REFUSE)
+            return states[0].head
 
-        with ExitStack() as stack:
-            for branch in sorted(deltas):
-                stack.enter_context(self._turns.held(branch))
-            return unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
+        return self._writers.write_together(deltas, commit)
 
     def _fork(self, app_name: str, user_id: str, source_id: str, before: str | None, new_id: str) -> Session:
         branch, target = self.branch(app_name, user_id, source_id), self.branch(app_name, user_id, new_id)

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final, TypeVar
 
 from versioned_state.errors import BranchMovedError, RefExistsError, UnknownRevisionError
+from versioned_state.integrations.adapter import Writers
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import ROOT, Commit
 from versioned_state.repository.names.branch_name import id_of
@@ -14,9 +15,7 @@ from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.heads import at_head, at_listed, head_of, iter_sessions, unless_erased
-from versioned_state.services.calls.locks import Locks
 from versioned_state.state.branch import port
-from versioned_state.state.branch.publisher import again_if_moved
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.versioned import Versioned
 
@@ -39,7 +38,7 @@ class MessageLog:
 
     def __init__(self, repository: Repository) -> None:
         self._repository = repository
-        self._turns = Locks()  # the writers of one branch in this process wait for each other, and need not try again
+        self._writers = Writers(repository)
 
     def exists(self, branch: str) -> bool:
         """Return whether there is such a branch."""
@@ -105,22 +104,17 @@ class MessageLog:
             StateError: nothing was changed.
         """
 
-        def attempt(_: None) -> T:
-            state = Versioned(self._repository, branch=branch)
-            try:
-                is_new = port.handle(state).ref.head is None
-                if is_new and not create:
-                    raise UnknownRevisionError(branch)
-                result, message = edit(state)
-                if is_new and thread is not None and len(state) and id_of(branch.rpartition("/")[2]) != thread:
-                    state.namespace(_NAMESPACE)[_ID] = thread
-                state.commit(message, on_moved=OnMoved.REFUSE)
-            finally:
-                close_handle(state)
+        def commit(state: Versioned) -> T:
+            is_new = port.handle(state).ref.head is None
+            if is_new and not create:
+                raise UnknownRevisionError(branch)
+            result, message = edit(state)
+            if is_new and thread is not None and len(state) and id_of(branch.rpartition("/")[2]) != thread:
+                state.namespace(_NAMESPACE)[_ID] = thread
+            state.commit(message, on_moved=OnMoved.REFUSE)
             return result
 
-        with self._turns.held(branch):
-            return unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
+        return self._writers.write(branch, commit)
 
     def fork(self, branch: str, target: str, *, keep: int | None = None) -> None:
         """Begin a branch with the messages of another one, and its history. A missing branch has an empty fork.
@@ -153,11 +147,10 @@ class MessageLog:
 
     def delete(self, branch: str) -> list[Any] | None:
         """Delete a branch and return its messages, or None if there was none. Its reflog keeps it until it expires."""
-        with self._turns.held(branch):
-            try:
-                return _messages(None, self._repository.snapshot(self._repository.branches.delete(branch, force=True)))
-            except UnknownRevisionError:
-                return None
+        try:
+            return _messages(None, self._repository.snapshot(self._repository.branches.delete(branch, force=True)))
+        except UnknownRevisionError:
+            return None
 
 
 def _messages(last: int | None, snapshot: Snapshot) -> list[Any]:

@@ -14,7 +14,7 @@ from pydantic_ai.conversation_store import ConversationConflict, ConversationEnt
 
 from versioned_state.arguments import string
 from versioned_state.errors import UnknownRevisionError
-from versioned_state.integrations.adapter import Adapter, Place, check_trusted
+from versioned_state.integrations.adapter import Adapter, Place, Writers, check_trusted
 from versioned_state.integrations.frameworks import check_version
 from versioned_state.integrations.message_log import MESSAGES
 from versioned_state.off_loop import off_loop
@@ -23,9 +23,7 @@ from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.names.listing import Order
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.heads import at_head, head_of, unless_erased
-from versioned_state.state.branch.publisher import again_if_moved
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.codec.trust import TrustedModules
 
@@ -78,6 +76,7 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
         super().__init__(place, classes=[*_CLASSES, *own])
         check_trusted(self.repository, _CLASSES[:1])
         self._homes = _Homes()
+        self._writers = Writers(self.repository)
 
     @overload
     def branch(self, conversation_id: str) -> str: ...
@@ -190,24 +189,20 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
         branch = self._name(record.conversation_id)
         line, base = _new_line(record.head_id, new)
 
-        def attempt(_: None) -> None:
-            state = Versioned(self.repository, branch=branch)
-            try:
-                stored = None if state.head.id == ROOT_ID else self._record(branch, state.head)
-                if (None if stored is None else stored.revision) != expected:
-                    raise ConversationConflict(record.conversation_id)
-                source = None
-                if stored is None or base != stored.head_id or record.branches != stored.branches:
-                    source = self._rewrite(state, record, base)
-                state.sequence(_IDS).extend(entry.id for entry in line)
-                state.sequence(MESSAGES).extend(entry.message for entry in line)
-                state[_RECORD] = replace(record, head_id=None, branches=[])
-                message = f"messages +{len(line)}" if line else "record"
-                state.commit(message, on_moved=OnMoved.REFUSE, parent=source if stored is None else None)
-            finally:
-                close_handle(state)
+        def commit(state: Versioned) -> None:
+            stored = None if state.head.id == ROOT_ID else self._record(branch, state.head)
+            if (None if stored is None else stored.revision) != expected:
+                raise ConversationConflict(record.conversation_id)
+            source = None
+            if stored is None or base != stored.head_id or record.branches != stored.branches:
+                source = self._rewrite(state, record, base)
+            state.sequence(_IDS).extend(entry.id for entry in line)
+            state.sequence(MESSAGES).extend(entry.message for entry in line)
+            state[_RECORD] = replace(record, head_id=None, branches=[])
+            message = f"messages +{len(line)}" if line else "record"
+            state.commit(message, on_moved=OnMoved.REFUSE, parent=source if stored is None else None)
 
-        unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
+        self._writers.write(branch, commit)
         self._homes.add(branch, [entry.id for entry in line])
 
     def _rewrite(self, state: Versioned, record: ConversationRecord, base: str | None) -> Commit | None:

@@ -20,14 +20,10 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final
 
-from versioned_state.integrations.adapter import Adapter, Place
+from versioned_state.integrations.adapter import Adapter, Place, Writers
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.branch_name import branch_name
-from versioned_state.services.calls.handles import close_handle
-from versioned_state.services.calls.heads import unless_erased
-from versioned_state.services.calls.locks import Locks
-from versioned_state.state.branch.publisher import again_if_moved
 from versioned_state.state.sequence import StateSequence
 from versioned_state.state.state import State
 from versioned_state.state.versioned import Versioned
@@ -88,7 +84,7 @@ class RoundLog:
         self._adapter = Adapter(place.repository if isinstance(place, Versioned) else place)
         self.repository: Final = self._adapter.repository
         self._prefix = prefix
-        self._turns = Locks()
+        self._writers = Writers(self.repository)
         self._guard = Lock()
         self._known: OrderedDict[str, tuple[str, Digests]] = OrderedDict()  # by branch, with the head that they are those of
 
@@ -100,19 +96,14 @@ class RoundLog:
         """Make the commit of a round. Cost: its new messages. Raises as ``Versioned.commit``; then nothing was recorded."""
         branch = self.branch(step.conversation)
 
-        def attempt(_: None) -> Commit:
-            state = Versioned(self.repository, branch=branch)
-            try:
-                digests = self._digests_at(branch, state.head.id)
-                self._stage(state, step, digests)
-                commit = state.commit(step.name[:_NAME], meta=step.meta, allow_empty=True, on_moved=OnMoved.REFUSE)
-            finally:
-                close_handle(state)
-            self._keep(branch, commit.id, digests)
-            return commit
+        def commit(state: Versioned) -> Commit:
+            digests = self._digests_at(branch, state.head.id)
+            self._stage(state, step, digests)
+            made = state.commit(step.name[:_NAME], meta=step.meta, allow_empty=True, on_moved=OnMoved.REFUSE)
+            self._keep(branch, made.id, digests)
+            return made
 
-        with self._turns.held(branch):
-            return unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
+        return self._writers.write(branch, commit)
 
     def close(self) -> None:
         """Close the store, if it was opened here."""
