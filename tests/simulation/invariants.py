@@ -221,14 +221,14 @@ def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:  # no
         if token.word not in logs.get(token.place, ()):
             model.fail(f"{token.word} was acknowledged on {token.place} at step {token.start}, and is not in {logs.get(token.place)}")
     if not model.copied:
-        for names, words in model.together:
-            places = names.split()
+        for batch, words in model.together:
+            places = batch.detail.split()
             if any(model.may_be_undone(place, 0) for place in places):
                 continue
             there = [word in logs.get(place, ()) for word, place in zip(words, places, strict=True)]
             acked = [model.tokens[word].acked for word in words]
             if len(set(there)) > 1 and len(set(acked)) > 1:
-                model.fail(f"{words} were committed together to {names}: there are {there}")
+                model.fail(f"{words} were committed together to {batch.detail}: there are {there}")
     for name, (commit, start) in model.tags.items():
         if model.may_be_undone(f"tag {name}", start) or model.undoing.get("keys"):
             continue

@@ -117,7 +117,7 @@ class Model:
     contents: dict[str, dict[str, Any]] = field(default_factory=dict)
     failures: list[str] = field(default_factory=list)
     tags: dict[str, tuple[str, int]] = field(default_factory=dict)
-    together: list[tuple[str, list[str]]] = field(default_factory=list)
+    together: list[tuple[Operation, list[str]]] = field(default_factory=list)
     rounds: dict[tuple[str, int], list[Any]] = field(default_factory=dict)
     acked_rounds: list[tuple[str, int, Any, int]] = field(default_factory=list)
     kept: dict[str, list[int]] = field(default_factory=dict)

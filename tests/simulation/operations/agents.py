@@ -73,8 +73,8 @@ def _acked(runner: Runner, operation: Operation, handle: Versioned) -> None:
     for word in runner.site.pending.pop(id(handle), ()):
         token = runner.model.tokens[word]
         token.acked, token.start = True, operation.start if token.tried is None else token.tried
-        if operation.name != "together":  # a batch in doubt was not made, or was: this commit has the word by itself
-            runner.model.together = [batch for batch in runner.model.together if word not in batch[1]]
+        # An earlier batch that was in doubt or cut off was not made, or was: now the word has a commit of its own.
+        runner.model.together = [batch for batch in runner.model.together if batch[0] is operation or word not in batch[1]]
     _remember(runner, handle)
 
 
@@ -411,7 +411,7 @@ def together(runner: Runner, rng: Dice, operation: Operation) -> None:
     handles = [runner.handle(first), runner.handle(second)]
     runner.model.write(operation, first, second)
     words = [_stage(runner, handle, rng)[0] for handle in handles]
-    batch = (operation.detail, words)
+    batch = (operation, words)
     runner.model.together.append(batch)
     try:
         runner.repository.commit_together(handles, policies=POLICIES)
