@@ -384,6 +384,22 @@ def test_check_tells_that_it_did_not_happen(till):
     assert asked == [("pay", "Oslo")]
 
 
+def test_check_gets_the_arguments_that_a_partial_holds():
+    state = Versioned()
+    in_doubt(state)
+    asked = []
+
+    def pay(city: str, amount: int, *, currency: str) -> str:
+        return f"{city} {amount} {currency}"
+
+    def check(*args: Any) -> bool:
+        asked.append(args)
+        return False
+
+    assert effect("pay", partial(partial(pay, "Oslo"), currency="EUR"), 25, state=state, check=check, arguments="any") == "Oslo 25 EUR"
+    assert asked == [("pay", "Oslo", 25)]
+
+
 @pytest.mark.parametrize(("answer", "result"), [(True, None), (Happened(), None), (Happened({"receipt": 7}), {"receipt": 7})])
 def test_check_tells_that_it_happened(answer, result, till):
     state = Versioned()

@@ -119,9 +119,9 @@ def effect(  # type: ignore[misc] # P may have a parameter of one of these names
         function: called with the arguments. If it has a parameter ``idempotency_key`` that they leave out, it gets the full key.
         state: a state over the store whose ledger is used, by default that of the running task. The ledger of a ``Live`` lasts as long as
             the ``Live``. In a task without a state, the function is called each time.
-        check: called for an effect in doubt with the full key and ``args``, to find out whether it happened. False: it did not, and the
-            function is called; True: it did, with the result None; ``Happened(result)``: it did, with this result. It may be a coroutine
-            function if the function is one.
+        check: called for an effect in doubt with the full key and ``args``, those of a ``functools.partial`` before them, to find out
+            whether it happened. False: it did not, and the function is called; True: it did, with the result None;
+            ``Happened(result)``: it did, with this result. It may be a coroutine function if the function is one.
         idempotent: carry out an effect in doubt again, because the other side recognises a repetition.
         scope: "branch" and "call" put the name of the branch, or the key or id of the call of a task, before the key.
         arguments: "any" does not compare the arguments with those of the effect that has the key.
@@ -146,9 +146,11 @@ def effect(  # type: ignore[misc] # P may have a parameter of one of these names
         state, forgets = running.state, running.steps is not None and not running.steps.is_kept
     place = _place(state)
     full = place.full_key(key, scope)
-    compared = None if one_of("arguments", arguments, ("same", "any")) == "any" else _hash_of(*_without_partial(function, args, kwargs))
+    whole = _without_partial(function, args, kwargs)
+    compared = None if one_of("arguments", arguments, ("same", "any")) == "any" else _hash_of(*whole)
     facts = Facts(compared, place.branch, place.height, None if on_rollback is None else name_of(on_rollback))
-    call = _Call(full, function, args, _with_key(function, args, kwargs, full), check, idempotent, _exceptions(not_done_on), facts)
+    keyed = _with_key(function, args, kwargs, full)
+    call = _Call(full, function, args, keyed, check, whole[0], idempotent, _exceptions(not_done_on), facts)
     is_awaited = _is_coroutine_function(function)
     if _is_coroutine_function(check) and not is_awaited:
         raise InvalidArgumentError("check is a coroutine function, and the function is not")
@@ -178,7 +180,7 @@ def name_of(function: Callable[..., object]) -> str:
 
 def carry_out_once(ledger: Ledger, full_key: str, function: Callable[..., T], *args: Any, facts: Facts) -> T:
     """Carry out an effect under a full key. Returns its result, or a copy of the recorded one. Raises as ``effect``."""
-    call = _Call(full_key, function, args, _with_key(function, args, {}, full_key), None, False, (), facts)
+    call = _Call(full_key, function, args, _with_key(function, args, {}, full_key), None, (), False, (), facts)
     return cast("T", at_once(_Effect(ledger, call, _directly, _directly).carry_out()))
 
 
@@ -254,13 +256,18 @@ def _place(state: State | Repository) -> _Place:
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The arguments of ``effect``."""
+    """The arguments of ``effect``.
+
+    Attributes:
+        asked: the arguments that ``check`` gets behind the key: ``args``, after those of a ``functools.partial``.
+    """
 
     key: str
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     check: Callable[..., Any] | None
+    asked: tuple[Any, ...]
     idempotent: bool
     not_done_on: tuple[type[BaseException], ...]
     facts: Facts
@@ -323,7 +330,7 @@ class _Effect:
         if found.running:
             raise EffectInDoubtError(self._key, found.begun, reason=RUNNING)
         if call.check is not None:
-            answer = await self._world(call.check, self._key, *call.args)
+            answer = await self._world(call.check, self._key, *call.asked)
             if isinstance(answer, Happened):
                 return answer
             if not answer:
