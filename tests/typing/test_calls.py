@@ -56,5 +56,5 @@ def test_every_public_type_is_known(tmp_path):
     done = run("basedpyright", "--verifytypes", "versioned_state", "--ignoreexternal", "--outputjson", env=env)
     found = json.loads(done.stdout)["typeCompleteness"]
     doubtful = {each["name"] for each in found["symbols"] if each["isExported"] and not each["isTypeKnown"]}
-    assert {name for name in doubtful if ".guarded_cache." not in name} == set()  # its bases are classes of diskcache, which has no types
-    assert found["completenessScore"] > 0.999
+    assert doubtful == set()
+    assert found["completenessScore"] == 1

@@ -1,9 +1,9 @@
-"""``GuardedCache``, diskcache's cache without the features that lose data or run code. Layer: storage.
+"""``Cache``, diskcache's cache without the features that lose data or run code. Layer: storage.
 
 The only module that imports diskcache. What diskcache does by itself, and what prevents it here:
 
 - It evicts at 1 GiB, and keeps values over 32 KB in unsynced files that a row names: ``SETTINGS``.
-- It unpickles keys and values, and opens and unlinks the files that a row names: ``GuardedDisk``.
+- It unpickles keys and values, and opens and unlinks the files that a row names: ``_Disk``.
 - Its settings are rows, which set attributes and run PRAGMAs whenever a thread connects: the constructor runs over an empty
   database, connections come from the store's pool, and ``reset`` accepts only ``SETTINGS``.
 - A transaction belongs to a thread, so tasks on one thread share it: ``transact_alone``.
@@ -16,10 +16,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager
 from pathlib import Path
 from threading import local
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, Protocol
 
 import diskcache
 from diskcache.core import ENOVAL, METADATA, MODE_RAW
@@ -47,7 +47,38 @@ SETTINGS: Final[Mapping[str, object]] = {
 """Every setting of diskcache. The file keeps them too, so a program that opens it with diskcache itself evicts nothing."""
 
 
-class GuardedDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
+class Disk(Protocol):
+    """The call of diskcache's serialization that a store makes. diskcache itself has no types."""
+
+    def get(self, key: object, raw: object) -> str | bytes:
+        """Return the key of a row. Raises ``UnsafeStoreError`` if it is pickled, ``CorruptStoreError`` if it is not a key of a store."""
+
+
+class Cache(Protocol):
+    """The calls of diskcache's cache that a store makes, each within ``lent``."""
+
+    disk: Disk
+
+    def get(self, key: str | bytes) -> bytes | None:
+        """Return a value."""
+
+    def add(self, key: str | bytes, value: bytes) -> bool:
+        """Set the value of a key that is not there. Returns whether it was set."""
+
+    def set(self, key: str | bytes, value: bytes) -> bool:
+        """Set the value of a key."""
+
+    def delete(self, key: str | bytes) -> bool:
+        """Delete a key. Returns whether it was there."""
+
+    def lent(self, connection: Connection, file: Path) -> AbstractContextManager[None]:
+        """Lend ``connection`` to the calls of this thread within the block, which raise translated errors."""
+
+    def transact_alone(self) -> AbstractContextManager[None]:
+        """Run the block in a transaction of its own. The caller holds a lock that excludes the other writers of this process."""
+
+
+class _Disk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
     """diskcache's serialization, limited to keys of ``str`` or ``bytes`` and values of ``bytes`` within the row: no pickle and no file."""
 
     def put(self, key: object) -> tuple[Any, bool]:
@@ -85,7 +116,7 @@ class GuardedDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no type
         """Do nothing: a row that names a file was planted. diskcache deletes the row, and the file stays."""
 
 
-class GuardedCache(diskcache.Cache):  # type: ignore[misc] # diskcache has no types
+class _Cache(diskcache.Cache):  # type: ignore[misc] # diskcache has no types
     """A cache that uses the connection that its caller lends it for a call.
 
     It overrides two private names of diskcache, ``_con`` and ``_txn_id``. Tests check that they still mean the same; diskcache has
@@ -97,12 +128,11 @@ class GuardedCache(diskcache.Cache):  # type: ignore[misc] # diskcache has no ty
         self._lent = local()
         self._lent.connection = empty
         # A directory that exists, so diskcache makes none; it reads nothing in it.
-        super().__init__(os.sep, timeout=0, disk=GuardedDisk, **SETTINGS)
+        super().__init__(os.sep, timeout=0, disk=_Disk, **SETTINGS)
         self._lent.connection = None
 
     @contextmanager
     def lent(self, connection: Connection, file: Path) -> Iterator[None]:
-        """Lend ``connection`` to the calls of this thread within the block, which raise translated errors."""
         before = getattr(self._lent, "connection", None)
         self._lent.connection = _Lent(connection, file)
         try:
@@ -112,7 +142,6 @@ class GuardedCache(diskcache.Cache):  # type: ignore[misc] # diskcache has no ty
 
     @contextmanager
     def transact_alone(self) -> Iterator[None]:
-        """Run the block in a transaction of its own. The caller holds a lock that excludes the other writers of this process."""
         # diskcache would join a transaction that the same thread began: another task's, or after a fork one of the parent's.
         self._txn_id = None
         with self.transact():
@@ -150,13 +179,14 @@ class _Lent:
             return self._connection.execute("SELECT 1" if gone else sql, parameters)
 
 
-LAYOUT: Final = Layout("cache.db", 0x76736463, 1, GuardedCache)  # "vsdc"
+LAYOUT: Final = Layout("cache.db", 0x76736463, 1, _Cache)  # "vsdc"
 
 
-def make() -> GuardedCache:
+def make() -> Cache:
     """Return a cache for connections to files of ``LAYOUT``. Its constructor uses none of them."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as empty:
-        return GuardedCache(empty)
+        made: Cache = _Cache(empty)
+        return made
 
 
 def check_settings(connection: Connection, file: Path) -> None:
