@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from contextlib import ExitStack
-from typing import Any, Final, Self, TypeVar
+from functools import partial, wraps
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
 from versioned_state.errors import InvalidArgumentError
+from versioned_state.off_loop import off_loop
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.heads import unless_erased
@@ -18,6 +20,7 @@ from versioned_state.storage import Cache, KVStore, open_store
 from versioned_state.storage.url import is_remote
 from versioned_state.values.codec.trust import TrustedModules
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 Place = KVStore | Repository | str | os.PathLike[str]
@@ -101,6 +104,17 @@ class Writers:
             for branch in sorted(branches):  # in one order, so that two writers never wait for each other
                 stack.enter_context(self._turns.held(branch))
             return unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
+
+
+def as_coroutine(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
+    """Return a method of the same class that runs another one off the event loop. A subclass overrides both by overriding that one."""
+
+    @wraps(method)
+    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        overriding: Callable[P, T] = getattr(self, method.__name__)
+        return await off_loop(partial(overriding, *args, **kwargs))
+
+    return call
 
 
 def check_trusted(repository: Repository, modules: Sequence[str]) -> None:
