@@ -196,236 +196,7 @@ def _found(value: Any) -> Any:
     return value
 
 
-# States
-
-
-async def _has_state(call: Call) -> bool:
-    return bool(await call.services.state.list_rounds(call.user_id, call.session_id))
-
-
-async def _save(call: Call) -> Any:
-    given = call.arguments
-    save = call.services.state.save_owned if is_large(call.body) else call.services.state.save_state
-    number = await save(call.user_id, call.body, call.session_id, given.get("round_id"), ttl_seconds=given.get("ttl_seconds"))
-    return {"round_id": number}
-
-
-async def _saved(_: Call, done: Done) -> Any:
-    return {"round_id": done.round}
-
-
-async def _export(call: Call) -> Any:
-    return _found(await call.services.state.export_state(call.user_id, call.session_id, call.arguments.get("round_id")))
-
-
-async def _list_state_sessions(call: Call) -> Any:
-    return await call.services.state.list_sessions(call.user_id)
-
-
-async def _list_rounds(call: Call) -> Any:
-    return await call.services.state.list_rounds(call.user_id, call.session_id) or _found(None)
-
-
-async def _delete_state(call: Call) -> Any:
-    number = call.arguments.get("round_id")
-    state = call.services.state
-    rounds = await state.list_rounds(call.user_id, call.session_id)
-    if not rounds or (number is not None and number not in rounds):
-        return await _repeated(state, state.branch(call.user_id, call.session_id))
-    await state.delete_state(call.user_id, call.session_id, number)
-    return NOTHING
-
-
-# Histories
-
-
-async def _has_session(call: Call) -> bool:
-    return await call.services.history.get_session(call.user_id, call.session, last=0) is not None
-
-
-async def _create_session(call: Call) -> Any:
-    session_id, request = call.session_id, REQUEST.get()
-    if request is not None and not (session_id or "").strip():
-        session_id = str(UUID(request.id))  # so that a repeated request finds the session of the first one
-    return await call.services.history.create_session(call.user_id, session_id, **call.arguments)
-
-
-async def _open_session(call: Call) -> Any:
-    return _found(await call.services.opening.get_session(call.user_id, call.session, call.arguments.get("last")))
-
-
-async def _get_session(call: Call) -> Any:
-    return _found(await call.services.history.get_session(call.user_id, call.session, call.arguments.get("last")))
-
-
-async def _list_history_sessions(call: Call) -> Any:
-    return await call.services.history.list_sessions(call.user_id, **call.arguments)
-
-
-async def _delete_user_sessions(call: Call) -> Any:
-    await call.services.history.delete_user_sessions(call.user_id)
-    return NOTHING
-
-
-async def _delete_session(call: Call) -> Any:
-    history = call.services.history
-    if not await _has_session(call):
-        return await _repeated(history, history.branch(call.user_id, call.session))
-    await history.delete_session(call.user_id, call.session)
-    return NOTHING
-
-
-async def _append(call: Call) -> Any:
-    messages: Any = await call.messages(call.body)
-    await call.services.history.append_message(Session(id=call.session, user_id=call.user_id), messages, **call.arguments)
-    return NOTHING
-
-
-async def _created_again(call: Call, _: Done) -> Any:
-    return await _open_session(call)
-
-
-# Memories
-
-
-async def _add_memory(call: Call) -> Any:
-    messages: Any = await call.messages(call.body)
-    await call.services.memory.add_memory(call.user_id, messages, call.session_id)
-    return NOTHING
-
-
-async def _search_memory(call: Call) -> Any:
-    query: Any = await call.messages(call.body.messages[-1:])
-    return await call.services.memory.search_memory(call.user_id, query, call.body.filters)
-
-
-async def _list_memory(call: Call) -> Any:
-    return await call.services.memory.list_memory(call.user_id, call.body.filters)
-
-
-async def _has_memory(call: Call) -> bool:
-    memory = call.services.memory
-    if not call.session_id:
-        return bool(await memory.list_memory(call.user_id, {"page_size": 1}))
-    names = (MESSAGES, session_name(call.session_id))
-    return bool(await memory.read_in_turn(memory.branch(call.user_id), lambda memories: any(True for _ in memories.entries(names))))
-
-
-async def _delete_memory(call: Call) -> Any:
-    memory = call.services.memory
-    if not await _has_memory(call):
-        return await _repeated(memory, memory.branch(call.user_id))
-    await memory.delete_memory(call.user_id, call.session_id)
-    return NOTHING
-
-
-def _session_documents(sessions: list[Session]) -> list[dict[str, Any]]:
-    return [session_document(session) for session in sessions]
-
-
-def _documents(messages: list[Message]) -> list[dict[str, Any]]:
-    return [document_of(message) for message in messages]
-
-
-# Turns
-
-
-def commit_document(commit: Commit) -> dict[str, Any]:
-    """Return a commit as a dict."""
-    names = ("id", "parents", "time", "author", "message", "meta")
-    return {name: list(value) if name == "parents" else value for name in names for value in (getattr(commit, name),)}
-
-
-def _commit_or_none(commit: Commit | None) -> dict[str, Any]:
-    return {"commit": None if commit is None else commit_document(commit)}
-
-
-async def _begin_turn(call: Call) -> Any:
-    base, state = await call.services.sessions.read(call.user_id, call.session)
-    return {"base": base, "state": state}
-
-
-async def _end_turn(call: Call) -> Any:
-    given: TurnBody = call.body
-    if len(given.message) > _LONGEST_MESSAGE:
-        raise LimitExceededError("the length of a commit's message", limit=_LONGEST_MESSAGE)
-    messages: Any = await call.messages(given.messages)
-    memory: Any = await call.messages(given.memory)
-    ttl = call.arguments.get("ttl_seconds")
-    sessions, request = call.services.sessions, REQUEST.get()
-    branch, database = sessions.branch(call.user_id, call.session), sessions.repository.database
-    if request is not None and request.age is not None and isinstance(database, OnceDatabase):  # repeated, it might change nothing
-        done = await sessions.run_in_turn(branch, partial(database.commit_of, request, branch))
-        if done is not None:
-            return await _made_commit(call, done)
-    turn = sessions.turn(call.user_id, call.session, ttl_seconds=ttl, message=given.message, base=given.base)
-    async with turn:
-        for key in given.removed:
-            turn.state.pop(key, None)
-        turn.state.update(given.values)
-        turn.append(messages)
-        turn.remember(memory)
-    return turn.commit
-
-
-async def _made_commit(call: Call, done: Done) -> Any:
-    sessions = call.services.sessions
-    return await sessions.run_in_turn(f"{done.address.hex()}", partial(sessions.repository.database.commits.read, done.address))
-
-
-async def _undo(call: Call) -> Any:
-    sessions, request = call.services.sessions, REQUEST.get()
-    branch, database = sessions.branch(call.user_id, call.session), sessions.repository.database
-    if request is not None and request.age is not None and isinstance(database, OnceDatabase):
-        moved = await sessions.run_in_turn(branch, lambda: database.move_of(request, database.ref("branch", branch)))
-        if moved is not None:
-            return await _made_commit(call, moved)
-    try:
-        return await sessions.undo(call.user_id, call.session, call.arguments.get("turns", 1))
-    except SessionNotFoundError:
-        await _repeated(sessions, branch)
-        return None
-
-
-async def _fork(call: Call) -> Any:
-    sessions, request, to = call.services.sessions, REQUEST.get(), call.arguments.get("to")
-    if to is None and request is not None:
-        to = str(UUID(request.id))  # so that a repeated request finds the copy of the first one
-    try:
-        made = await sessions.fork(call.user_id, call.session, to)
-    except RefExistsError:
-        if to is None or request is None or request.age is None:
-            raise
-        branch = sessions.branch(call.user_id, to)
-        oldest = await sessions.run_in_turn(branch, lambda: list(sessions.repository.reflog(branch))[-1])
-        if oldest.time < request.since:
-            raise
-        made = to
-    return {"session_id": made}
-
-
-async def _log(call: Call) -> Any:
-    limit = min(call.arguments.get("limit", _MOST_COMMITS), _MOST_COMMITS)
-    return await call.services.sessions.log(call.user_id, call.session, limit=limit)
-
-
-async def _has_whole_session(call: Call) -> bool:
-    return bool(await call.services.sessions.log(call.user_id, call.session, limit=1))
-
-
-async def _delete_whole_session(call: Call) -> Any:
-    sessions = call.services.sessions
-    if not await _has_whole_session(call):
-        return await _repeated(sessions, sessions.branch(call.user_id, call.session))
-    await sessions.delete_session(call.user_id, call.session)
-    return NOTHING
-
-
-def _commits(commits: list[Commit]) -> list[dict[str, Any]]:
-    return [commit_document(commit) for commit in commits]
-
-
-# The table
+# Bodies and parameters
 
 
 class TurnBody(BaseModel, extra="forbid"):
@@ -499,248 +270,363 @@ _TURNS: Final = Parameter("turns", Positive, "How many turns to take back; by de
 _TO: Final = Parameter("to", str, "The id of the copy; by default a new one.")
 _LIMIT: Final = Parameter("limit", Count, "The largest number of commits to return; by default, and at most, 1,000.")
 
-_SEPARATE: Final[tuple[Operation, ...]] = (
-    Operation(
-        name="save_state",
-        method="POST",
-        path="/v1/state",
-        summary="Save a state as a round.",
-        run=_save,
-        repeated=_saved,
-        own=(_ROUND, _TTL),
-        session="optional",
-        body=dict[Any, Any],
-        result=Round,
-    ),
-    Operation(
-        name="export_state",
-        method="GET",
-        path="/v1/state",
-        summary="Return the state of a round.",
-        run=_export,
-        own=(_ROUND,),
-        session="optional",
-        exists=_has_state,
-        result=dict[Any, Any],
-    ),
-    Operation(
-        name="delete_state",
-        method="DELETE",
-        path="/v1/state",
-        summary="Delete a session, or one round of it.",
-        run=_delete_state,
-        own=(_ROUND,),
-        session="optional",
-        exists=_has_state,
-    ),
-    Operation(
-        name="list_rounds",
-        method="GET",
-        path="/v1/state/rounds",
-        summary="List the rounds of a session, in order.",
-        run=_list_rounds,
-        session="optional",
-        exists=_has_state,
-        result=list[int],
-    ),
-    Operation(
-        name="list_state_sessions",
-        method="GET",
-        path="/v1/state/sessions",
-        summary="List the sessions of a user that have a state.",
-        run=_list_state_sessions,
-        result=list[str],
-    ),
-    Operation(
-        name="create_session",
-        method="POST",
-        path="/v1/history/sessions",
-        summary="Create a session, or return the existing one.",
-        run=_create_session,
-        document=session_document,
-        repeated=_created_again,
-        own=(_TTL, _LAST),
-        session="optional",
-        result=Session,
-    ),
-    Operation(
-        name="list_sessions",
-        method="GET",
-        path="/v1/history/sessions",
-        summary="List the sessions of a user, without their messages.",
-        run=_list_history_sessions,
-        document=_session_documents,
-        own=_AFTER,
-        result=list[Session],
-    ),
-    Operation(
-        name="delete_user_sessions",
-        method="DELETE",
-        path="/v1/history/sessions",
-        summary="Delete all sessions of a user.",
-        run=_delete_user_sessions,
-    ),
-    Operation(
-        name="get_session",
-        method="GET",
-        path="/v1/history/session",
-        summary="Return a session with its messages.",
-        run=_get_session,
-        document=session_document,
-        own=(_LAST,),
-        session="required",
-        exists=_has_session,
-        result=Session,
-    ),
-    Operation(
-        name="open_session",
-        method="POST",
-        path="/v1/history/session",
-        summary="Return a session with its messages. Create it unless it exists or was deleted.",
-        run=_open_session,
-        document=session_document,
-        repeated=_created_again,
-        own=(_LAST,),
-        session="required",
-        result=Session,
-    ),
-    Operation(
-        name="delete_session",
-        method="DELETE",
-        path="/v1/history/session",
-        summary="Delete a session.",
-        run=_delete_session,
-        session="required",
-        exists=_has_session,
-    ),
-    Operation(
-        name="append_message",
-        method="POST",
-        path="/v1/history/messages",
-        summary="Append one or more messages to a session.",
-        run=_append,
-        own=(_TTL,),
-        session="required",
-        exists=_has_session,
-        body=dict[str, Any] | list[dict[str, Any]],
-    ),
-    Operation(
-        name="add_memory",
-        method="POST",
-        path="/v1/memory",
-        summary="Add messages to the memory of a user.",
-        run=_add_memory,
-        session="optional",
-        body=list[dict[str, Any]],
-    ),
-    Operation(
-        name="search_memory",
-        method="POST",
-        path="/v1/memory/search",
-        summary="Search the memory of a user.",
-        run=_search_memory,
-        document=_documents,
-        body=Search,
-        result=list[Message],
-        reads=True,
-    ),
-    Operation(
-        name="list_memory",
-        method="POST",
-        path="/v1/memory/list",
-        summary="List a page of the memory of a user.",
-        run=_list_memory,
-        document=_documents,
-        body=Listing,
-        result=list[Message],
-        reads=True,
-    ),
-    Operation(
-        name="delete_memory",
-        method="DELETE",
-        path="/v1/memory",
-        summary="Delete the memory of a user, or that of one session.",
-        run=_delete_memory,
-        session="optional",
-        exists=_has_memory,
-    ),
-)
 
-_OF_TURNS: Final[tuple[Operation, ...]] = (
-    Operation(
-        name="begin_turn",
-        method="GET",
-        path="/v1/session/turn",
-        summary="Return the state of a session, and the head that a turn begins with.",
-        run=_begin_turn,
-        session="required",
-        result=TurnBegin,
-    ),
-    Operation(
-        name="end_turn",
-        method="POST",
-        path="/v1/session/turn",
-        summary="Commit a turn: changes of the state, messages and memory, all or nothing.",
-        run=_end_turn,
-        document=_commit_or_none,
-        repeated=_made_commit,
-        own=(_TTL,),
-        session="required",
-        body=TurnBody,
-        result=CommitOrNone,
-    ),
-    Operation(
-        name="undo_turns",
-        method="POST",
-        path="/v1/session/undo",
-        summary="Take back the last turns of a session.",
-        run=_undo,
-        document=_commit_or_none,
-        repeated=_made_commit,
-        own=(_TURNS,),
-        session="required",
-        exists=_has_whole_session,
-        result=CommitOrNone,
-    ),
-    Operation(
-        name="fork_session",
-        method="POST",
-        path="/v1/session/fork",
-        summary="Copy a session, with its history.",
-        run=_fork,
-        own=(_TO,),
-        session="required",
-        exists=_has_whole_session,
-        result=Copy,
-    ),
-    Operation(
-        name="session_log",
-        method="GET",
-        path="/v1/session/log",
-        summary="List the newest commits of a session.",
-        run=_log,
-        document=_commits,
-        own=(_LIMIT,),
-        session="required",
-        result=list[CommitBody],
-    ),
-    Operation(
-        name="delete_whole_session",
-        method="DELETE",
-        path="/v1/session",
-        summary="Delete a session: state, messages, memory and files.",
-        run=_delete_whole_session,
-        session="required",
-        exists=_has_whole_session,
-    ),
+_TABLE: Final[list[Operation]] = []
+
+Run = Callable[[Call], Awaitable[Any]]
+
+
+def _operation(method: Method, path: str, summary: str, **row: Any) -> Callable[[Run], Run]:
+    """Return a decorator that adds an operation to the table. The function makes its call, and has its name after an underscore."""
+
+    def add(run: Run) -> Run:
+        _TABLE.append(Operation(name=run.__name__[1:], method=method, path=path, summary=summary, run=run, **row))
+        return run
+
+    return add
+
+
+# States
+
+
+async def _has_state(call: Call) -> bool:
+    return bool(await call.services.state.list_rounds(call.user_id, call.session_id))
+
+
+async def _saved(_: Call, done: Done) -> Any:
+    return {"round_id": done.round}
+
+
+@_operation(
+    "POST",
+    "/v1/state",
+    "Save a state as a round.",
+    repeated=_saved,
+    own=(_ROUND, _TTL),
+    session="optional",
+    body=dict[Any, Any],
+    result=Round,
 )
+async def _save_state(call: Call) -> Any:
+    given = call.arguments
+    save = call.services.state.save_owned if is_large(call.body) else call.services.state.save_state
+    number = await save(call.user_id, call.body, call.session_id, given.get("round_id"), ttl_seconds=given.get("ttl_seconds"))
+    return {"round_id": number}
+
+
+@_operation("GET", "/v1/state", "Return the state of a round.", own=(_ROUND,), session="optional", exists=_has_state, result=dict[Any, Any])
+async def _export_state(call: Call) -> Any:
+    return _found(await call.services.state.export_state(call.user_id, call.session_id, call.arguments.get("round_id")))
+
+
+@_operation("DELETE", "/v1/state", "Delete a session, or one round of it.", own=(_ROUND,), session="optional", exists=_has_state)
+async def _delete_state(call: Call) -> Any:
+    number = call.arguments.get("round_id")
+    state = call.services.state
+    rounds = await state.list_rounds(call.user_id, call.session_id)
+    if not rounds or (number is not None and number not in rounds):
+        return await _repeated(state, state.branch(call.user_id, call.session_id))
+    await state.delete_state(call.user_id, call.session_id, number)
+    return NOTHING
+
+
+@_operation("GET", "/v1/state/rounds", "List the rounds of a session, in order.", session="optional", exists=_has_state, result=list[int])
+async def _list_rounds(call: Call) -> Any:
+    return await call.services.state.list_rounds(call.user_id, call.session_id) or _found(None)
+
+
+@_operation("GET", "/v1/state/sessions", "List the sessions of a user that have a state.", result=list[str])
+async def _list_state_sessions(call: Call) -> Any:
+    return await call.services.state.list_sessions(call.user_id)
+
+
+# Histories
+
+
+async def _has_session(call: Call) -> bool:
+    return await call.services.history.get_session(call.user_id, call.session, last=0) is not None
+
+
+async def _created_again(call: Call, _: Done) -> Any:
+    return await _open_session(call)
+
+
+def _session_documents(sessions: list[Session]) -> list[dict[str, Any]]:
+    return [session_document(session) for session in sessions]
+
+
+@_operation(
+    "POST",
+    "/v1/history/sessions",
+    "Create a session, or return the existing one.",
+    document=session_document,
+    repeated=_created_again,
+    own=(_TTL, _LAST),
+    session="optional",
+    result=Session,
+)
+async def _create_session(call: Call) -> Any:
+    session_id, request = call.session_id, REQUEST.get()
+    if request is not None and not (session_id or "").strip():
+        session_id = str(UUID(request.id))  # so that a repeated request finds the session of the first one
+    return await call.services.history.create_session(call.user_id, session_id, **call.arguments)
+
+
+@_operation(
+    "GET",
+    "/v1/history/sessions",
+    "List the sessions of a user, without their messages.",
+    document=_session_documents,
+    own=_AFTER,
+    result=list[Session],
+)
+async def _list_sessions(call: Call) -> Any:
+    return await call.services.history.list_sessions(call.user_id, **call.arguments)
+
+
+@_operation("DELETE", "/v1/history/sessions", "Delete all sessions of a user.")
+async def _delete_user_sessions(call: Call) -> Any:
+    await call.services.history.delete_user_sessions(call.user_id)
+    return NOTHING
+
+
+@_operation(
+    "GET",
+    "/v1/history/session",
+    "Return a session with its messages.",
+    document=session_document,
+    own=(_LAST,),
+    session="required",
+    exists=_has_session,
+    result=Session,
+)
+async def _get_session(call: Call) -> Any:
+    return _found(await call.services.history.get_session(call.user_id, call.session, call.arguments.get("last")))
+
+
+@_operation(
+    "POST",
+    "/v1/history/session",
+    "Return a session with its messages. Create it unless it exists or was deleted.",
+    document=session_document,
+    repeated=_created_again,
+    own=(_LAST,),
+    session="required",
+    result=Session,
+)
+async def _open_session(call: Call) -> Any:
+    return _found(await call.services.opening.get_session(call.user_id, call.session, call.arguments.get("last")))
+
+
+@_operation("DELETE", "/v1/history/session", "Delete a session.", session="required", exists=_has_session)
+async def _delete_session(call: Call) -> Any:
+    history = call.services.history
+    if not await _has_session(call):
+        return await _repeated(history, history.branch(call.user_id, call.session))
+    await history.delete_session(call.user_id, call.session)
+    return NOTHING
+
+
+@_operation(
+    "POST",
+    "/v1/history/messages",
+    "Append one or more messages to a session.",
+    own=(_TTL,),
+    session="required",
+    exists=_has_session,
+    body=dict[str, Any] | list[dict[str, Any]],
+)
+async def _append_message(call: Call) -> Any:
+    messages: Any = await call.messages(call.body)
+    await call.services.history.append_message(Session(id=call.session, user_id=call.user_id), messages, **call.arguments)
+    return NOTHING
+
+
+# Memories
+
+
+async def _has_memory(call: Call) -> bool:
+    memory = call.services.memory
+    if not call.session_id:
+        return bool(await memory.list_memory(call.user_id, {"page_size": 1}))
+    names = (MESSAGES, session_name(call.session_id))
+    return bool(await memory.read_in_turn(memory.branch(call.user_id), lambda memories: any(True for _ in memories.entries(names))))
+
+
+def _documents(messages: list[Message]) -> list[dict[str, Any]]:
+    return [document_of(message) for message in messages]
+
+
+@_operation("POST", "/v1/memory", "Add messages to the memory of a user.", session="optional", body=list[dict[str, Any]])
+async def _add_memory(call: Call) -> Any:
+    messages: Any = await call.messages(call.body)
+    await call.services.memory.add_memory(call.user_id, messages, call.session_id)
+    return NOTHING
+
+
+@_operation("POST", "/v1/memory/search", "Search the memory of a user.", document=_documents, body=Search, result=list[Message], reads=True)
+async def _search_memory(call: Call) -> Any:
+    query: Any = await call.messages(call.body.messages[-1:])
+    return await call.services.memory.search_memory(call.user_id, query, call.body.filters)
+
+
+@_operation(
+    "POST", "/v1/memory/list", "List a page of the memory of a user.", document=_documents, body=Listing, result=list[Message], reads=True
+)
+async def _list_memory(call: Call) -> Any:
+    return await call.services.memory.list_memory(call.user_id, call.body.filters)
+
+
+@_operation("DELETE", "/v1/memory", "Delete the memory of a user, or that of one session.", session="optional", exists=_has_memory)
+async def _delete_memory(call: Call) -> Any:
+    memory = call.services.memory
+    if not await _has_memory(call):
+        return await _repeated(memory, memory.branch(call.user_id))
+    await memory.delete_memory(call.user_id, call.session_id)
+    return NOTHING
+
+
+# Turns
+
+
+def commit_document(commit: Commit) -> dict[str, Any]:
+    """Return a commit as a dict."""
+    names = ("id", "parents", "time", "author", "message", "meta")
+    return {name: list(value) if name == "parents" else value for name in names for value in (getattr(commit, name),)}
+
+
+def _commits(commits: list[Commit]) -> list[dict[str, Any]]:
+    return [commit_document(commit) for commit in commits]
+
+
+def _commit_or_none(commit: Commit | None) -> dict[str, Any]:
+    return {"commit": None if commit is None else commit_document(commit)}
+
+
+async def _made_commit(call: Call, done: Done) -> Any:
+    sessions = call.services.sessions
+    return await sessions.run_in_turn(f"{done.address.hex()}", partial(sessions.repository.database.commits.read, done.address))
+
+
+async def _has_whole_session(call: Call) -> bool:
+    return bool(await call.services.sessions.log(call.user_id, call.session, limit=1))
+
+
+@_operation(
+    "GET", "/v1/session/turn", "Return the state of a session, and the head that a turn begins with.", session="required", result=TurnBegin
+)
+async def _begin_turn(call: Call) -> Any:
+    base, state = await call.services.sessions.read(call.user_id, call.session)
+    return {"base": base, "state": state}
+
+
+@_operation(
+    "POST",
+    "/v1/session/turn",
+    "Commit a turn: changes of the state, messages and memory, all or nothing.",
+    document=_commit_or_none,
+    repeated=_made_commit,
+    own=(_TTL,),
+    session="required",
+    body=TurnBody,
+    result=CommitOrNone,
+)
+async def _end_turn(call: Call) -> Any:
+    given: TurnBody = call.body
+    if len(given.message) > _LONGEST_MESSAGE:
+        raise LimitExceededError("the length of a commit's message", limit=_LONGEST_MESSAGE)
+    messages: Any = await call.messages(given.messages)
+    memory: Any = await call.messages(given.memory)
+    ttl = call.arguments.get("ttl_seconds")
+    sessions, request = call.services.sessions, REQUEST.get()
+    branch, database = sessions.branch(call.user_id, call.session), sessions.repository.database
+    if request is not None and request.age is not None and isinstance(database, OnceDatabase):  # repeated, it might change nothing
+        done = await sessions.run_in_turn(branch, partial(database.commit_of, request, branch))
+        if done is not None:
+            return await _made_commit(call, done)
+    turn = sessions.turn(call.user_id, call.session, ttl_seconds=ttl, message=given.message, base=given.base)
+    async with turn:
+        for key in given.removed:
+            turn.state.pop(key, None)
+        turn.state.update(given.values)
+        turn.append(messages)
+        turn.remember(memory)
+    return turn.commit
+
+
+@_operation(
+    "POST",
+    "/v1/session/undo",
+    "Take back the last turns of a session.",
+    document=_commit_or_none,
+    repeated=_made_commit,
+    own=(_TURNS,),
+    session="required",
+    exists=_has_whole_session,
+    result=CommitOrNone,
+)
+async def _undo_turns(call: Call) -> Any:
+    sessions, request = call.services.sessions, REQUEST.get()
+    branch, database = sessions.branch(call.user_id, call.session), sessions.repository.database
+    if request is not None and request.age is not None and isinstance(database, OnceDatabase):
+        moved = await sessions.run_in_turn(branch, lambda: database.move_of(request, database.ref("branch", branch)))
+        if moved is not None:
+            return await _made_commit(call, moved)
+    try:
+        return await sessions.undo(call.user_id, call.session, call.arguments.get("turns", 1))
+    except SessionNotFoundError:
+        await _repeated(sessions, branch)
+        return None
+
+
+@_operation(
+    "POST", "/v1/session/fork", "Copy a session, with its history.", own=(_TO,), session="required", exists=_has_whole_session, result=Copy
+)
+async def _fork_session(call: Call) -> Any:
+    sessions, request, to = call.services.sessions, REQUEST.get(), call.arguments.get("to")
+    if to is None and request is not None:
+        to = str(UUID(request.id))  # so that a repeated request finds the copy of the first one
+    try:
+        made = await sessions.fork(call.user_id, call.session, to)
+    except RefExistsError:
+        if to is None or request is None or request.age is None:
+            raise
+        branch = sessions.branch(call.user_id, to)
+        oldest = await sessions.run_in_turn(branch, lambda: list(sessions.repository.reflog(branch))[-1])
+        if oldest.time < request.since:
+            raise
+        made = to
+    return {"session_id": made}
+
+
+@_operation(
+    "GET",
+    "/v1/session/log",
+    "List the newest commits of a session.",
+    document=_commits,
+    own=(_LIMIT,),
+    session="required",
+    result=list[CommitBody],
+)
+async def _session_log(call: Call) -> Any:
+    limit = min(call.arguments.get("limit", _MOST_COMMITS), _MOST_COMMITS)
+    return await call.services.sessions.log(call.user_id, call.session, limit=limit)
+
+
+@_operation("DELETE", "/v1/session", "Delete a session: state, messages, memory and files.", session="required", exists=_has_whole_session)
+async def _delete_whole_session(call: Call) -> Any:
+    sessions = call.services.sessions
+    if not await _has_whole_session(call):
+        return await _repeated(sessions, sessions.branch(call.user_id, call.session))
+    await sessions.delete_session(call.user_id, call.session)
+    return NOTHING
+
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
-    *_SEPARATE,
-    *_OF_TURNS,
+    *_TABLE,
     *(
         replace(each, name=f"{each.name}_of_sessions", path=each.path.replace("/v1/", "/v1/session/"), of_sessions=True)
-        for each in _SEPARATE
-        if not each.path.startswith("/v1/state")  # these are on the same branches already
+        for each in _TABLE
+        if each.path.startswith(("/v1/history", "/v1/memory"))  # states are on the branches of sessions already
     ),
 )
