@@ -27,8 +27,15 @@ def _duration(text: str | float) -> float:
     return number
 
 
-def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+_Option = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def _seconds(flag: str, default: float, text: str) -> _Option:
     return click.option(flag, type=_duration, default=default, show_default=True, metavar="SECONDS", help=text)
+
+
+def _limit(flag: str, default: int | None, text: str, metavar: str = "BYTES", least: int = 1) -> _Option:
+    return click.option(flag, type=click.IntRange(min=least), default=default, show_default=True, metavar=metavar, help=text)
 
 
 @verb("serve", "Offer states, histories and memories over HTTP.", example="vstate --store redis://localhost serve --tokens tokens.json")
@@ -41,46 +48,18 @@ def _seconds(flag: str, default: float, text: str) -> Callable[[Callable[..., An
     shell_complete=completion.file,
     help='The tokens, as JSON: {"TOKEN": {"user": "alice", "scopes": ["read", "write"]}}. The user "*" is every user.',
 )
-@click.option(
-    "--max-body", type=click.IntRange(min=1), default=16 << 20, show_default=True, metavar="BYTES", help="The largest body of a request."
-)
-@click.option(
-    "--max-requests", type=click.IntRange(min=1), default=256, show_default=True, metavar="COUNT", help="The most requests at once."
-)
-@click.option(
-    "--max-bodies",
-    type=click.IntRange(min=1),
-    metavar="BYTES",
-    help="The most bytes of the bodies of all requests at once.  [default: four times --max-body]",
-)
-@click.option(
-    "--max-answers",
-    type=click.IntRange(min=1),
-    metavar="BYTES",
-    help="The most bytes of all answers at once, until they are read.  [default: four times --max-body]",
-)
-@click.option(
+@_limit("--max-body", 16 << 20, "The largest body of a request.")
+@_limit("--max-requests", 256, "The most requests at once.", metavar="COUNT")
+@_limit("--max-bodies", None, "The most bytes of the bodies of all requests at once.  [default: four times --max-body]")
+@_limit("--max-answers", None, "The most bytes of all answers at once, until they are read.  [default: four times --max-body]")
+@_limit(
     "--max-connections",
-    type=click.IntRange(min=1),
+    None,
+    "The most connections at once.  [default: 256 fewer than the files that the process may open]",
     metavar="COUNT",
-    help="The most connections at once.  [default: 256 fewer than the files that the process may open]",
 )
-@click.option(
-    "--handle-bytes",
-    type=click.IntRange(min=0),
-    default=64 << 20,
-    show_default=True,
-    metavar="BYTES",
-    help="The memory for open sessions of states, of histories and of memories, each.",
-)
-@click.option(
-    "--cache-bytes",
-    type=click.IntRange(min=0),
-    default=64 << 20,
-    show_default=True,
-    metavar="BYTES",
-    help="The cache of a store across a network.",
-)
+@_limit("--handle-bytes", 64 << 20, "The memory for open sessions of states, of histories and of memories, each.", least=0)
+@_limit("--cache-bytes", 64 << 20, "The cache of a store across a network.", least=0)
 @_seconds("--timeout", 30, "How long a call may take, and the body of a request.")
 @_seconds("--head-timeout", 10, "How long the head of a request may take.")
 @_seconds("--idle-timeout", 60, "How long a connection may be idle.")
@@ -119,19 +98,13 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
         raise MissingDependencyError("vstate serve", extra="ui" if error.name == "jinja2" else "server") from error
 
     output = settings.output
-    timeout = options["timeout"]
     limits = Limits(
-        max_body=options["max_body"],
-        max_requests=options["max_requests"],
-        max_bodies=options["max_bodies"] or 0,
-        max_answers=options["max_answers"] or 0,
-        max_connections=options["max_connections"] or 0,
-        handle_bytes=options["handle_bytes"],
-        head_timeout=options["head_timeout"],
-        body_timeout=timeout,
-        send_timeout=timeout,
-        idle_timeout=options["idle_timeout"],
-        call_timeout=timeout,
+        **{
+            name: options[name] or 0
+            for name in ("max_body", "max_requests", "max_bodies", "max_answers", "max_connections", "handle_bytes")
+        },
+        **{name: options[name] for name in ("head_timeout", "idle_timeout")},
+        **dict.fromkeys(("body_timeout", "send_timeout", "call_timeout"), options["timeout"]),
     )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
