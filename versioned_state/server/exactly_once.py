@@ -20,7 +20,7 @@ instance cannot find out from the pruned history whether the request was done, a
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -43,6 +43,7 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.mapping import DELETE
 from versioned_state.repository.refs.ref import Ref
+from versioned_state.repository.refs.reflog import LogEntry
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.turn import ApartError, callers
@@ -275,15 +276,8 @@ class OnceDatabase(Database):
         In that case a request has deleted the branch of the plan: this one, or another one of the user that did the rest of it.
         """
         heads = [] if ref.head is None else [(ref.head, False)]
-        log = ref.log
-        with suppress(MissingObjectError):  # collected, so it is older than any attempt
-            while log is not None:
-                entry = self.read_log(log)
-                if entry.time < request.since:
-                    break
-                if entry.new is None and entry.old is not None:
-                    heads.append((entry.old, entry.action.startswith(_BY_REQUEST)))
-                log = entry.previous
+        deletions = (entry for entry in self._moves_since(request.since, ref) if entry.new is None)
+        heads += [(entry.old, entry.action.startswith(_BY_REQUEST)) for entry in deletions if entry.old is not None]
         for head, is_done in heads:
             with suppress(MissingObjectError):  # erased meanwhile
                 found = self._find(request, self.commits.read(head))
@@ -293,16 +287,18 @@ class OnceDatabase(Database):
 
     def _was_deleted(self, branch: str, since: int) -> bool:
         """Return whether a branch was deleted after a time, in microseconds. It may be there again. Cost: its moves since."""
-        log = self.ref("branch", branch).log
-        with suppress(MissingObjectError):
+        return any(entry.new is None for entry in self._moves_since(since, self.ref("branch", branch)))
+
+    def _moves_since(self, since: int, ref: Ref) -> Iterator[LogEntry]:
+        """Yield the moves of a branch after a time, in microseconds, newest first."""
+        log = ref.log
+        with suppress(MissingObjectError):  # collected, so it is older than any attempt
             while log is not None:
                 entry = self.read_log(log)
                 if entry.time < since:
-                    break
-                if entry.new is None:
-                    return True
+                    return
+                yield entry
                 log = entry.previous
-        return False
 
     def is_done(self, request: Request, branch: str) -> bool:
         """Return whether an earlier attempt of a write to a branch was done. Cost: the moves and commits since the first attempt.
@@ -324,28 +320,15 @@ class OnceDatabase(Database):
 
     def move_of(self, request: Request, ref: Ref) -> Done | None:
         """Return the record of the move of a branch by an earlier attempt, or None. Cost: the moves since the first attempt."""
-        log, move = ref.log, _move(request)
-        with suppress(MissingObjectError):  # collected, so it is older than any attempt
-            while log is not None:
-                entry = self.read_log(log)
-                if entry.time < request.since:
-                    break
-                if entry.new is not None and entry.action == move:
-                    return Done(entry.new, entry.time, "", None)
-                log = entry.previous
+        move = _move(request)
+        for entry in self._moves_since(request.since, ref):
+            if entry.new is not None and entry.action == move:
+                return Done(entry.new, entry.time, "", None)
         return None
 
     def _has_deleted(self, request: Request, ref: Ref) -> bool:
-        log, deletion = ref.log, _deletion(request)
-        with suppress(MissingObjectError):  # collected, so it is older than any attempt
-            while log is not None:
-                entry = self.read_log(log)
-                if entry.time < request.since:
-                    break
-                if entry.new is None and entry.action == deletion:
-                    return True
-                log = entry.previous
-        return False
+        deletion = _deletion(request)
+        return any(entry.new is None and entry.action == deletion for entry in self._moves_since(request.since, ref))
 
     def _check(self, requests: Sequence[Request], head: Commit) -> None:
         """Raise ``RepeatedError`` if one of the latest commits of a branch is that of another attempt."""

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import os
-from asyncio import wait, wrap_future
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from threading import Lock
@@ -146,16 +145,7 @@ class StoreService(ServiceWithLifecycleManager):
         probe, repository = self._probe, self._repository
         if not self._started or probe is None or repository is None:
             return False
-        try:
-            # One lane: a store that hangs has one such call, not one for each call of ``health``.
-            answer = wrap_future(probe.submit(_HEALTH, lambda: repository.store.get(FORMAT) is not None))
-        except LanesClosedError:
-            return False
-        done, _ = await wait((answer,), timeout=_HEALTH_S)
-        if not done:
-            answer.cancel()
-            return False
-        return answer.exception() is None and answer.result()
+        return await probe.answers(lambda: repository.store.get(FORMAT) is not None, _HEALTH_S)
 
     @property
     def repository(self) -> Repository:
@@ -291,6 +281,3 @@ class StoreService(ServiceWithLifecycleManager):
         """Open a handle on a branch. A service with handles of its own overrides this."""
         assert self._repository is not None
         return Versioned(self._repository, branch=branch)
-
-
-_HEALTH: Final = "%health"

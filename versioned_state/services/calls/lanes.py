@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import os
-from asyncio import AbstractEventLoop, get_running_loop
+from asyncio import AbstractEventLoop, get_running_loop, wait, wrap_future
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -30,6 +30,9 @@ Item = TypeVar("Item")
 
 Send = Callable[[list[Any]], Sequence[Any]]
 """Sends the yields of functions in steps in one round trip. Returns the answer or an error for each."""
+
+_QUESTIONS: Final = "%questions"
+"""The lane of ``Lanes.answers``. No session has it: a mark that begins no id is before it."""
 
 _AT_ONCE: Final = 16
 """The most lanes whose steps are sent in one round trip. With more, a round trip is hardly cheaper, and the first lanes wait."""
@@ -103,6 +106,21 @@ class Lanes:
             function: receives the answer to each yield, or an error. Before it waits for the store itself, it yields ``ALONE``.
         """
         return self._submit(lane, Call(function, copy_context(), in_steps=True))
+
+    async def answers(self, question: Callable[[], bool], seconds: float) -> bool:
+        """Return whether a question is answered with True in this time. Never raises.
+
+        All questions are one lane: if a store hangs, one call waits for it, and not one for each question.
+        """
+        try:
+            answer = wrap_future(self.submit(_QUESTIONS, question))
+        except LanesClosedError:
+            return False
+        done, _ = await wait((answer,), timeout=seconds)
+        if not done:
+            answer.cancel()
+            return False
+        return answer.exception() is None and answer.result()
 
     def submit_item_steps(self, lane: str, item: Item, function: Callable[[list[Item]], Steps[Sequence[T | BaseException]]]) -> Future[T]:
         """Submit a generator function of an item, as ``submit_item`` and ``submit_steps``."""

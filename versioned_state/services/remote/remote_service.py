@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from asyncio import wait, wrap_future
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from threading import Lock
@@ -49,7 +48,6 @@ T = TypeVar("T")
 Method = Literal["GET", "POST", "DELETE"]
 
 _HEALTH_S: Final = 2.0
-_HEALTH: Final = "%health"
 _LONGEST_QUERY: Final = 60_000
 """The largest query that a server accepts in the head of a request, with room for the headers of a proxy."""
 _REFUSED: Final = frozenset({429, 503})
@@ -125,15 +123,7 @@ class RemoteService(ServiceWithLifecycleManager):
         lanes, client = self._lanes, self._client
         if lanes is None or client is None:
             return False
-        try:
-            answer = wrap_future(lanes.submit(_HEALTH, lambda: client.get("/health", timeout=_HEALTH_S).status_code == 200))
-        except LanesClosedError:
-            return False
-        done, _ = await wait((answer,), timeout=_HEALTH_S)
-        if not done:
-            answer.cancel()
-            return False
-        return answer.exception() is None and answer.result()
+        return await lanes.answers(lambda: client.get("/health", timeout=_HEALTH_S).status_code == 200, _HEALTH_S)
 
     def _start(self) -> None:
         with self._turn:
