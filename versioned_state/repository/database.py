@@ -18,11 +18,9 @@ from versioned_state.errors import (
     InvalidArgumentError,
     MissingObjectError,
     NotAStoreError,
-    PickleRefusedError,
     ReadOnlyError,
     StateError,
     StoreNotFoundError,
-    UnserializableValueError,
     WrongKeyError,
 )
 from versioned_state.objects.address import Address
@@ -43,7 +41,7 @@ from versioned_state.repository.refs.shared import write_shared
 from versioned_state.storage import KVStore
 from versioned_state.values.codec.pickles import PickleMode, PicklePolicy
 from versioned_state.values.codec.trust import TrustedClasses, TrustedModules
-from versioned_state.values.encode.inline import InlineEncoder, plain_cell
+from versioned_state.values.encode.inline import encode_data, plain_cell
 from versioned_state.values.trees.tree import Tree
 
 if TYPE_CHECKING:
@@ -499,12 +497,7 @@ class Database:
             type(key) is not str for key in meta
         ):
             raise InvalidArgumentError("meta must be a dict with string keys")
-        try:
-            return InlineEncoder().encode_inline(dict(meta), "meta")
-        except PickleRefusedError as error:
-            failed = UnserializableValueError(error.path, error.type_name, "meta takes data only")
-            failed.hint = "meta takes numbers, texts, times, lists, dicts and other data"
-            raise failed from None
+        return encode_data(meta, "meta", "meta")
 
 
 class Publication(NamedTuple):

@@ -26,6 +26,7 @@ from versioned_state.errors import (
     UnreachableStoreError,
     UnserializableValueError,
 )
+from versioned_state.errors.base import UNCHANGED
 from versioned_state.services.calls.deadline import LateError
 from versioned_state.services.remote import bodies
 from versioned_state.services.remote.errors import error_document, without_details
@@ -74,29 +75,23 @@ def forbidden(scope: str) -> RefusalError:
 
 def absent() -> RefusalError:
     """Return the one answer for a session of another user and for one that does not exist, so that nobody can tell them apart."""
-    error = SessionNotFoundError()
-    return RefusalError(404, error)
+    return RefusalError(404, SessionNotFoundError())
 
 
 def too_large(limit: int) -> RefusalError:
     """Return the refusal of a body beyond the limit."""
-    error = LimitExceededError("the size of a request's body", limit=limit)
-    error.remains = "nothing was changed"
-    return RefusalError(413, error)
+    return RefusalError(413, LimitExceededError("the size of a request's body", limit=limit, remains=UNCHANGED))
 
 
 def too_many_parts(limit: int) -> RefusalError:
     """Return the refusal of a small body that takes more memory as a value than all bodies together may."""
-    error = LimitExceededError("the memory for the parts of a request's body", limit=limit)
-    error.remains = "nothing was changed"
-    return RefusalError(413, error)
+    return RefusalError(413, LimitExceededError("the memory for the parts of a request's body", limit=limit, remains=UNCHANGED))
 
 
 def too_large_an_answer(limit: int) -> RefusalError:
     """Return the refusal of an answer that is larger than all answers together may be."""
-    error = LimitExceededError("the size of an answer", limit=limit)
-    error.remains, error.hint = "nothing was changed", "ask for less: last, limit, top_k and page_size say how much"
-    return RefusalError(422, error)
+    hint = "ask for less: last, limit, top_k and page_size say how much"
+    return RefusalError(422, LimitExceededError("the size of an answer", limit=limit, remains=UNCHANGED, hint=hint))
 
 
 def late(cls: type[StateError] = UnreachableStoreError, *, remains: str = "nothing was changed", hint: str = "try again") -> RefusalError:
@@ -130,7 +125,7 @@ def refusal_of(error: BaseException) -> RefusalError:
             return RefusalError(409, error)
         case StateError():
             if error.remains == STAGED:  # in a handle, which the client does not have
-                error.remains = "nothing was changed"
+                error.remains = UNCHANGED
             return RefusalError(422, error)
         case ValidationError():
             return RefusalError(422, invalid("the request", error))

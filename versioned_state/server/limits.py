@@ -11,7 +11,8 @@ from typing import Any, Final
 from starlette.types import Message, Receive, Scope
 
 from versioned_state.arguments import count, seconds
-from versioned_state.errors import InvalidArgumentError, LimitExceededError, StateError, StoreBusyError
+from versioned_state.errors import InvalidArgumentError, LimitExceededError, StoreBusyError
+from versioned_state.errors.base import UNCHANGED
 from versioned_state.server.answers import RETRY_S, RefusalError, malformed, too_large, too_large_an_answer, too_many_parts
 from versioned_state.services.store_service import HANDLE_BYTES
 
@@ -79,12 +80,11 @@ def check_head(scope: Scope) -> None:
     """Raise ``RefusalError`` for a head that is too large, or that two servers could read as two different requests."""
     names = [name for name, _ in scope["headers"]]
     if b"transfer-encoding" in names and b"content-length" in names:
-        error: StateError = InvalidArgumentError("the request must not have both a Content-Length and a Transfer-Encoding")
-        raise RefusalError(400, error, connection="close")
+        both = InvalidArgumentError("the request must not have both a Content-Length and a Transfer-Encoding")
+        raise RefusalError(400, both, connection="close")
     size = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in scope["headers"])
     if size > MAX_HEAD:
-        error = LimitExceededError("the size of a request's head", limit=MAX_HEAD)
-        error.remains = "nothing was changed"
+        error = LimitExceededError("the size of a request's head", limit=MAX_HEAD, remains=UNCHANGED)
         raise RefusalError(431, error, connection="close")
 
 

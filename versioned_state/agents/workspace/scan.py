@@ -142,9 +142,8 @@ class Scan:
     def _folder(self, folder: int, prefix: str, depth: int, *, ignored: bool) -> bool:
         """Scan a folder. Returns whether it is empty."""
         if depth > MAX_FOLDERS:
-            error = LimitExceededError("folders within folders", limit=MAX_FOLDERS, path=f"{prefix[:80]}…")
-            error.hint = f"move {prefix.partition('/')[0]!r} out of the folder, or remove it"
-            raise error
+            hint = f"move {prefix.partition('/')[0]!r} out of the folder, or remove it"
+            raise LimitExceededError("folders within folders", limit=MAX_FOLDERS, path=f"{prefix[:80]}…", hint=hint)
         index, names = self._index, self._names
         cells, stats, surely_fresh = index.cells, index.stats, index.surely_fresh
         with os.scandir(folder) as found:

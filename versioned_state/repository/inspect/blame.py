@@ -299,9 +299,8 @@ class _Blamer:
 
 def _bounded(parts: range, path: StatePath) -> range:
     if len(parts) > MAX_PARTS:
-        error = LimitExceededError(f"blame of {len(parts):,} parts", limit=MAX_PARTS, path=str(path))
-        error.hint = "ask for some of them: start= and end=, such as start=-100"
-        raise error
+        hint = "ask for some of them: start= and end=, such as start=-100"
+        raise LimitExceededError(f"blame of {len(parts):,} parts", limit=MAX_PARTS, path=str(path), hint=hint)
     return parts
 
 

@@ -18,17 +18,15 @@ from versioned_state.errors import (
     CorruptObjectError,
     InvalidArgumentError,
     LimitExceededError,
-    PickleRefusedError,
     StoreBusyError,
     UnknownRecordError,
-    UnserializableValueError,
 )
 from versioned_state.objects.keys import RECORDS, record_key
 from versioned_state.objects.record import read_record, replace_record, write_record
 from versioned_state.repository.refs.cell_parts import MAX_CELL, MAX_PARTS, join_parts, split_cell
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, has_surrogate, iter_refs, literal_in
 from versioned_state.values.decode.decoder import decode_inline
-from versioned_state.values.encode.inline import InlineEncoder
+from versioned_state.values.encode.inline import encode_data
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -237,12 +235,7 @@ def write_named(key: str, values: Mapping[str, Any]) -> bytes:
     if not isinstance(given, Mapping) or any(type(each) is not str for each in given):
         raise InvalidArgumentError("a record must be a dict with string keys")
     path = f"the record {key.removeprefix(RECORDS)!r}"
-    try:
-        cell = InlineEncoder().encode_inline(dict(values), path)
-    except PickleRefusedError as error:
-        failed = UnserializableValueError(error.path, error.type_name, "a record takes data only")
-        failed.hint = "a record takes numbers, texts, times, lists, dicts and other data"
-        raise failed from None
+    cell = encode_data(values, path, "a record")
     if len(cell) > MAX_CELL:
         raise LimitExceededError(f"{path}, {len(cell)} bytes,", limit=MAX_CELL, remains="nothing was changed")
     body: bytes = msgpack.packb(split_cell(cell))

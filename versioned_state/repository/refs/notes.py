@@ -9,11 +9,9 @@ from versioned_state.errors import (
     CorruptObjectError,
     InvalidArgumentError,
     LimitExceededError,
-    PickleRefusedError,
     StateError,
     StoreBusyError,
     UnknownNoteError,
-    UnserializableValueError,
 )
 from versioned_state.objects.address import HEX_SIZE, Address, Kind
 from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
@@ -23,7 +21,7 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.resolve import resolve
 from versioned_state.repository.refs.ref import BatchPart
 from versioned_state.values.decode.decoder import decode_inline
-from versioned_state.values.encode.inline import InlineEncoder
+from versioned_state.values.encode.inline import encode_data
 
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
@@ -178,12 +176,7 @@ def write_note(key: str, values: Mapping[str, Any]) -> bytes:
 
 def _sealed(values: Mapping[str, Any]) -> bytes:
     """Return the content of the record of a note. Raises as ``write_note``."""
-    try:
-        cell = InlineEncoder().encode_inline(dict(values), "note")
-    except PickleRefusedError as error:
-        failed = UnserializableValueError(error.path, error.type_name, "a note takes data only")
-        failed.hint = "a note takes numbers, texts, times, lists, dicts and other data"
-        raise failed from None
+    cell = encode_data(values, "note", "a note")
     if len(cell) > MAX_NOTE:
         raise LimitExceededError(f"a note of {len(cell)} bytes", limit=MAX_NOTE, remains="nothing was changed")
     return seal(bytes((Kind.CHUNK,)) + cell)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -337,6 +337,16 @@ class InlineEncoder:
             raise NotStorableError(value, error) from error
         self._pickled[id(value)] = (value, pickled)
         return pickled
+
+
+def encode_data(values: Mapping[str, Any], path: str, what: str) -> bytes:
+    """Encode a dict. If a value in it is not data, raise ``UnserializableValueError``, which says that ``what`` takes data only."""
+    try:
+        return InlineEncoder().encode_inline(dict(values), path)
+    except PickleRefusedError as error:
+        failed = UnserializableValueError(error.path, error.type_name, f"{what} takes data only")
+        failed.hint = f"{what} takes numbers, texts, times, lists, dicts and other data"
+        raise failed from None
 
 
 def plain_cell(value: Any) -> bytes | None:
