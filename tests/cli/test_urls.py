@@ -26,12 +26,12 @@ MESSAGES = json.dumps([{"role": "user", "content": "hi"}, {"role": "assistant", 
 
 @pytest.fixture
 def redis_url(redis_server: RedisServer) -> str:
-    return f"{redis_server.url}?prefix={redis_server.fresh_prefix()}"
+    return redis_server.fresh_url()
 
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> str:
-    return f"{postgres_server.url}&schema={postgres_server.fresh_schema()}"
+    return postgres_server.fresh_url()
 
 
 @pytest.fixture

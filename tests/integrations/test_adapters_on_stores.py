@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -23,16 +22,9 @@ Place = Any
 
 
 @pytest.fixture(params=["redis", "postgres", "one condition"])
-def place(request: pytest.FixtureRequest) -> Iterator[Place]:
+def place(request: pytest.FixtureRequest) -> Place:
     """A URL, or a store of which each adapter is handed the same."""
-    if request.param == "redis":
-        server = request.getfixturevalue("redis_server")
-        yield f"{server.url}?prefix={server.fresh_prefix()}"
-    elif request.param == "postgres":
-        server = request.getfixturevalue("postgres_server")
-        yield f"{server.url}{'&' if '?' in server.url else '?'}schema={server.fresh_schema()}"
-    else:
-        yield OneCondition()
+    return OneCondition() if request.param == "one condition" else request.getfixturevalue(f"{request.param}_server").fresh_url()
 
 
 @in_event_loop

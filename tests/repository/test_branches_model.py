@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
+import itertools
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
-from typing import Any
-from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from tests.support.models import run_model
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import RefExistsError, UnknownRevisionError, UnmergedBranchError, UnsupportedByStoreError
-from versioned_state.storage import KVStore, Postgres, Redis
+from versioned_state.storage import KVStore
 
 SECOND = 1_000_000
 TTL = 100
@@ -199,30 +197,15 @@ class Machine(RuleBasedStateMachine):
         assert self.repositories[0].fsck().ok
 
 
-def check(make: Callable[[], KVStore], examples: int, steps: int) -> None:
-    machine: Any = type("Model", (Machine,), {"make": staticmethod(make)})
-    run_state_machine_as_test(
-        machine,
-        settings=settings(max_examples=examples, stateful_step_count=steps, deadline=None, suppress_health_check=list(HealthCheck)),
-    )
-
-
 def test_in_memory(long_run):
-    check(Memory, 400 if long_run else 8, 60 if long_run else 25)
+    run_model(Machine, Memory, 400 if long_run else 8, 60 if long_run else 25)
 
 
-def test_on_disk(long_run):
-    with tempfile.TemporaryDirectory() as folder:
-        made = iter(range(10**6))
-        check(lambda: Disk(os.path.join(folder, str(next(made)))), 100 if long_run else 3, 50 if long_run else 20)  # noqa: PTH118
+def test_on_disk(long_run, tmp_path):
+    made = itertools.count()
+    run_model(Machine, lambda: Disk(tmp_path / str(next(made))), 100 if long_run else 3, 50 if long_run else 20)
 
 
 @pytest.mark.parametrize("kind", ["redis", "postgres", "s3"])
 def test_on_a_server(kind, request, long_run):
-    server = request.getfixturevalue(f"{kind}_server")
-    makers: dict[str, Callable[[], KVStore]] = {
-        "redis": lambda: Redis(server.url, prefix=server.fresh_prefix()),
-        "postgres": lambda: Postgres(server.url, schema=server.fresh_schema(), max_connections=2),
-        "s3": lambda: server.open(f"model-{uuid4().hex}"),
-    }
-    check(makers[kind], 20 if long_run else 1, 30 if long_run else 8)
+    run_model(Machine, request.getfixturevalue(f"{kind}_server").fresh_store, 20 if long_run else 1, 30 if long_run else 8)

@@ -27,7 +27,7 @@ from tests.support.strategies import make_large
 from versioned_state import Commit, Disk, KVStore, Memory, OnMoved, Repository, Versioned
 from versioned_state.errors import BranchMovedError, MergeConflictError, RefExistsError, UnknownRevisionError
 from versioned_state.repository.history.commit import ROOT_ID
-from versioned_state.storage import DiskCache, Encrypted, Postgres, Redis
+from versioned_state.storage import DiskCache, Encrypted
 
 KEYS = ("a", "b", "é", "")
 BRANCHES = ("main", "side", "deep/er")
@@ -491,18 +491,11 @@ def test_a_repository_is_what_the_model_says_over(backend, request, tmp_path, mo
     monkeypatch.setattr(engine, "MAX_SHRINKING_SECONDS", 60)
     number = itertools.count()
     make: Callable[[], KVStore]
-    if backend == "redis":
-        server = request.getfixturevalue("redis_server")
-        make = lambda: Redis(server.url, prefix=server.fresh_prefix())  # noqa: E731
-    elif backend == "postgres":
-        server = request.getfixturevalue("postgres_server")
-        make = lambda: Postgres(server.url, schema=server.fresh_schema())  # noqa: E731
-    elif backend == "s3":
-        server = request.getfixturevalue("s3_server")
-        make = lambda: server.open(f"model-{next(number)}")  # noqa: E731
-    elif backend == "encrypted":
+    if backend == "encrypted":
         make = lambda: Encrypted(Memory(), bytes(32))  # noqa: E731
-    else:
+    elif backend == "diskcache":
         make = lambda: DiskCache(tmp_path / str(next(number)))  # noqa: E731
+    else:
+        make = request.getfixturevalue(f"{backend}_server").fresh_store
     machine = type("Machine", (Shared,), {"make": staticmethod(make)})
     run_state_machine_as_test(machine, settings=settings(max_examples=max(3, settings().max_examples // 12), stateful_step_count=30))

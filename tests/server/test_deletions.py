@@ -60,7 +60,7 @@ DELETIONS: dict[str, tuple[Make, str, dict[str, Any], str, str]] = {
 @pytest.fixture(scope="module")
 def pair(zygote: Zygote, redis_server: RedisServer) -> Iterator[tuple[Forked, Forked]]:
     """Two servers over one store."""
-    url = f"{redis_server.url}?prefix={redis_server.fresh_prefix()}"
+    url = redis_server.fresh_url()
     with zygote.serve(url) as one, zygote.serve(url) as other:
         yield one, other
 

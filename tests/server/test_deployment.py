@@ -133,5 +133,5 @@ def test_the_postgres_of_compose_is_the_one_that_the_server_asks(zygote: Zygote,
     check = shlex.join(postgres["healthcheck"]["test"])
     assert environment["POSTGRES_USER"] in check
     assert environment["POSTGRES_DB"] in check
-    with zygote.serve(postgres_server.url_of(options=f"&schema={postgres_server.fresh_schema()}")) as running, running.client() as client:
+    with zygote.serve(postgres_server.fresh_url()) as running, running.client() as client:
         assert client.post("/v1/state", json={"a": 1}).status_code == 200

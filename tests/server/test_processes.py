@@ -17,7 +17,6 @@ import httpx
 import pytest
 
 from tests.support.event_loop import in_event_loop
-from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.proxy import Fault, Proxy
 from tests.support.servers.redis import RedisServer
 from tests.support.services.balancer import Balancer
@@ -292,11 +291,8 @@ async def test_a_lost_reply_does_not_repeat_a_write(zygote: Zygote, store: str, 
 
 def shared_by(request: pytest.FixtureRequest, kind: str) -> str:
     """The URL of a new store that several servers can share."""
-    if kind == "redis":
-        redis: RedisServer = request.getfixturevalue("redis_server")
-        return f"{redis.url}?prefix={redis.fresh_prefix()}"
-    postgres: PostgresServer = request.getfixturevalue("postgres_server")
-    return postgres.url_of(options=f"&schema={postgres.fresh_schema()}")
+    url: str = request.getfixturevalue(f"{kind}_server").fresh_url()
+    return url
 
 
 def both(zygote: Zygote, url: str, stack: ExitStack, count: int = 2) -> tuple[list[Forked], Balancer]:

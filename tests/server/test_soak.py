@@ -21,7 +21,7 @@ from versioned_state.services import RemoteMemoryService, RemoteSessionHistorySe
 from versioned_state.services.agent_state import StateService
 from versioned_state.services.memory import MemoryService
 from versioned_state.services.session_history import SessionHistoryService
-from versioned_state.storage import Cache, Redis
+from versioned_state.storage import Cache
 
 pytestmark = pytest.mark.long
 
@@ -32,7 +32,7 @@ SMALL = 1 << 20
 @in_event_loop
 async def test_in_process(redis_server: RedisServer) -> None:
     async with AsyncExitStack() as stack:
-        store = stack.enter_context(Cache(Redis(redis_server.url, prefix=redis_server.fresh_prefix()), SMALL))
+        store = stack.enter_context(Cache(redis_server.fresh_store(), SMALL))
         repository = Repository(store)
         repository.database.nodes.max_bytes = SMALL
         kinds: tuple[Any, ...] = (StateService, SessionHistoryService, MemoryService)
@@ -51,7 +51,7 @@ async def test_in_process(redis_server: RedisServer) -> None:
 
 @in_event_loop
 async def test_over_http(zygote: Zygote, redis_server: RedisServer) -> None:
-    url = f"{redis_server.url}?prefix={redis_server.fresh_prefix()}"
+    url = redis_server.fresh_url()
     options = ("--cache-bytes", str(SMALL), "--handle-bytes", str(SMALL), "--log-level", "error")
     kinds: tuple[Any, ...] = (RemoteStateService, RemoteSessionHistoryService, RemoteMemoryService)
     with zygote.serve(url, *options) as server:

@@ -12,7 +12,7 @@ from tests.support.servers.redis import RedisServer
 from tests.support.services.cancelling import Cancelling, Step, Stepping, chosen
 from tests.support.services.service_changes import CHANGES, Change, look, prepare
 from versioned_state import Memory
-from versioned_state.storage import KVStore, Redis
+from versioned_state.storage import KVStore
 
 SAMPLE = 1
 """Steps of each call in the everyday run, besides the first and the last of each kind."""
@@ -82,4 +82,4 @@ def test_in_memory(change: Change, long_run: bool) -> None:  # noqa: FBT001 - a 
     ],
 )
 def test_on_redis(change: Change, redis_server: RedisServer, long_run: bool) -> None:  # noqa: FBT001 - a fixture
-    cancel_everywhere(change, lambda: Redis(redis_server.url, prefix=redis_server.fresh_prefix()), None if long_run else 0)
+    cancel_everywhere(change, redis_server.fresh_store, None if long_run else 0)

@@ -31,7 +31,7 @@ class TestDisk(MemoryServiceContract):
 class TestRedis(MemoryServiceContract):
     @pytest.fixture
     def opened(self, redis_server: RedisServer) -> Opened:
-        url = f"{redis_server.url}?prefix={redis_server.fresh_prefix()}"
+        url = redis_server.fresh_url()
         return lambda: RedisMemoryService(redis_url=url)
 
 

@@ -50,7 +50,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "disk":
         return f"disk:{tmp_path / 'store'}"
     server: RedisServer = request.getfixturevalue("redis_server")
-    return f"{server.url}?prefix={server.fresh_prefix()}"
+    return server.fresh_url()
 
 
 async def contents(service: StateService, count: int) -> list[tuple[str, int]]:

@@ -18,8 +18,6 @@ from uuid import UUID, uuid4
 import pytest
 
 from tests.support.event_loop import in_event_loop
-from tests.support.servers.postgres import PostgresServer
-from tests.support.servers.redis import RedisServer
 from tests.support.services.served import ALL, served
 from versioned_state import Memory, Versioned
 from versioned_state.services import RemoteMemoryService, RemoteSessionHistoryService, RemoteStateService
@@ -163,11 +161,9 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
             remote = (RemoteStateService, RemoteSessionHistoryService, RemoteMemoryService)
             return made(remote, lambda service: partial(service, url, ALL), "http")
         case "redis":
-            server: RedisServer = request.getfixturevalue("redis_server")
-            place = f"{server.url}?prefix={server.fresh_prefix()}"
+            place = request.getfixturevalue("redis_server").fresh_url()
         case "postgres":
-            postgres: PostgresServer = request.getfixturevalue("postgres_server")
-            place = f"{postgres.url}&schema={postgres.fresh_schema()}"
+            place = request.getfixturevalue("postgres_server").fresh_url()
         case "disk":
             place = f"disk:{tmp_path / 'store'}"
         case _:

@@ -14,6 +14,7 @@ from psycopg.rows import TupleRow
 
 from tests.support.servers.process import ServerProcess, find_binary
 from tests.support.servers.proxy import Proxy
+from versioned_state.storage import Postgres
 
 # Where Debian and Ubuntu keep the server, which is not on PATH there.
 _DEBIAN = Path("/usr/lib/postgresql")
@@ -83,6 +84,14 @@ class PostgresServer(ServerProcess):
     def fresh_schema(self) -> str:
         """Return a name that no other test has."""
         return f"t_{uuid.uuid4().hex}"
+
+    def fresh_url(self) -> str:
+        """Return the URL of a store that no other test has."""
+        return self.url_of(options=f"&schema={self.fresh_schema()}")
+
+    def fresh_store(self) -> Postgres:
+        """Open a store that no other test has, with few connections: a test may open hundreds of stores."""
+        return Postgres(self.url, schema=self.fresh_schema(), max_connections=2)
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[TupleRow]]:

@@ -14,6 +14,7 @@ import pytest
 import redis
 
 from tests.support.servers.process import ServerProcess, find_binary
+from versioned_state.storage import Redis
 
 
 class RedisServer(ServerProcess):
@@ -42,6 +43,14 @@ class RedisServer(ServerProcess):
     def fresh_prefix(self) -> str:
         """Return a name that no other test has."""
         return uuid.uuid4().hex
+
+    def fresh_url(self) -> str:
+        """Return the URL of a store that no other test has."""
+        return f"{self.url}?prefix={self.fresh_prefix()}"
+
+    def fresh_store(self) -> Redis:
+        """Open a store that no other test has."""
+        return Redis(self.url, prefix=self.fresh_prefix())
 
     def connections(self, name: str) -> int:
         """Return how many connections there are of a client's name. The server sees a little later that a client has gone."""

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
+from uuid import uuid4
 
 import pytest
 
@@ -62,6 +63,10 @@ class S3Server:
     def open(self, prefix: str, *, timeout: float = 20.0, **options: Any) -> S3:
         """Open a store under `prefix` in its bucket."""
         return S3(BUCKET, prefix, timeout=timeout, **{**self.options(), **options})
+
+    def fresh_store(self) -> S3:
+        """Open a store that no other test has."""
+        return self.open(uuid4().hex)
 
     @contextmanager
     def faults(self, *faults: Fault) -> Iterator[None]:
