@@ -179,6 +179,6 @@ def _set(waiter: asyncio.Future[None]) -> None:
 
 
 def _shield() -> AbstractContextManager[object]:
-    """Keeps anyio, if it is loaded, from cancelling a task again and again as long as it waits. asyncio cancels a task once."""
+    """Keep anyio, if it is loaded, from cancelling a task again and again as long as it waits. asyncio cancels a task once."""
     anyio = sys.modules.get("anyio")
     return nullcontext() if anyio is None else anyio.CancelScope(shield=True)

@@ -51,7 +51,7 @@ class Agent:
     @overload
     def task(self, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> TaskDecorator: ...
     def task(self, function: Any = None, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> Any:
-        """Make a function a task of this agent, as ``task`` does. A call raises ``TypeError`` if neither a body nor a runner is there."""
+        """Make a function a task of this agent, as ``task`` does. A call raises ``TypeError`` if there is neither a body nor a runner."""
         make = partial(Task, name=name, on_unstorable=on_unstorable, agent=self._name, runner=self._runner)
         return make if function is None else make(function)
 

@@ -1,4 +1,4 @@
-"""What adapters are made of: an object of a framework over a repository, and writes to its branches. Layer: integrations."""
+"""The parts of adapters: an object of a framework over a repository, and writes to its branches. Layer: integrations."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Place = KVStore | Repository | str | os.PathLike[str]
-"""Where an adapter keeps its data: a store, a repository, or the URL or path of a store."""
+"""The place of an adapter's data: a store, a repository, or the URL or path of a store."""
 
 
 class Adapter:

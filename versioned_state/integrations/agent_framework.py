@@ -268,14 +268,14 @@ def _unknown_classes(value: Any) -> set[str]:
 
 
 def _event_data(event: WorkflowEvent[Any]) -> dict[str, Any]:
-    """Return the fields of an event, with names in the place of classes."""
+    """Return the fields of an event, with names instead of classes."""
     fields = {name: value for name, value in vars(event).items() if name != "__orig_class__"}
     names = {name: f"{value.__module__}:{value.__qualname__}" for name, value in fields.items() if isinstance(value, type)}
     return {**fields, **names, "classes": sorted(names)} if names else fields
 
 
 def _event(fields: dict[str, Any]) -> WorkflowEvent[Any]:
-    """Make an event of such fields. A class is taken from a module that is loaded; nothing is imported."""
+    """Make an event of such fields. Its class must be in a loaded module, because nothing is imported."""
     for name in fields.pop("classes", ()):
         module, _, path = fields[name].partition(":")
         found: Any = sys.modules.get(module)

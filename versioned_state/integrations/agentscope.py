@@ -73,7 +73,7 @@ class VersionedMemory(MemoryBase, Adapter):  # type: ignore[misc, unused-ignore]
         """Append messages, in one commit, each with these marks.
 
         Args:
-            allow_duplicates: append those whose id the memory has, too. Without, the call reads all messages.
+            allow_duplicates: also append those whose id the memory already has. Otherwise the call reads all messages.
         """
         wanted = _texts("marks", marks)
         given = [

@@ -68,6 +68,6 @@ def check_version(module: str) -> None:
 
 
 def _order(text: str) -> tuple[int, ...]:
-    """A version's numbers, without what follows them: a pre-release counts as its release."""
+    """Return the numbers of a version, without the text after them: a pre-release counts as its release."""
     match = re.match(r"\d+(\.\d+)*", text)
     return tuple(map(int, match[0].split("."))) if match else ()

@@ -79,7 +79,7 @@ class RoundCallback(BaseCallbackHandler):  # type: ignore[misc] # its types are 
 
     @property
     def repository(self) -> Repository:
-        """Where the rounds are."""
+        """The repository that has the rounds."""
         return self._rounds.repository
 
     def branch(self, conversation: str) -> str:
@@ -180,6 +180,6 @@ def _failure(error: BaseException) -> dict[str, Any]:
 
 
 def _message(message: BaseMessage) -> dict[str, Any]:
-    """A message as data: its role, its content, and its other fields where they have a value."""
+    """Return a message as data: its role, its content, and its other fields that have a value."""
     fields = message.model_dump(exclude_defaults=True, exclude={"type", "content", "response_metadata"})
     return {"role": _ROLES.get(message.type, message.type), "content": message.content, **fields}

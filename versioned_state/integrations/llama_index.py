@@ -36,7 +36,7 @@ _PREFIX: Final = "llama-index"
 
 
 class _Kept(ModelAdapter):
-    """What both stores are: an object of LlamaIndex over a repository."""
+    """The base of both stores: an object of LlamaIndex over a repository."""
 
     _log: MessageLog = PrivateAttr()
 
@@ -132,8 +132,8 @@ class VersionedDBChatStore(_Kept, AsyncDBChatStore):  # type: ignore[misc, unuse
         store = VersionedDBChatStore("./agent-state")
         memory = Memory.from_defaults(session_id="user-123", chat_store=store)
 
-    The active messages of a key are those that a ``VersionedChatStore`` over the same repository has under it. All else is as there. To
-    archive is one commit.
+    The active messages of a key are those that a ``VersionedChatStore`` over the same repository has under it. The rest is as in that
+    class. Archiving is one commit.
 
     Args:
         place: as for ``Adapter``.

@@ -280,7 +280,7 @@ class VersionedSession(Adapter):
     async def get_turn_usage(
         self, user_turn_number: int | None = None, branch_id: str | None = None
     ) -> list[dict[str, Any]] | dict[str, Any]:
-        """Return the usage of a turn, or an empty dict if none was kept; without a number a list of all that was kept."""
+        """Return the usage of a turn, or an empty dict if none was kept. Without a number, return a list of all that was kept."""
         found = await off_loop(partial(self._usage, branch_id))
         if user_turn_number is None:
             return found

@@ -55,7 +55,7 @@ _META: Final = {
     "finish_reasons": ("gen_ai.response.finish_reasons",),
     "error": ("error.type",),
 }
-"""What the commits say of a span, and the attributes that say it, the newest first."""
+"""The meta of a commit, and the attributes of a span that it comes from, newest first."""
 
 _EVENT: Final = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message|gen_ai\.choice")
 _NUMBERED: Final = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(.+)")
@@ -72,7 +72,7 @@ class _Ancestry:
     parent: _Ancestry | None
 
     def line(self) -> Iterator[Mapping[str, Any]]:
-        """The attributes of the span, as they are now, and of those around it, innermost first."""
+        """Yield the attributes of the span, as they are now, and of those around it, innermost first."""
         at: _Ancestry | None = self
         while at is not None:
             yield at.span.attributes or {}
@@ -108,7 +108,7 @@ class RoundRecorder(SpanProcessor):  # type: ignore[misc] # its types are not re
 
     @property
     def repository(self) -> Repository:
-        """Where the rounds are."""
+        """The repository that has the rounds."""
         return self._log.repository
 
     def branch(self, conversation: str) -> str:

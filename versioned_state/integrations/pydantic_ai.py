@@ -98,7 +98,7 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
         return await off_loop(partial(self._read_at, self._name(conversation_id)))
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
-        """The stored records, or those with a scope, newest first, and at most ``limit`` of them. Cost: the heads that it passes over."""
+        """Return the stored records, or those with a scope, newest first, at most ``limit``. Cost: the heads that it passes over."""
 
         def read() -> list[ConversationRecord]:
             found: list[ConversationRecord] = []
@@ -137,11 +137,11 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
         await off_loop(delete)
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
-        """The entry with an id. Raises ``KeyError`` if there is none. Cost: as ``read_history``."""
+        """Return the entry with an id. Raises ``KeyError`` if there is none. Cost: as ``read_history``."""
         return (await self.read_history(entry_id, limit=1))[0]
 
     async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
-        """The entries up to one, oldest first, or only the last ``limit`` of them. Raises ``KeyError`` if there is no such entry.
+        """Return the entries up to one, oldest first, or only the last ``limit`` of them. Raises ``KeyError`` if there is no such entry.
 
         Cost: of a conversation that was read lately, the entries; of any other, a search of all conversations.
         """

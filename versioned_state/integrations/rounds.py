@@ -32,7 +32,7 @@ MESSAGES: Final = "messages"
 TOOLS: Final = "tools"
 SYSTEM: Final = "system"
 NAMESPACE: Final = "rounds"
-"""Where the rounds lie in the state of a program."""
+"""The namespace of the rounds in the state of a program."""
 
 _CONVERSATIONS: Final = 256
 """The conversations whose messages' digests are kept, so that a round need not read what it repeats."""
@@ -93,7 +93,7 @@ class RoundLog:
         return branch_name(self._prefix, conversation) if self._state is None else self._state.branch
 
     def record(self, step: Round) -> Commit:
-        """Make the commit of a round. Cost: its new messages. Raises as ``Versioned.commit``; then nothing was recorded."""
+        """Make the commit of a round. Cost: its new messages. Raises as ``Versioned.commit``, and records nothing then."""
         branch = self.branch(step.conversation)
 
         def commit(state: Versioned) -> Commit:
@@ -156,7 +156,7 @@ def _list_in(space: State, key: str) -> StateSequence:
 
 
 def _digest(message: Any) -> bytes:
-    """The digest of a message. A model's answer says why it ended; when it is given to the model again, it does not."""
+    """Return the digest of a message without the reason why it ended: an answer has one, but not when the model is given it again."""
     if isinstance(message, Mapping):
         message = {key: value for key, value in message.items() if key != "finish_reason"}
     return hashlib.blake2b(json.dumps(message, sort_keys=True, default=repr).encode(), digest_size=16).digest()

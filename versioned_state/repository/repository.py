@@ -328,7 +328,7 @@ class Repository:
             branches: only these branches. They need not exist. Does not depend on clocks.
             after: the ``cursor`` of a move or of a watch, to go on there; ``""`` reports all branches first, the oldest change first.
             interval: seconds between two polls. After a poll that took long, it is nine times as long as that.
-            timeout: the iteration ends after so many seconds without a move, and another one goes on. 0 is one poll.
+            timeout: seconds without a move after which the iteration ends; another one continues there. 0 is one poll.
             lag: by how many seconds a move may become visible later than its time says. It must be above the differences of the writers'
                 clocks, and above the time that a commit takes to arrive. A move beyond it may be missed.
 

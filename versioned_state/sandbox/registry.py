@@ -26,7 +26,7 @@ _registered: dict[str, Factory] = {}
 
 
 def register(name: str | SandboxType, factory: Factory) -> None:
-    """From now on sandboxes of a type are made by ``factory``: of a new type, or of a known one, also ``base`` and ``filesystem``.
+    """Make sandboxes of a type by ``factory`` from now on. The type may be new or known, ``base`` and ``filesystem`` included.
 
     The factory is called once for each session that needs the type. It gets those of these arguments that it names, or all with
     ``**options``: ``folder`` (the session's, a ``Path``; files that it is to share with the other sandboxes go there), ``session_id``,

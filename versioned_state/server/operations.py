@@ -157,7 +157,7 @@ class Operation:
         return "read" if self.method == "GET" or self.reads else "write"
 
     def most_body(self, limits: Limits) -> int:
-        """Bytes that the body may have."""
+        """Return the largest size of the body, in bytes."""
         if self.body is None:
             return 0
         return min(limits.max_body, MAX_BODY_OF_A_READ) if self.reads else limits.max_body

@@ -47,7 +47,7 @@ class Options:
     Attributes:
         host, port: the address to listen on. Port 0 means any free port.
         tokens: the file of tokens. It is read again on SIGHUP. If it is invalid then, the server keeps the old tokens.
-        page: whether the page is there too, under ``/ui``, for tokens with the scope ``read``: each for the sessions of its user.
+        page: whether to serve the page too, under ``/ui``, for tokens with the scope ``read``: each for the sessions of its user.
         allow_hosts: further names by which browsers may reach the page.
         grace: seconds that requests have to finish after SIGTERM or Ctrl-C. One second later the process ends, whatever its threads do. A
             second signal ends it at once.

@@ -254,7 +254,7 @@ class Versioned(KeySpace):
             UnsupportedByStoreError: the store allows too few conditions in a batch for a commit with a tag (S3).
             TransactionError: a transaction is open.
             BranchMovedError: the branch moved and ``on_moved="refuse"``, or it moved again at every attempt.
-            InvalidArgumentError: an option is not what it should be, or ``keys`` and ``parent`` are both given.
+            InvalidArgumentError: an option is invalid, or ``keys`` and ``parent`` are both given.
             CommitInDoubtError: the store failed, and whether it has the commit is not known. The next call finds out.
             StorageError: the store failed, and nothing was committed.
 

@@ -49,7 +49,7 @@ class StateModule:
         """Make an attribute part of the state.
 
         Args:
-            attr_name: an attribute that is there.
+            attr_name: an existing attribute.
             custom_to_json: converts its value to JSON. By default the value must be JSON now.
             custom_from_json: converts the result of ``custom_to_json`` to the value. By default the JSON is the value.
 

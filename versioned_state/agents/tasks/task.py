@@ -41,7 +41,7 @@ _STATES: Final = frozenset({Versioned, Namespace, Live, str})
 
 
 _Awaited = Coroutine[Any, Any, Any] | AsyncIterator[Any]
-"""What coroutine functions and async generators return."""
+"""The result types of coroutine functions and async generators."""
 
 
 class TakesState(Protocol[P, R_co]):
@@ -378,7 +378,7 @@ def emit(event: Any, *, state: Versioned | Namespace | Live | None = None) -> No
 
     Raises:
         NoTaskError: no task runs here, and no state is given.
-        InvalidArgumentError: it is a string, a dict or another value that is built in; or ``state`` is no state.
+        InvalidArgumentError: it is a string, a dict or another value that is built in; or ``state`` is not a state.
         HandleClosedError: the state is closed.
         UnserializableValueError, PickleRefusedError, LimitExceededError: it cannot be stored.
     """

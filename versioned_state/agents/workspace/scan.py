@@ -21,13 +21,13 @@ from versioned_state.values.cells import MAX_KEY
 from versioned_state.values.codec.files import Folder, Symlink
 
 Changes = dict[str, tuple[Stat | None, bytes | None]]
-"""The paths that differ from the commit, with the present stat and cell of each (None: nothing is there)."""
+"""The paths that differ from the commit, with the present stat and cell of each, or None if there is no file."""
 
 Same = Callable[[bytes, bytes, Entry], bool]
 
 
 class Ignored:
-    """The decisions which entries that the commit does not have are left out. They are kept until a ``.gitignore`` changes."""
+    """The decisions on which entries that the commit does not have are left out. They are kept until a ``.gitignore`` changes."""
 
     def __init__(self, patterns: Rules, *, gitignore: bool) -> None:
         self._patterns = patterns

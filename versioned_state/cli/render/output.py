@@ -107,12 +107,12 @@ class Output:
         self._write(join(parts, color=self.has_color) + "\n")
 
     def lines(self, lines: Iterable[Line]) -> None:
-        """Several, as they come."""
+        """Print several lines, each as it comes."""
         for line in lines:
             self.print(*line)
 
     def wrapped(self, lines: Iterable[Line], *, indent: int = 4) -> None:
-        """Several, broken between words at the width of the terminal, and continued with that many blanks."""
+        """Print several lines, broken between words at the width of the terminal, and continued with ``indent`` blanks."""
         for line in lines:
             for row in [line] if self.columns is None else wrap(line, self.columns, indent):
                 self.print(*row)
@@ -122,7 +122,7 @@ class Output:
         self.print(*(crop(parts, self.width) if self.is_terminal else parts))
 
     def json(self, data: Any) -> None:
-        """Data of JSON's types on one line."""
+        """Print data of JSON's types on one line."""
         self._write(to_json(data) + "\n")
 
     def text(self, text: str) -> None:
@@ -131,7 +131,7 @@ class Output:
             self._write("\t".join(map(escape, line.split("\t"))) + "\n")
 
     def write_bytes(self, data: bytes) -> None:
-        """Bytes as they are."""
+        """Write bytes as they are."""
         sys.stdout.flush()
         sys.stdout.buffer.write(data)
         sys.stdout.buffer.flush()
@@ -262,7 +262,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def to_json(data: Any, *, indent: int | None = None) -> str:
-    """Data of JSON's types as JSON. A character that does not print becomes an escape, which means the same to a parser."""
+    """Return data of JSON's types as JSON. A character that does not print becomes an escape, which means the same to a parser."""
     text = json.dumps(data, ensure_ascii=not is_utf8(), indent=indent)
     if text.isprintable():
         return text

@@ -249,7 +249,7 @@ def _flat(value: Any, count: int, room: int) -> str | None:
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:
-    """``1 key``, ``1,200 keys``."""
+    """Return a number with its noun: ``1 key``, ``1,200 keys``."""
     return f"{count:,} {noun if count == 1 else nouns or noun + 's'}"
 
 
@@ -262,7 +262,7 @@ def of_size(count: int | None) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes, to three digits."""
+    """Return a number of bytes, to three digits."""
     if count < 1000:
         return plural(count, "byte")
     power, unit = next((power, unit) for power, unit in _UNITS if count < 999.5 * power or unit == "TB")

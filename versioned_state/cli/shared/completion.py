@@ -85,22 +85,22 @@ def store(_context: click.Context, _: click.Parameter, incomplete: str) -> list[
 
 
 def file(_context: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Files."""
+    """Complete files."""
     return [CompletionItem(incomplete, type="file")]
 
 
 def branch(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Branches."""
+    """Complete branches."""
     return _ask(context, lambda repository: _starting(repository.branches, incomplete))
 
 
 def tag(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Tags."""
+    """Complete tags."""
     return _ask(context, lambda repository: _starting(repository.tags, incomplete))
 
 
 def command(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Commands."""
+    """Complete commands."""
     root = context.find_root()
     names = root.command.list_commands(root) if isinstance(root.command, click.Group) else []
     return [name for name in names if name.startswith(incomplete)]
@@ -113,7 +113,7 @@ def revision(context: click.Context, _: click.Parameter, incomplete: str) -> lis
 
 
 def path(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Paths in the current branch's state, or in the revision that the command line names."""
+    """Complete paths in the current branch's state, or in the revision that the command line names."""
     rev = context.params.get("rev") or "HEAD"
     return _ask(context, lambda repository: _paths(repository, str(rev), incomplete))
 

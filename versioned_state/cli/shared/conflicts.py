@@ -106,7 +106,7 @@ def _covers(pattern: Pattern, path: StatePath) -> bool:
 
 
 def resolution_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--policy``, ``--ours``, ``--theirs`` and ``--set``, which a command takes as one argument, ``chosen``."""
+    """Add ``--policy``, ``--ours``, ``--theirs`` and ``--set``, which a command takes as one argument, ``chosen``."""
 
     @wraps(command)
     def run(*args: Any, policies: Any, ours: Any, theirs: Any, values: Any, literal: bool, **rest: Any) -> Any:
@@ -211,7 +211,7 @@ def resolved(output: Output, what: str, chosen: Choices, attempt: Attempt[_T]) -
 
 
 def explained(error: MergeConflictError, what: str) -> StateError:
-    """Conflicts as an error of one line, to be raised, whose hint names options instead of methods."""
+    """Return conflicts as an error of one line, whose hint names options instead of methods."""
     notes = "".join(f", {note}" for note in getattr(error, "__notes__", ()) if not note.startswith("hint: "))
     message = f"{plural(len(error.conflicts), 'conflict')} in {what}{notes}"
     path = shlex.quote(str(error.conflicts[0].path))

@@ -23,7 +23,7 @@ _LITERALLY: Final = "a backslash before a character takes it literally: \\( and 
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """``--author``, ``--since`` and the others, which a command takes as one argument, ``filters``."""
+    """Add ``--author``, ``--since`` and the others, which a command takes as one argument, ``filters``."""
 
     @wraps(command)
     def run(
@@ -126,7 +126,7 @@ def stamp_test(pairs: Iterable[str]) -> dict[str, _Test]:
 
 
 def _meta(pairs: Iterable[str]) -> dict[str, list[_Test]]:
-    """By key, what its value may be: one of these, as with git's ``--author`` and ``--grep``."""
+    """Return the tests of each key. One of them must accept its value, as with git's ``--author`` and ``--grep``."""
     if not pairs:
         return {}
     from versioned_state.repository.inspect.log_filters import typed_value

@@ -52,7 +52,7 @@ _ONE_MACHINE: Final = "; allow_network="
 """Behind it, the hint names an argument that only a program can give."""
 
 _REMAINS: Final = {STAGED: "nothing was committed", "the staged changes are still there": ""}
-"""What a command shows for the ``remains`` of a handle, which ends with the command."""
+"""The words of a command for the ``remains`` of a handle, which ends with the command."""
 
 
 def message_of(error: StateError, *, only_reads: bool = False) -> str:
@@ -70,7 +70,7 @@ def message_of(error: StateError, *, only_reads: bool = False) -> str:
 
 
 def json_reason(error: Exception) -> str:
-    """Why a text is not JSON, or cannot be read."""
+    """Return the reason why a text is not JSON, or cannot be read."""
     return error.msg if isinstance(error, json.JSONDecodeError) else str(error).partition("; use sys.")[0]
 
 

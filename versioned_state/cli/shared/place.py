@@ -58,7 +58,7 @@ def revision_and_path(text: str, path: str | None = None) -> tuple[str, str]:
 
 @contextmanager
 def explained(repository: Repository, form: str, rev: str, path: str) -> Iterator[None]:
-    """Point at the right form if a path stands in the place of a revision or the other way round, and else at similar paths.
+    """Point at the right form if a path was given instead of a revision or the other way round, and else at similar paths.
 
     Args:
         form: the command up to the place, such as ``vstate get``.

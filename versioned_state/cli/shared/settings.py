@@ -104,7 +104,7 @@ def _similar(repository: Repository, name: str) -> tuple[str, ...]:
 
 
 def _other_kind(repository: Repository, name: str) -> StateError:
-    """Return the error for a tag in the place of a branch, or the other way round."""
+    """Return the error for a tag instead of a branch, or the other way round."""
     kind, wanted = ("tag", "branch") if name in repository.tags else ("branch", "tag")
     hint = f"vstate {kind} lists them, and vstate {kind} -d {quote(name)} deletes it"
     return StateError(f"{name} is a {kind}, not a {wanted}", remains="nothing was changed", hint=hint)
@@ -259,12 +259,12 @@ full_option: Final = click.option("--full", is_flag=True, help="Show whole value
 
 
 def limit_option(text: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """``-n COUNT``, which may also be written ``-COUNT``."""
+    """Add ``-n COUNT``, which may also be written ``-COUNT``."""
     return click.option("-n", "--limit", type=click.IntRange(min=0), metavar="COUNT", help=text, **options)
 
 
 def path_option(text: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """``--path PATH``, which the shell completes."""
+    """Add ``--path PATH``, which the shell completes."""
     return click.option("--path", type=parse_text, metavar="PATH", help=text, shell_complete=completion.path, **options)
 
 

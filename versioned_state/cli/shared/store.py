@@ -134,7 +134,7 @@ def read_bounded(name: str) -> bytes:
 
 
 class Recorder(Database):
-    """A database that remembers the commits made through it, so that a command tells its own commits from those of others."""
+    """A database that remembers the commits made through it, so that a command can distinguish its own commits from those of others."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -109,7 +109,7 @@ def fitted(held: Any, it: Given, *, is_field: bool, hint: str) -> Any:
 
 
 def forced(held: Any, it: Given, *, hint: str) -> Any:
-    """Return the given value, whatever is held in its place: but a text in the place of a member of an Enum is a member's name."""
+    """Return the given value, whatever it replaces. Only a text that replaces a member of an Enum is the name of a member."""
     if type(held) is Tagged and type(held.fields) is str and (it.error is not None or type(it.value) is str):
         return Tagged(held.name, it.text.strip() if it.error is not None else it.value, held.notes)
     return it.parsed(hint=hint)

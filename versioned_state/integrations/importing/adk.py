@@ -1,7 +1,7 @@
 """Sessions of Google's ADK, from the SQLite file of its session services. Layer: integrations.
 
-They become the branches of ``adk_branches``, which the adapter reads and goes on with. Nothing of the ADK is imported, but for the pickled
-actions of its oldest files. An event is the JSON of the ADK's ``Event``.
+They become the branches of ``adk_branches``, which the adapter reads and continues. Nothing of the ADK is imported, except for the
+pickled actions of its oldest files. An event is the JSON of the ADK's ``Event``.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class AdkImporter(Appended):
         return found
 
     def steps(self, thread: Thread) -> Iterator[Step]:
-        """Yield a step for each event, with the state after it; a state without events is one step."""
+        """Yield a step for each event, with the state after it. A state without events is one step."""
         if len(thread.ids) < 3:
             where = "app_name = ?" if len(thread.ids) == 1 else "app_name = ? AND user_id = ?"
             table = "app_states" if len(thread.ids) == 1 else "user_states"

@@ -19,11 +19,11 @@ _SCHEMES: Final = ("sqlite", "sqlite+aiosqlite", "sqlite+pysqlite")
 
 
 class Database:
-    """A file of SQLite, read as it is at one moment: what others write meanwhile is not seen. Nothing is written to it.
+    """An SQLite file, read as of one moment: later writes by others are not seen. Nothing is written to it.
 
     Args:
         source: its path, or a URL of SQLAlchemy such as ``sqlite:///sessions.db``.
-        tables: the columns that must be there, by table.
+        tables: the required columns, by table.
 
     Raises:
         OSError: it cannot be read.

@@ -201,7 +201,7 @@ class LangGraphImporter(Importer):
                 yield step
 
     def write(self, thread: Thread, step: Step) -> None:
-        """Commit a checkpoint. Its writes come before it: so a checkpoint that is there has them."""
+        """Commit a checkpoint after its writes, so that every stored checkpoint has them."""
         assert self._saver is not None
         line = Line(*thread.ids)
         for task in dict.fromkeys(write.task for write in step.writes):

@@ -32,7 +32,7 @@ class Imported:
 
 @dataclass
 class ImportReport:
-    """What an import did so far, by thread."""
+    """The results of an import so far, by thread."""
 
     threads: list[Imported] = field(default_factory=list)
 
@@ -59,7 +59,7 @@ def import_all(
         told: shows the progress.
 
     Raises:
-        ImportSourceError, StateError: a thread could not be imported. Those before it are there.
+        ImportSourceError, StateError: a thread could not be imported. Those before it were imported.
     """
     threads = importer.threads()
     stage = "reading" if dry_run else "importing"

@@ -35,7 +35,7 @@ class ImportSourceError(StateError, remains=_REMAINS):
 
 
 class SourceFormatError(ImportSourceError, remains="nothing was imported"):
-    """The file is not one of that framework, or of an unknown version of it."""
+    """The file is not one of that framework, or comes from an unknown version of it."""
 
 
 class DamagedRowError(ImportSourceError):
@@ -68,7 +68,7 @@ class ThreadExistsError(ImportSourceError):
 
 
 class ImportMismatchError(ImportSourceError):
-    """What the store has after the import is not what the source has. ``branch`` is the branch of the thread."""
+    """After the import, the content of the store differs from that of the source. ``branch`` is the branch of the thread."""
 
     def __init__(self, source: str, thread: str, branch: str, reason: str) -> None:
         super().__init__(source, f"{thread} does not read back as it was: {reason}", hint="the source may have changed: import again")

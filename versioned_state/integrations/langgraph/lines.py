@@ -70,7 +70,7 @@ class Line(NamedTuple):
 
     @property
     def is_in_names(self) -> bool:
-        """Whether the name of the branch tells both ids. It has a hash of a long one."""
+        """Whether the name of the branch has both ids. Of a long id it has a hash."""
         return all(id_of(part) is not None for part in self.branch.split("/"))
 
 
@@ -126,7 +126,7 @@ class Known:
             return self.commits.get(id)
 
     def before(self, id: str | None, most: int) -> list[Entry]:
-        """Return the next older checkpoints than one, or the newest ones: at most so many, the newest first."""
+        """Return the checkpoints before one, or the newest ones: at most ``most`` of them, newest first."""
         with self._lock:
             while True:
                 end = len(self._entries) if id is None else bisect_left(self._entries, id, key=_id_of)

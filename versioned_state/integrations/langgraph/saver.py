@@ -300,7 +300,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
     # Deleting
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread with its subgraphs and writes. ``repository.gc`` frees the room; ``repository.purge`` erases at once."""
+        """Delete a thread with its subgraphs and writes. ``repository.gc`` frees the space. ``repository.purge`` erases at once."""
         self._lines.delete(str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:

@@ -220,7 +220,7 @@ class VersionedStore(Adapter, BaseStore):  # type: ignore[misc]
         self.repository.records.delete_many(gone)
 
     def _commit(self, new: Mapping[str, dict[str, Any] | None], vectors: Mapping[str, dict[str, bytes]], message: str) -> None:
-        """Commit items by their keys in the state; None deletes one. An item that was there keeps the time of its creation."""
+        """Commit items by their keys in the state, where None deletes one. An existing item keeps the time of its creation."""
         with self._locks.held(self._branch):
             for attempt in range(_ATTEMPTS):
                 # Refused and begun anew if another process was first: a merge would mix two values of one item.

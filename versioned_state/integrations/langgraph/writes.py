@@ -1,6 +1,6 @@
 """``Writes``: the pending writes of checkpoints, as named records beside the branch. Layer: integrations.
 
-A task's writes are a record of their own, since they come before their checkpoint is there, and from several tasks at once. It goes with
+A task's writes are a record of their own, since they come before their checkpoint, and from several tasks at once. It goes with
 the branch.
 """
 
@@ -30,7 +30,7 @@ class Writes:
         self._packing = packing
 
     def put(self, line: Line, checkpoint: str, writes: Sequence[tuple[str, Any]], task: str, path: str) -> None:
-        """Keep the writes of a task. One that is there stays, unless its channel is a special one, such as the error of the task."""
+        """Keep the writes of a task. An existing one stays, unless its channel is special, such as that of the error of the task."""
         indexed = [(WRITES_IDX_MAP.get(channel, at), channel, value) for at, (channel, value) in enumerate(writes)]
         self.keep(line, checkpoint, indexed, task, path)
 

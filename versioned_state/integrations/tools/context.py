@@ -91,7 +91,7 @@ class Context:
         return Deadline()
 
     def found(self, read: Callable[[], T], path: str, rev: str) -> T:
-        """Return what is read at a path. Raises ``ToolError`` if nothing is there."""
+        """Return the value at a path. Raises ``ToolError`` if nothing is there."""
         try:
             return read()
         except UnknownPathError as error:

@@ -23,7 +23,7 @@ class Scope:
 
     Attributes:
         branch: the branch that ``HEAD`` means.
-        prefix: the branches whose names begin with it are there too.
+        prefix: the branches whose names begin with it belong to it too.
         home: the branch on which the tools began.
     """
 

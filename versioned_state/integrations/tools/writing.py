@@ -186,7 +186,7 @@ def state_mark(tools: Context, rev: str = "HEAD", label: str = "good", why: str 
 
 
 def state_branch(tools: Context, name: str, at: str = "HEAD", switch: bool = False) -> str:  # noqa: FBT001, FBT002 - an argument of a tool
-    """Make a branch, or continue on one that is there."""
+    """Make a branch, or continue on an existing one."""
     commit = tools.scope.commit(at)
     full = name if tools.scope.has(name) else tools.scope.prefix + name
     there = tools.scope.repository.branches.get(full) if switch and at == "HEAD" else None

@@ -276,7 +276,7 @@ class _Blamer:
         return ([], pending) if parts is None else _split_runs(pending, parts)
 
     def _map(self, commit: Commit, traced: TracedPath | None) -> Tree | None:
-        """Return the entries of the state, or of the dict at a path, or None if another value is there."""
+        """Return the entries of the state, or of the dict at a path, or None if it is another value."""
         if traced is None:
             return commit.tree
         opened = None if traced.cell is None else container_of(self._nodes, traced.cell)

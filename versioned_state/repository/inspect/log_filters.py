@@ -141,7 +141,7 @@ def _differ_at(composer: Composer, path: str | StatePath) -> Callable[[Tree, Tre
 
 
 def compiled(pattern: str | re.Pattern[str], flags: int = 0) -> re.Pattern[str]:
-    """Return a regular expression. Raises ``InvalidArgumentError`` if it is not one."""
+    """Return a regular expression. Raises ``InvalidArgumentError`` if it does not parse."""
     if isinstance(pattern, re.Pattern):
         instance_of("the pattern of a regular expression", pattern.pattern, str)
         return pattern

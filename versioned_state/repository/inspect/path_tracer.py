@@ -48,7 +48,7 @@ class TracedPath:
 
     @property
     def can_follow(self) -> bool:
-        """Whether the path has a meaning in an earlier state: every index in it leads to an element that is there."""
+        """Whether the path has a meaning in an earlier state: every index in it leads to an element."""
         return not _has_index(self.steps[max(len(self.cells) - 1, 0) :])
 
 

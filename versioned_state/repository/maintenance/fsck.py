@@ -327,7 +327,7 @@ class _Check:
             self._progress(self.objects, self._total)
 
     def _read(self, addresses: list[Address], steps: list[_Step]) -> dict[Address, bytes]:
-        """Return the raw bytes of the objects that are there and sound, and add a finding for each of the others."""
+        """Return the raw bytes of the objects that exist and are sound, and add a finding for each of the others."""
         raws, errors = self._reading.objects(addresses)
         for step in steps:
             address = step.reference.address
@@ -476,7 +476,7 @@ class _Check:
         return commit.jump_address == (far if equal else parent.address)
 
     def _commits_at(self, addresses: set[Address]) -> dict[Address, Commit]:
-        """Return the commits among these that are there and sound."""
+        """Return those of these commits that exist and are sound."""
         found = {}
         for address, raw in self._reading.objects(addresses)[0].items():
             with suppress(CorruptObjectError):

@@ -46,7 +46,7 @@ class FsckReport:
 
     Attributes:
         objects, commits, refs: how many were checked.
-        deleted: how many of the refs are deleted ones, of which the reflog is there.
+        deleted: how many of the refs are deleted, and have only a reflog.
         dangling: how many objects nothing leads to. That is not a fault: gc deletes them.
         findings: the faults, at most 1,000.
         more: how many more faults there are.

@@ -85,7 +85,7 @@ def _machine() -> bytes:
 
 
 def _stat(process: int) -> list[str]:
-    """Return the fields of a process from its state on, or none where the system does not have them."""
+    """Return the fields of a process from its state on, or none if the system does not have them."""
     try:
         # The second field is the program's name in parentheses, which may hold blanks and parentheses.
         return Path(f"/proc/{process}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()

@@ -172,7 +172,7 @@ class Listing:
 
     @property
     def _first_page(self) -> int:
-        """The size of the first page: few, so that the first ref is there at once."""
+        """The size of the first page, which is small so that the first ref comes at once."""
         # By the last change, one more: only the next ref confirms that those before it are the newest.
         return _FIRST_PAGE if self.limit is None or self.where or self.like else min(self.limit + (self.by == "changed"), _LARGEST_PAGE)
 

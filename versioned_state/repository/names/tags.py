@@ -139,7 +139,7 @@ class Tags(Refs):
         return database.unless_swept(read) if wanted else {}
 
     def delete_many(self, names: Iterable[str] = (), *, prefix: str | None = None) -> list[str]:
-        """Delete the tags with these names, and those whose name begins with the prefix. Returns the names of those that were there.
+        """Delete the tags with these names, and those whose name begins with the prefix. Returns the names of those that existed.
 
         Up to 4,096 go in one batch, all or none. The reflogs of the tags keep the commits as ``delete`` says. Cost: a listing, a read, and
         a write for each batch; on a store of one condition a batch (S3), a batch for each tag.
@@ -169,7 +169,7 @@ class Tags(Refs):
         return list(found)
 
     def copy(self, prefix: str, to: str) -> dict[str, Commit]:
-        """Make a tag for each one whose name begins with a prefix: at the same commit, with ``to`` in the place of the prefix.
+        """Make a tag for each one whose name begins with a prefix: at the same commit, with ``to`` instead of the prefix.
 
         Returns the commits by the new names. All or none are made. Cost: a listing, three reads for each thousand tags, and one write.
 

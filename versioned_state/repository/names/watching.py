@@ -260,7 +260,7 @@ class Watch(Iterator[BranchMove]):
         return {name: found.get(_START + name) for name in names}
 
     def _lately(self, floor: int) -> Iterator[tuple[dict[str, bytes | None], float]]:
-        """Yield the branches whose place in the index is at a time, or later; first those that were deleted since."""
+        """Yield the branches whose place in the index is at a time or later, deleted ones first."""
         place, read = Place.at(floor).bound, set()
         for _, names in self._index(GONE, gone_key(place, "")) if floor > EARLIEST else ():
             yield self._records(names), -math.inf  # of any prefix: a branch with the prefix may have had another name

@@ -1,4 +1,4 @@
-"""Named records: data beside the history, which comes before its commit is there, or belongs to no commit. Layer: repository.
+"""Named records: data beside the history, which comes before its commit, or belongs to no commit. Layer: repository.
 
 A record lies whole in one mutable key of the store, and refers to nothing: gc has nothing to keep for it, and its deletion leaves nothing.
 It belongs to the branch whose name, perhaps followed by a slash and more, it has, and goes with that branch.
@@ -131,7 +131,7 @@ class Records(MutableMapping[str, dict[str, Any]]):
             self._store.apply({}, puts)
 
     def setdefault(self, name: str, default: Mapping[str, Any] = {}) -> dict[str, Any]:
-        """Write a record unless there is one of that name, in one atomic step, and return the record that is there then."""
+        """Write a record unless there is one of that name, in one atomic step, and return the stored record."""
         key = _key(name)
         new = write_named(key, default)
         for _ in range(_ATTEMPTS):

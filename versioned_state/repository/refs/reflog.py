@@ -61,7 +61,7 @@ def read_entry(address: Address, raw: bytes) -> LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position of a ref: the commit (None while it was deleted), the time from which it was there, and the call that moved it."""
+    """A position of a ref: the commit (None while it was deleted), the time since which it was the head, and the call that moved it."""
 
     commit: Commit | None
     time: int

@@ -14,14 +14,14 @@ Words = tuple[str, str]
 _WORD: Final = re.compile(r"\w+|\s+|[^\w\s]")
 
 _JUNK: Final = 2000
-"""Words from which those that occur often are no anchors."""
+"""The number of words from which those that occur often are not anchors."""
 
 MOST: Final = 20_000
-"""Words that are compared; of longer texts the whole middle differs, since the comparison is quadratic at best."""
+"""The largest number of words to compare. In longer texts the whole middle differs, since the comparison is quadratic at best."""
 
 
 def word_diff(old: str, new: str, *, most: int = MOST) -> Iterator[Words]:
-    """Yield the pieces of both texts in order, the first and the last one of which both texts have; these may be empty."""
+    """Yield the pieces of both texts in order. The first and the last one are in both texts, and may be empty."""
     a, b = _WORD.findall(old), _WORD.findall(new)
     *others, last = differing(a, b, most=most)
     for tag, i1, i2, j1, j2 in others:

@@ -56,9 +56,9 @@ def _prctl(option: int, value: int) -> None:
 
 
 def enter_namespaces(*, network: bool) -> bool:
-    """Enter namespaces of a user, of the processes to come, of mounts and of IPC, and of the network unless that stays. Whether it worked.
+    """Enter namespaces of a user, of later processes, of mounts and of IPC, and of the network unless that stays.
 
-    The process must have one thread. Raises ``OSError`` if it is in them but cannot live there: it is of no use then.
+    Returns whether it worked. The process must have one thread. Raises ``OSError`` if it is in them but cannot run there: end it then.
     """
     if not IS_LINUX:
         return False

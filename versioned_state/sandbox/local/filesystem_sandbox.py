@@ -73,7 +73,7 @@ class FilesystemSandbox(Sandbox):
         return texts
 
     def write_file(self, path: str, content: str | bytes) -> None:
-        """Write a file, in place of the one that is there. Folders on the way are made."""
+        """Write a file, which replaces an existing one. Folders on the way are made."""
         data = _encoded(content)
         if len(data) > self._max_bytes:
             raise LimitExceededError(f"the size of {path}", limit=self._max_bytes)
@@ -124,7 +124,7 @@ class FilesystemSandbox(Sandbox):
     # Folders
 
     def create_directory(self, path: str) -> None:
-        """Make a folder, and those on the way. One that is there stays as it is."""
+        """Make a folder, and those on the way. An existing one stays as it is."""
         with self._errors(path):
             os.close(self._open(path, create=True))
 
@@ -171,7 +171,7 @@ class FilesystemSandbox(Sandbox):
         return sorted(found)
 
     def get_file_info(self, path: str) -> dict[str, Any]:
-        """``type``, ``size`` in bytes, ``modified`` (ISO 8601, UTC) and ``permissions`` (octal) of what is at a path."""
+        """Return ``type``, ``size`` in bytes, ``modified`` (ISO 8601, UTC) and ``permissions`` (octal) of a file or folder."""
         with self._parent(path, folder=True) as (parent, name):
             found = os.stat(name, dir_fd=parent, follow_symlinks=False)
         kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}
@@ -210,7 +210,10 @@ class FilesystemSandbox(Sandbox):
 
     @contextmanager
     def _parent(self, path: str, *, create: bool = False, folder: bool = False) -> Iterator[tuple[int, str]]:
-        """The folder that holds a path, and the last name. The path is not that of the sandbox's folder, unless ``folder`` allows it."""
+        """Open the folder that holds a path, and yield it with the last name.
+
+        The path is not that of the sandbox's folder, unless ``folder`` allows it.
+        """
         parts = parts_of(path)
         if not parts and not folder:
             raise InvalidArgumentError(f"{path!r} is the folder itself")

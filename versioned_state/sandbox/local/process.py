@@ -32,7 +32,7 @@ _ENDED: Final = "[the processes of the sandbox ended; names are lost]"
 
 
 class Shown(NamedTuple):
-    """What a cell or a command shows.
+    """The output of a cell or a command, and how it ended.
 
     Attributes:
         failed: whether the cell raised, the command ended with a status other than 0, or a limit ended the call.

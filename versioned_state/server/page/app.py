@@ -136,11 +136,11 @@ class Ask:
 
 @dataclass(frozen=True)
 class Settings:
-    """What a page is told when it begins.
+    """The settings of a page.
 
     Attributes:
         prefix: of all its paths.
-        edit: whether it offers what changes branches.
+        edit: whether it offers changes of branches.
         read_timeout: seconds that a page may take.
         author: of the commits that ``edit`` makes, unless the form names another.
         store: the name of the store, for the head of each page.
@@ -157,7 +157,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Shown:
-    """What a view has found: the template that shows it, and its data."""
+    """The result of a view: the template that shows it, and its data."""
 
     template: str
     data: dict[str, Any]
@@ -187,7 +187,7 @@ class Row:
     """A row of the table of routes: a path, its method, and what answers.
 
     Attributes:
-        edits: whether it changes a branch, and so is there with ``edit`` only.
+        edits: whether it changes a branch, so that it exists with ``edit`` only.
     """
 
     path: str
@@ -493,7 +493,7 @@ def _problem(status: HTTPStatus, title: str, what: str, hint: str, *, name: str 
 
 
 def problem_of(error: Exception, seconds: float) -> Shown:
-    """Return the page that tells of an error."""
+    """Return the page that shows an error."""
     what, hint = (error.what, error.hint) if isinstance(error, StateError) else ("", "")
     match error:
         case LateError():

@@ -80,7 +80,7 @@ class Viewer:
 
     Attributes:
         key: the same for all requests of this viewer.
-        prefix: only branches whose names begin with it are there; ``""`` is all of them.
+        prefix: only branches whose names begin with it are shown; ``""`` shows all.
         form_token: what each form must carry.
     """
 

@@ -224,7 +224,7 @@ class _Branch:
         return head, self._since(None if last is None else last.id, head)
 
     def _since(self, after: str | None, head: Commit) -> list[tuple[str, bytes]]:
-        """Return the events of the commits that lead to a head and not to the one before, the oldest first; of many, the newest.
+        """Return the events of the commits that lead to a head and not to the one before, oldest first. Of many, only the newest.
 
         If there are none, the branch went back, or was created again, and that is the event.
         """

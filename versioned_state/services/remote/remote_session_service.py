@@ -201,7 +201,7 @@ class _RemoteTurn(Turn):
         return _commit(answer["commit"])
 
     async def _fail(self) -> None:
-        """Nothing was sent."""
+        """Do nothing: nothing was sent."""
 
 
 def _session(session_id: object) -> str:

@@ -7,7 +7,7 @@
     @history["left"]         how many of the oldest messages have left the list
     @history["taken"]        how many messages it has from an older branch
 
-A message that is appended again, with its id and its content, is there once. On its first use, a session takes in the messages that a
+A message that is appended again, with the same id and content, is stored once. On its first use, a session takes in the messages that a
 ``SessionHistoryService`` by itself has kept on a branch of its own, and that branch is deleted.
 """
 

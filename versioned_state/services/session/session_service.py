@@ -196,7 +196,7 @@ class VersionedSessionService(StoreService, SessionService):
             QuotaExceededError: a message or the state is too large, or the session has too many.
             UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names its path.
             BranchMovedError: the session was deleted or moved back meanwhile.
-            CommitInDoubtError: the store failed, and may have the turn. Repeated with the same ids, its messages are there once.
+            CommitInDoubtError: the store failed, and may have the turn. If it is repeated with the same ids, its messages are stored once.
             StorageError: the store failed.
         """
         branch = self.branch(user_id, session_id)

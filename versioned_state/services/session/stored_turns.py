@@ -202,7 +202,7 @@ class StoredTurns:
         return None if state.head.id == ROOT_ID else state.head
 
     def _sent_with_others(self, turn: OpenTurn) -> Steps[bool]:
-        """Commit a turn on the head of its handle. Returns whether that was done; otherwise the session has another head."""
+        """Commit a turn on the head of its handle. Returns False if the session has another head by now."""
         try:
             prepared = self._staged(turn, lambda options: prepare_commit(turn.handle, options))
         except BranchMovedError:

@@ -99,7 +99,7 @@ class Turn(ABC):
     def append(self, message: Given | Sequence[Given]) -> None:
         """Append a message or several to the history of the session, as they are now.
 
-        One that the session has already, with its id and its content, is there once.
+        A message that the session already has, with the same id and content, is not appended again.
 
         Raises:
             InvalidArgumentError: one is not a message. Nothing was appended.

@@ -24,7 +24,7 @@ class Shape:
 
     Args:
         schema: a ``Schema``, or the argument of one; None for any state.
-        check_reads: whether values are checked when they are read, too.
+        check_reads: whether values are also checked when they are read.
         migrations: None to read every state as it is.
 
     Raises:

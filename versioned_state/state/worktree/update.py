@@ -340,5 +340,5 @@ class Updater:
 
 
 def over(nodes: Nodes, first: Staging, second: Staging) -> Nodes:
-    """Nodes over two overlays."""
+    """Return nodes over two overlays."""
     return nodes if first is second else Nodes(Overlaid(first, second))

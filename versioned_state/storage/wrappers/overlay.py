@@ -10,7 +10,7 @@ from versioned_state.storage.call_lock import CallLock
 
 
 class Overlay(Backend):
-    """A store that reads what ``store`` has, and keeps what is written to it in memory: for a dry run of any call.
+    """A store that reads what ``store`` has, and keeps its own writes in memory: for a dry run of any call.
 
     Nothing is ever written to ``store``, and closing this does not close it. Memory: what is written.
     """

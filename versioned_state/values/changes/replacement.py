@@ -1,4 +1,4 @@
-"""A cell put in the place of another one at a path: the cells around it are composed again. Layer: values."""
+"""A cell that replaces another one at a path: the cells around it are composed again. Layer: values."""
 
 from __future__ import annotations
 

@@ -581,7 +581,7 @@ def plain_values(cells: Sequence[bytes], *, check: bool = True) -> list[Any] | N
     Cost: a quarter of the time of ``Decoder.decode_many`` for small dicts.
 
     Args:
-        check: return None for values nested deeper than any that is written, too.
+        check: also return None for values nested deeper than any that is written.
     """
     packed = b"".join((array_header(len(cells)), *cells))
     try:

@@ -1,6 +1,6 @@
 """Columns of pandas as data, and back: an array of numpy, a list of any data, or a typed value of one of pandas' own arrays. Layer: values.
 
-Nothing here imports pandas before a value of pandas is met: a value can only be one if its owner has imported pandas.
+This module imports pandas only when it meets a value of pandas, whose owner has imported pandas already.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from versioned_state.records import dataclass, field
 from versioned_state.values.codec.arrays import is_array
 
 Notes = dict[str, Any] | None
-"""What a type keeps beside its fields: which were given, which are extra. None for most instances."""
+"""The data of an instance beside its fields: which were given, and which are extra. None for most instances."""
 
 
 _NAMES: Final = frozenset({"more", "unset", "extra", "set"})

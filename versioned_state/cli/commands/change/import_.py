@@ -247,7 +247,7 @@ def _name(source: Source, options: _Options, items: list[Item] | Iterator[Item])
 
 
 def _stem(name: str) -> str:
-    """``tau_airline`` for ``data/tau_airline.json.xz``."""
+    """Return the name of a file without folders and endings: ``tau_airline`` for ``data/tau_airline.json.xz``."""
     return Path(name).name.removeprefix(".").partition(".")[0] or "import"
 
 

@@ -130,7 +130,7 @@ def has(snapshot: Snapshot, path: StatePath) -> bool:
 
 
 def _sides(a: str | None, b: str | None, path: str | None) -> tuple[str | None, str | None, str | None]:
-    """Both revisions and the path, wherever the path was given."""
+    """Return both revisions and the path, wherever the path was given."""
     paths = {path} if path else set()
     sides = []
     for side in (a, b):

@@ -168,7 +168,7 @@ class _Plan:
                         pending += followed(each, raw)
 
     def _read(self, addresses: Collection[Address]) -> dict[Address, bytes]:
-        """Return the raw bytes of the objects that are there. A damaged one has none, since a damaged branch can be given up."""
+        """Return the raw bytes of the objects that exist. A damaged one has none, since a damaged branch can be given up."""
         with suppress(MissingObjectError, CorruptObjectError):
             return self._objects.read_many(addresses)
         raws = {}

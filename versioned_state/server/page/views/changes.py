@@ -82,7 +82,7 @@ def shown(diff: Diff, budget: Budget) -> dict[str, Any]:
 
 
 def _folded_runs(diff: Diff) -> Iterator[Change | ChangeRun]:
-    """Yield the changes, with runs folded, but for those of values that changed: each has something to compare."""
+    """Yield the changes, with runs folded, except runs of changed values: each of those has something to compare."""
     at = 0
     for change in diff.folded():
         length = change.count if isinstance(change, ChangeRun) else 1

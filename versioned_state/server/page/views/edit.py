@@ -1,4 +1,4 @@
-"""What ``vstate ui --edit`` changes: each verb is done twice, first over a copy in memory to show the exact change, then for good.
+"""The changes of ``vstate ui --edit``. Each verb is done twice: first over a copy in memory, to show the exact change, then in the store.
 
 It never deletes, purges or collects. Layer: server.
 """
@@ -131,7 +131,7 @@ def _check(verb: Verb, values: Fields) -> str:
 
 
 def confirm(repository: Repository, budget: Budget, name: str, branch: str, given: Fields, *, author: str) -> dict[str, Any]:
-    """Return the form of a verb and, once all its fields are there, the exact change that it would make. Nothing is written.
+    """Return the form of a verb and, once all its fields are filled in, the exact change that it would make. Nothing is written.
 
     Raises as the verb does.
     """

@@ -27,7 +27,7 @@ def sessions(
     """Return a page of branches.
 
     Args:
-        scope: only branches whose names begin with it are there.
+        scope: only branches whose names begin with it are shown.
         prefix: only those whose names begin with it, after the scope.
         q: only those whose names have it, in any case.
         by: ``"changed"``, the newest first, or ``"name"``.

@@ -106,7 +106,7 @@ def raw(repository: Repository, commit: Commit, path: str) -> tuple[str, bytes]:
     """Return the whole value at a path as ``"text"`` or ``"bytes"``, and its bytes.
 
     Raises:
-        UnknownPathError: nothing is there, or another value than a text or bytes.
+        UnknownPathError: nothing is there, or a value that is neither text nor bytes.
         LimitExceededError: it has more than ``RAW`` bytes.
     """
     snapshot = repository.snapshot(commit, describe=True)

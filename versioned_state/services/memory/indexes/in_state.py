@@ -144,7 +144,7 @@ class _Stored:
 
 
 def _load(memories: Memories, segments: Iterable[_Stored]) -> Iterator[_Segment]:
-    """Whole segments, which are read at once."""
+    """Yield whole segments, which are read at once."""
     cells = [cell for segment in segments if (cell := memories.cell((WORDS,), segment.name)) is not None]
     for whole in memories.decode(cells):
         having = {word: list(_unpacked(packed)) for word, packed in whole["having"].items()}

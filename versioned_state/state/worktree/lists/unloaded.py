@@ -141,7 +141,7 @@ class UnloadedLists:
         return self._made(at, cell, *self._decoder.decode_live(cell))
 
     def _elements(self, places: range, cells: list[bytes]) -> list[Element]:
-        """Stored elements, by their places and cells, read together."""
+        """Return stored elements, by their places and cells, read together."""
         plain = self._decoder.plain_values(cells)
         if plain is not None:
             return list(map(Element, plain, places, cells))
