@@ -6,7 +6,6 @@ import json
 import shutil
 import subprocess
 import sys
-from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -124,20 +123,6 @@ def test_a_choice_that_cannot_be_read_or_kept_is_an_error_with_the_way_out(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "file"))
     assert_error(vstate("switch", "main"), "cannot be written", "XDG_STATE_HOME")
     assert vstate("log").code == 0  # nobody chose a branch there
-
-
-def test_the_choice_of_an_earlier_version_is_found(vstate: Vstate, tmp_path: Path):
-    """It was kept in a file that is named by another hash, which takes long to load."""
-    vstate("init")
-    vstate("set", "a", "1")
-    vstate("switch", "-c", "idea")
-    (choice,) = (file for file in tmp_path.rglob("vstate/branches/*") if file.is_file())
-    older = choice.with_name(sha256(str(tmp_path / ".vstate").encode()).hexdigest()[:32])
-    choice.rename(older)
-    assert "* idea" in vstate("branch").stdout
-    assert vstate("switch", "main").code == 0
-    assert "* main" in vstate("branch").stdout
-    assert sorted(file.name for file in older.parent.iterdir()) == sorted([older.name, choice.name])
 
 
 def test_a_command_loads_no_openssl(tmp_path: Path):

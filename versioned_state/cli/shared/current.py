@@ -15,9 +15,6 @@ from blake3 import blake3
 from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.storage.url import is_remote, redact
 
-_SUFFIX: Final = ".branch"
-"""Of the file of a store; earlier versions used a name without it."""
-
 _ELSEWHERE: Final = "-b NAME names the branch for one command; XDG_STATE_HOME names another folder to keep the choice in"
 
 
@@ -60,8 +57,6 @@ def _read(url: str) -> tuple[str | None, str | None]:
     if file is None:
         return None, None
     try:
-        if not file.exists():
-            file = _older_file(file, url) or file
         branch, before, *_ = file.read_text("utf-8", "surrogateescape").split("\n")
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None, None
@@ -72,20 +67,7 @@ def _read(url: str) -> tuple[str | None, str | None]:
 
 def _file(url: str) -> Path | None:
     folder = _folder()
-    return None if folder is None else folder / (blake3(_name(url)).hexdigest()[:32] + _SUFFIX)
-
-
-def _older_file(file: Path, url: str) -> Path | None:
-    """Return the file in which an earlier version has kept the choice, or None if it has kept none."""
-    try:
-        kept = any(not name.endswith(_SUFFIX) for name in os.listdir(file.parent))  # noqa: PTH208 - names are enough
-    except OSError:
-        return None
-    if not kept:
-        return None
-    from hashlib import sha256  # with OpenSSL, which takes a tenth of the time of a command to load
-
-    return file.with_name(sha256(_name(url)).hexdigest()[:32])
+    return None if folder is None else folder / (blake3(_name(url)).hexdigest()[:32] + ".branch")
 
 
 def _folder() -> Path | None:
