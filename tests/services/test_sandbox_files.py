@@ -286,7 +286,7 @@ async def test_a_key_of_the_state_that_is_that_of_the_files():
     service = SandboxService(states)
     await states.save_state("u", {FILES_KEY: "of the agent"}, "s")
     assert await states.export_state("u", "s") == {FILES_KEY: "of the agent"}
-    with pytest.raises(WorkspaceError, match="something else than files"):
+    with pytest.raises(WorkspaceError, match="something other than files"):
         service.connect("s", "u", ["filesystem"])
     assert service.release("s", "u") is False
     (files,) = service.connect("other", "u", ["filesystem"])

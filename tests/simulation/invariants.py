@@ -428,7 +428,7 @@ def _handles(world: World) -> None:
                 handle["last"] = actor
                 head = handle.commit("last")
                 if dict(Repository(world.connection()).snapshot(head)) != dict(handle):
-                    model.fail(f"{name} has committed something else than it has")
+                    model.fail(f"{name} has committed something other than it has")
             except Exception as error:  # noqa: BLE001 - it is the result
                 import traceback
 

@@ -90,7 +90,7 @@ class VersionedSession(Adapter):
         """Return the items, oldest first: the newest ``limit`` ones, by default as many as the settings say, or all.
 
         Args:
-            limit: a negative number is no limit, as in SQLite.
+            limit: a negative number means no limit, as in SQLite.
             branch_id: another branch of the session.
         """
         limit = resolve_session_limit(limit, self.session_settings)

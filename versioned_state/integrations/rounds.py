@@ -52,7 +52,7 @@ class Round:
         conversation: rounds of one conversation are on one branch.
         agents: the agents that were called by others, outermost first; empty for the outermost agent.
         name: the message of the commit.
-        inputs: all messages that the model was given, or None if it is no call of a model, or if they are not observed.
+        inputs: all messages that the model was given, or None if it is not a call of a model, or if they are not observed.
         outputs: the messages that it answered.
         system: its instructions, or None.
         tool: the record of a tool call, or None.

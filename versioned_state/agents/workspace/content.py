@@ -44,7 +44,7 @@ class Content:
         found = Composer(nodes).container(cell, large=large)
         if found is None or found.tree.shape is not Shape.MAP or (found.head is not None and found.head.name != _HEAD.name):
             raise WorkspaceError(
-                "the state has something else than files under the key of the workspace",
+                "the state has something other than files under the key of the workspace",
                 remains="no file was touched",
                 hint="move the state to another commit, or choose another name=",
             )

@@ -78,7 +78,7 @@ class Workspace:
         self._state = state
         self._name = name
         if "\0" in os.fsdecode(path):
-            raise InvalidArgumentError(f"no folder has a NUL in its path: {os.fsdecode(path)!r}")
+            raise InvalidArgumentError(f"the path of a folder must not have a NUL: {os.fsdecode(path)!r}")
         self._path = str(Path(os.fsdecode(path)).absolute())
         with ready(port.lock(state)):
             port.check_open(state)

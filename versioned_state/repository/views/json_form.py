@@ -237,7 +237,7 @@ def _read_cell(value: dict[str, Any], classes: Classes) -> Any:
         shown = json_value(found)
         shown = json.loads(json.dumps(shown))  # two surrogates become one character on the way
         if type(shown) is not dict or {**shown, CELL: None} != {**value, CELL: None}:
-            _refuse(value, f"it says something else than its {CELL}, which can be left out")
+            _refuse(value, f"it differs from its {CELL}, which can be left out")
     return found
 
 

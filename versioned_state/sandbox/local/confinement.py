@@ -194,7 +194,7 @@ class Landlock:
             scoped: processes cannot signal those outside.
         """
         if not IS_LINUX:
-            raise OSError("there is no Landlock but on Linux")
+            raise OSError("Landlock exists on Linux only")
         version = _libc.syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(1))
         _check(version)
         self._all = (1 << _RIGHTS_OF_ABI.get(version, 16)) - 1

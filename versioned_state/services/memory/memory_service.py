@@ -66,7 +66,7 @@ class MemoryService(ServiceWithLifecycleManager):
 
     @abstractmethod
     async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:
-        """Delete the messages of a session, or all of a user. It is no error if there are none."""
+        """Delete the messages of a session, or all of a user. Does nothing if there are none."""
 
 
 class VersionedMemoryService(StoreService, MemoryService):
@@ -184,7 +184,7 @@ class VersionedMemoryService(StoreService, MemoryService):
         return found or []
 
     async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:
-        """Delete the messages of a session, or with a falsy ``session_id`` all of a user. It is no error if there are none.
+        """Delete the messages of a session, or with a falsy ``session_id`` all of a user. Does nothing if there are none.
 
         No search finds them any more, and no index beside the store has their words. History keeps them, and the reflog keeps the branch of
         a user until gc, unless they are purged: see ``delete_user``. Cost: the session, and in a store whose index lies in the state, the

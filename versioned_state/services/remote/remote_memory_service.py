@@ -34,7 +34,7 @@ class RemoteMemoryService(RemoteService, MemoryService):
         return await self._found(user_id, "/v1/memory/list", {"filters": _plain(filters)})
 
     async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:
-        """Delete the messages of a session, or with a falsy ``session_id`` all of a user. It is no error if there are none."""
+        """Delete the messages of a session, or with a falsy ``session_id`` all of a user. Does nothing if there are none."""
         await self._call("DELETE", "/v1/memory", user_id, session_id or None, absent=lambda: None)
 
     async def _found(self, user_id: str, path: str, body: dict[str, Any]) -> list[Message]:

@@ -267,6 +267,6 @@ def _parse_braces(text: str, position: int) -> tuple[Key, int]:
         except TypeError:  # a dict or set within, with an unhashable part
             break
         if not _can_be_key(key):
-            raise InvalidPathError(text, position + 1, f"a {type(key).__name__} like that can be no key")
+            raise InvalidPathError(text, position + 1, f"a {type(key).__name__} like that cannot be a key")
         return Key(key), end + 1
     raise InvalidPathError(text, position, "expected a Python literal in braces")
