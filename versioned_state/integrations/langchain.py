@@ -61,8 +61,8 @@ class RoundCallback(BaseCallbackHandler):  # type: ignore[misc] # its types are 
         chain.invoke(question, config={"callbacks": [RoundCallback("./agent-state")], "metadata": {"thread_id": "t1"}})
 
     The conversation is named by ``thread_id``, ``conversation_id`` or ``session_id`` in the metadata of a run, or of one around it; else by
-    the id of the outermost run. A round is committed before the program goes on; where the program runs in an event loop, LangChain calls
-    this on a thread. If the store fails, the round is lost, the log says so, and the program goes on.
+    the id of the outermost run. A round is committed before the program continues. If the program runs in an event loop, LangChain calls
+    this on a thread. If the store fails, the round is lost, the log says so, and the program continues.
 
     Args:
         place: a state: all rounds go to its branch, in its namespace ``rounds``. Or a repository, a store or a URL: each conversation gets

@@ -316,7 +316,7 @@ class Repository:
         It never ends, unless a timeout is given. Every head that stays for longer than an interval is reported, exactly once as long as the
         watch lives. A branch that moves several times between two polls is one move, from the head last seen to the newest:
         ``log(f"{move.before}..{move.id}")`` has the commits between. A new branch has no ``before``, a deleted one no ``head``, and a
-        rename is both. The moves that one poll finds come by their times. A watch that goes on at a cursor repeats the moves of the last
+        rename is both. The moves that one poll finds come by their times. A watch that continues at a cursor repeats the moves of the last
         ``lag`` seconds before it.
 
         Cost: a poll is three calls of the store, and reads the branches that moved within ``lag`` seconds before the last move, or twice
@@ -326,7 +326,7 @@ class Repository:
         Args:
             prefix: only branches whose name begins with it.
             branches: only these branches. They need not exist. Does not depend on clocks.
-            after: the ``cursor`` of a move or of a watch, to go on there; ``""`` reports all branches first, the oldest change first.
+            after: the ``cursor`` of a move or of a watch, to continue there; ``""`` reports all branches first, the oldest change first.
             interval: seconds between two polls. After a poll that took long, it is nine times as long as that.
             timeout: seconds without a move after which the iteration ends; another one continues there. 0 is one poll.
             lag: by how many seconds a move may become visible later than its time says. It must be above the differences of the writers'
@@ -537,7 +537,7 @@ class Repository:
         """Index branches and tags by the values of a key in the meta of their heads: from then on, ``where={key: …}`` costs what it finds.
 
         Call it once, or at each start of a program: if there is the index, it costs a read. It reads the heads of all branches and tags,
-        while others may write; a call that was cut off goes on when it is repeated. From then on each move of a ref to another value
+        while others may write; a call that was cut off continues when it is repeated. From then on each move of a ref to another value
         writes and deletes an empty key in its batch. Texts, ints, bools and None are in the index; ``where=`` with a value of another type
         reads all heads.
 

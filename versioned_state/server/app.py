@@ -118,7 +118,7 @@ class Server:
 
     @property
     def requests(self) -> int:
-        """The requests that are under way, and the calls that go on although their clients were answered."""
+        """The requests that are under way, and the calls that continue although their clients were answered."""
         return self.slots.size - self.slots.free
 
     def check_room(self) -> None:
@@ -238,7 +238,7 @@ class Server:
         return accepted
 
     async def _call(self, operation: Operation, call: Call, asked: Request, *shares: Share) -> Any:
-        """Return the result of an operation, which goes on, with its shares, if its client does not wait. Raises ``RefusalError``."""
+        """Return the result of an operation, which continues, with its shares, if its client does not wait. Raises ``RefusalError``."""
         request = _written(operation, call, asked.headers)
         name = None if request is None else (call.user_id, request.id)
         task, fingerprint = (None, "") if name is None else self._writes.get(name, (None, ""))
@@ -261,7 +261,7 @@ class Server:
         if operation.scope == "read":
             task.cancel()  # if it waits for its turn; one that has begun checks its deadline
             raise late()
-        raise late(UnknownOutcomeError, remains="the write goes on", hint="repeat it with its Idempotency-Key: it is done once")
+        raise late(UnknownOutcomeError, remains="the write continues", hint="repeat it with its Idempotency-Key: it is done once")
 
 
 async def _run(operation: Operation, call: Call, request: exactly_once.Request | None, seconds: float, room: Share) -> Any:

@@ -55,7 +55,7 @@ def import_all(
     Args:
         report: is filled in meanwhile, so that an interrupted import can say how far it came.
         dry_run: write nothing, and compare nothing. Every row is read.
-        keep_going: go on with the next thread if one has an error, which the report has then.
+        keep_going: continue with the next thread if one has an error, which the report has then.
         told: shows the progress.
 
     Raises:

@@ -16,7 +16,7 @@ from versioned_state.errors import StateError
 from versioned_state.repository.repository import Repository
 from versioned_state.storage import KVStore
 
-_REMAINS: Final = "what was imported before stays, and another import goes on there"
+_REMAINS: Final = "what was imported before stays, and another import continues there"
 
 KEEP_GOING: Final = "--keep-going imports the other threads"
 """The hint of a damaged row."""

@@ -383,7 +383,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
     # Versions of channels
 
     def get_next_version(self, current: Any, channel: None) -> Any:
-        """Return the next version of a channel: a number, or the text that follows another saver's, whose thread goes on here."""
+        """Return the next version of a channel: a number, or the text that follows another saver's, whose thread continues here."""
         if isinstance(current, str):
             return f"{int(current.partition('.')[0]) + 1:032}.{random.random():016}"  # noqa: S311 - to tell versions apart
         return 1 if current is None else int(current) + 1

@@ -211,7 +211,7 @@ TOOLS: Final[tuple[Tool, ...]] = (
         {
             "name": Argument("string", required=True),
             "at": Argument("string", "", "HEAD"),
-            "switch": Argument("boolean", "go on there", default=False),
+            "switch": Argument("boolean", "continue there", default=False),
         },
         writing.state_branch,
         "branches",

@@ -100,7 +100,7 @@ def _walk(start: Commit, traced: TracedPath, tracer: PathTracer, ahead: ReadAhea
 def _step(
     commit: Commit, traced: TracedPath, tracer: PathTracer, ahead: ReadAhead
 ) -> tuple[CellChange | None, list[tuple[Commit, TracedPath]]]:
-    """Return the change that a commit made at a path, and the parents to go on with, each with the path in its state."""
+    """Return the change that a commit made at a path, and the parents to continue with, each with the path in its state."""
     followed: list[tuple[Commit, TracedPath]] = []
     old: bytes | None = None
     for number, parent in enumerate(ahead.parents_of(commit)):

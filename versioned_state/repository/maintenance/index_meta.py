@@ -86,7 +86,7 @@ def _add(database: Database, refs: list[Ref], key: str) -> None:
             now = [ref for ref in now if ref not in changed]
         refs = now
         backoff(attempt)
-    raise StoreBusyError("others keep moving these refs", hint="call it again: it goes on")
+    raise StoreBusyError("others keep moving these refs", hint="call it again: it continues")
 
 
 def _end(database: Database, key: str) -> None:
@@ -101,7 +101,7 @@ def _end(database: Database, key: str) -> None:
             database.fence.learn(after.stored)
             return
         backoff(attempt)
-    raise StoreBusyError("others keep changing the record of gc", hint="call it again: it goes on")
+    raise StoreBusyError("others keep changing the record of gc", hint="call it again: it continues")
 
 
 def drop_wrong_entries(database: Database) -> None:

@@ -45,7 +45,7 @@ class BranchMove:
             the watch last saw, if it moved within ``lag`` of the move before; else that of its reflog, which has the times of its writers.
         head: the commit that it points to now, or None if it was deleted.
         time: when it was pointed there, in microseconds since 1970, UTC.
-        cursor: ``after`` for a watch that goes on behind this move.
+        cursor: ``after`` for a watch that continues after this move.
     """
 
     name: str
@@ -127,7 +127,7 @@ class Watch(Iterator[BranchMove]):
 
     @property
     def cursor(self) -> str:
-        """``after`` for a watch that goes on where this one is, behind the moves that were taken from it."""
+        """``after`` for a watch that continues where this one is, after the moves that were taken from it."""
         return self._cursor
 
     def __iter__(self) -> Self:

@@ -327,7 +327,7 @@ class Snapshot(Mapping[str, Any]):
     def _refuse(self, *_: object, **__: object) -> NoReturn:
         raise ReadOnlyError(
             "a snapshot is read-only",
-            hint="reset() moves the branch back to it; a branch created at its commit goes on from there",
+            hint="reset() moves the branch back to it; a branch created at its commit continues there",
         )
 
     __setitem__: Final = _refuse

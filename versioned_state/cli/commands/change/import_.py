@@ -81,7 +81,7 @@ class _Plan:
     "--from", "framework", type=click.Choice(FRAMEWORKS), help="Import what a framework has stored: FILE is its database, URL or folder."
 )
 @click.option("--dry-run", is_flag=True, help="With --from: read everything, and only print what would be imported.")
-@click.option("--keep-going", is_flag=True, help="With --from: go on with the next thread after an error.")
+@click.option("--keep-going", is_flag=True, help="With --from: continue with the next thread after an error.")
 @click.option("--allow-pickle", is_flag=True, help="With --from: unpickle what is pickled in FILE, which may run any program.")
 @click.option("--user", "users", multiple=True, metavar="ID", help="With --from agentscope: the names of this user's files begin with ID_.")
 @click.option("--json", "as_json", is_flag=True, help="With --from: print JSON.")

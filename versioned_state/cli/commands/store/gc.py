@@ -49,4 +49,4 @@ def gc(
     if report.compacted is not None:
         output.print(f"the store takes {size(max(report.compacted, 0))} less")
     if not report.finished:
-        output.note("its time was over: vstate gc --time goes on from here")
+        output.note("its time was over: vstate gc --time continues from here")

@@ -71,7 +71,7 @@ class GcReport:
         seconds: how long it took.
         compacted: by how many bytes the store shrank afterwards, or None without ``compact``.
         dry_run: nothing was deleted.
-        finished: False if the time limit came first: the next gc with a time limit goes on.
+        finished: False if the time limit came first: the next gc with a time limit continues.
     """
 
     refs: int
@@ -112,7 +112,7 @@ def collect(
         compact: rewrite the store afterwards, so that the file shrinks (``Disk``).
         force: begin even if another gc seems to be at work, which then stops, or if the record of gc is damaged.
         time_limit: stop after about this many seconds. The marks are kept in the store, at 25 bytes an object, and the next gc with a time
-            limit goes on from there; it keeps what became garbage meanwhile. A gc without one starts from the beginning.
+            limit continues there; it keeps what became garbage meanwhile. A gc without one starts from the beginning.
         progress: called now and then with the number of objects done and their total; the total is None while objects are being marked.
         in_memory: how many addresses to hold in memory before a temporary file is used.
 
