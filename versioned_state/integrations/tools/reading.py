@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.integrations.tools.context import Context
@@ -248,14 +248,16 @@ def state_blame(tools: Context, path: str, rev: str = "HEAD", limit: int = 20) -
     return page.text()
 
 
-def state_search(tools: Context, pattern: str, rev: str = "HEAD", path: str = "", limit: int = 30, where: str = "state") -> str:
-    """Show where a text is, or the commits in which it came or went."""
+def state_search(
+    tools: Context, pattern: str, rev: str = "HEAD", path: str = "", limit: int = 30, in_: Literal["state", "history"] = "state"
+) -> str:
+    """Show the places of a text, or the commits in which it came or went."""
     if not pattern:
         raise ToolError("pattern must not be empty")
     commit = tools.scope.commit(rev)
     page = Page(heading(tools.scope.branch, commit), tools.max_chars)
     limit, deadline = rows(limit), tools.deadline()
-    if where == "history":
+    if in_ == "history":
         if tools.redaction.hides_part(tools.scope.path(path)):
             raise ToolError("parts of this are redacted: search the history of a path that has no such part")
         page.add(f"the commits in which {quoted(pattern, 80)} came or went")

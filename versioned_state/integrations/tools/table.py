@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from inspect import Parameter, signature
+from keyword import iskeyword
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from versioned_state.integrations.tools import reading, writing
 from versioned_state.integrations.tools.text import ToolError, cut
@@ -17,10 +19,10 @@ class Argument:
     """An argument of a tool: its JSON type and, unless it is required, its default."""
 
     type: str
-    description: str = ""
-    default: Any = None
-    required: bool = False
-    choices: tuple[str, ...] = ()
+    description: str
+    default: Any
+    required: bool
+    choices: tuple[str, ...]
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -56,7 +58,6 @@ class Tool:
     Attributes:
         needs: what the program must allow for it to be offered.
         destructive: whether it replaces content, which history still has.
-        renamed: the parameters of ``run`` by arguments of other names.
     """
 
     name: str
@@ -66,7 +67,6 @@ class Tool:
     run: Callable[..., str]
     needs: Literal["read", "write", "branches", "undo"] = "read"
     destructive: bool = False
-    renamed: tuple[tuple[str, str], ...] = ()
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -91,156 +91,99 @@ class Tool:
         missing = next((name for name, each in self.arguments.items() if each.required and name not in given), None)
         if missing is not None:
             raise ToolError(f"{self.name} needs {missing}")
-        renamed = dict(self.renamed)
-        return {renamed.get(name, name): self.arguments[name].check(self.name, name, value) for name, value in given.items()}
+        return {_parameter(name): self.arguments[name].check(self.name, name, value) for name, value in given.items()}
 
 
-def _path(description: str = "such as messages[3].content; empty: all") -> Argument:
-    return Argument("string", description, "")
+_KINDS: Final[dict[Any, str]] = {str: "string", int: "integer", bool: "boolean", list[Any]: "array"}
 
 
-_REV: Final = Argument("string", "HEAD, HEAD~2, a branch or an id", "HEAD")
+def _tool(title: str, description: str, run: Callable[..., str], described: Mapping[str, str] | None = None, **more: Any) -> Tool:
+    """Return the tool of a function. Its name and arguments, with their types and defaults, are those of the function.
+
+    Args:
+        described: descriptions of some arguments.
+        more: ``needs`` and ``destructive`` of the tool.
+    """
+    types = get_type_hints(run)
+    arguments = {}
+    for parameter in list(signature(run).parameters.values())[1:]:
+        name, kind = parameter.name.removesuffix("_"), types[parameter.name]
+        choices = get_args(kind) if get_origin(kind) is Literal else ()
+        required = parameter.default is Parameter.empty
+        default = None if required else parameter.default
+        arguments[name] = Argument("string" if choices else _KINDS[kind], (described or {}).get(name, ""), default, required, choices)
+    return Tool(run.__name__, title, description, arguments, run, **more)
 
 
-def _limit(default: int) -> Argument:
-    return Argument("integer", "", default)
+def _parameter(argument: str) -> str:
+    """Return the name of a function's parameter for an argument."""
+    return f"{argument}_" if iskeyword(argument) else argument
 
 
-_DRY: Final = Argument("boolean", "false: do it", default=True)
-_HEAD: Final = "the id of the head that you saw last; refused if it moved"
+_PATH: Final = {"path": "such as messages[3].content; empty: all"}
+_BELOW: Final = {"path": "only below this path"}
+_REV: Final = {"rev": "HEAD, HEAD~2, a branch or an id"}
+_HEAD: Final = {"expected_head": "the id of the head that you saw last; refused if it moved"}
+_DRY: Final = {"dry_run": "false: do it"}
 
 TOOLS: Final[tuple[Tool, ...]] = (
-    Tool(
-        "state_get",
+    _tool(
         "Read a value",
         "Read the value at a path. Lists, dicts and long texts come in parts: ask for the next with start.",
-        {"path": _path(), "rev": _REV, "start": Argument("integer", "negative: from the end", 0), "limit": _limit(50)},
         reading.state_get,
+        {**_PATH, **_REV, "start": "negative: from the end"},
     ),
-    Tool(
-        "state_outline",
-        "Show the shape",
-        "Show keys, types and sizes, without values.",
-        {"path": _path(), "rev": _REV, "depth": Argument("integer", "", 2)},
-        reading.state_outline,
-    ),
-    Tool(
-        "state_log",
+    _tool("Show the shape", "Show keys, types and sizes, without values.", reading.state_outline, {**_PATH, **_REV}),
+    _tool(
         "List commits",
         "List commits, newest first: id, age, author, message, note.",
-        {
-            "path": _path("only commits that changed this path"),
-            "rev": _REV,
-            "limit": _limit(20),
-            "grep": Argument("string", "text in message, author or note", ""),
-            "since": Argument("string", "ISO time or date", ""),
-        },
         reading.state_log,
+        {"path": "only commits that changed this path", **_REV, "grep": "text in message, author or note", "since": "ISO time or date"},
     ),
-    Tool(
-        "state_diff",
-        "Compare commits",
-        "Show what changed from a to b, by path.",
-        {
-            "a": Argument("string", "", "HEAD~1"),
-            "b": Argument("string", "", "HEAD"),
-            "path": _path("only below this path"),
-            "limit": _limit(50),
-        },
-        reading.state_diff,
-    ),
-    Tool(
-        "state_blame",
-        "Find who wrote it",
-        "Show which commit each part of a value comes from.",
-        {"path": Argument("string", required=True), "rev": _REV, "limit": _limit(20)},
-        reading.state_blame,
-    ),
-    Tool(
-        "state_search",
+    _tool("Compare commits", "Show what changed from a to b, by path.", reading.state_diff, _BELOW),
+    _tool("Find who wrote it", "Show which commit each part of a value comes from.", reading.state_blame, _REV),
+    _tool(
         "Search text",
         "Find a text, ignoring case, in the state, or the commits in which it came or went.",
-        {
-            "pattern": Argument("string", "plain text", required=True),
-            "rev": _REV,
-            "path": _path("only below this path"),
-            "limit": _limit(30),
-            "in": Argument("string", "", "state", choices=("state", "history")),
-        },
         reading.state_search,
-        renamed=(("in", "where"),),
+        {"pattern": "plain text", **_REV, **_BELOW},
     ),
-    Tool(
-        "state_branches",
+    _tool(
         "List branches",
         "List branches: name, head, age. * marks the present one.",
-        {"prefix": Argument("string", "", ""), "limit": _limit(30), "after": Argument("string", "the last name of the page before", "")},
         reading.state_branches,
+        {"after": "the last name of the page before"},
     ),
-    Tool(
-        "state_events",
-        "List task calls",
-        "List calls of tasks, newest first: outcome and seconds.",
-        {"rev": _REV, "limit": _limit(20), "errors_only": Argument("boolean", default=False)},
-        reading.state_events,
-    ),
-    Tool(
-        "state_set",
+    _tool("List task calls", "List calls of tasks, newest first: outcome and seconds.", reading.state_events, _REV),
+    _tool(
         "Change values",
         "Commit changes, all or none. Each is {path, value}, {path, append: [...]} or {path, delete: true}.",
-        {
-            "changes": Argument("array", required=True),
-            "expected_head": Argument("string", _HEAD, required=True),
-            "message": Argument("string", "", ""),
-        },
         writing.state_set,
-        "write",
+        _HEAD,
+        needs="write",
     ),
-    Tool(
-        "state_mark",
-        "Mark a commit",
-        "Attach a label to a commit, to find it with state_log grep.",
-        {"rev": _REV, "label": Argument("string", "", "good"), "why": Argument("string", "", "")},
-        writing.state_mark,
-        "write",
-    ),
-    Tool(
-        "state_branch",
+    _tool("Mark a commit", "Attach a label to a commit, to find it with state_log grep.", writing.state_mark, _REV, needs="write"),
+    _tool(
         "Make a branch",
         "Make a branch, to try something out.",
-        {
-            "name": Argument("string", required=True),
-            "at": Argument("string", "", "HEAD"),
-            "switch": Argument("boolean", "continue there", default=False),
-        },
         writing.state_branch,
-        "branches",
+        {"switch": "continue there"},
+        needs="branches",
     ),
-    Tool(
-        "state_merge",
+    _tool(
         "Merge",
         "Merge a branch or commit into the present branch. Shows the changes or the conflicts first.",
-        {
-            "rev": Argument("string", required=True),
-            "policy": Argument("string", "for conflicts: ours, theirs, union, append, sum", ""),
-            "dry_run": _DRY,
-        },
         writing.state_merge,
-        "branches",
+        {"policy": "for conflicts: ours, theirs, union, append, sum", **_DRY},
+        needs="branches",
         destructive=True,
     ),
-    Tool(
-        "state_restore",
+    _tool(
         "Restore",
         "Commit the content of an earlier commit again. Nothing is lost: it is a new commit.",
-        {
-            "rev": Argument("string", required=True),
-            "path": _path("only this path"),
-            "dry_run": _DRY,
-            "expected_head": Argument("string", _HEAD, ""),
-        },
         writing.state_restore,
-        "undo",
+        {"path": "only this path", **_DRY, **_HEAD},
+        needs="undo",
         destructive=True,
     ),
 )

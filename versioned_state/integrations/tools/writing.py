@@ -223,7 +223,7 @@ def state_merge(tools: Context, rev: str, policy: str = "", dry_run: bool = True
     return _previewed(tools, merge, "merge", dry_run=dry_run)
 
 
-def state_restore(tools: Context, rev: str, expected_head: str = "", path: str = "", dry_run: bool = True) -> str:  # noqa: FBT001, FBT002 - an argument of a tool
+def state_restore(tools: Context, rev: str, path: str = "", dry_run: bool = True, expected_head: str = "") -> str:  # noqa: FBT001, FBT002 - an argument of a tool
     """Commit the content of an earlier commit again."""
     source = tools.scope.commit(rev)
     if not dry_run and not expected_head:
