@@ -102,17 +102,10 @@ def _local(name: str) -> Factory:
     if name == SandboxType.BASE:
         from versioned_state.sandbox.local.base_sandbox import BaseSandbox
 
-        return lambda folder, timeout, max_memory, max_file_bytes, max_total_memory, max_folder_bytes: BaseSandbox(
-            folder,
-            timeout=timeout,
-            max_memory=max_memory,
-            max_file_bytes=max_file_bytes,
-            max_total_memory=max_total_memory,
-            max_folder_bytes=max_folder_bytes,
-        )
+        return BaseSandbox
     from versioned_state.sandbox.local.filesystem_sandbox import FilesystemSandbox
 
-    return lambda folder, max_file_bytes: FilesystemSandbox(folder, max_file_bytes=max_file_bytes)
+    return FilesystemSandbox
 
 
 def _parameters(factory: Factory) -> Mapping[str, Parameter]:
