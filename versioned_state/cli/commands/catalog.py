@@ -1,7 +1,7 @@
 """Every command of ``vstate``: the section of the help that lists it, its module and its summary. Layer: cli.
 
 A module holds one command, in a function of the module's own name. Nothing is imported from a module until its command is
-asked for, so the summaries of ``vstate --help`` are here too; a test compares them with those of the commands.
+asked for, so the summaries of ``vstate --help`` are here.
 """
 
 from __future__ import annotations

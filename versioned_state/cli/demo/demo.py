@@ -87,7 +87,7 @@ class _Run:
         return _Cost(name, self.store.counts.bytes_written, len(whole), len(zstandard.compress(whole)))
 
 
-@verb("demo", "Watch a small agent, and look at its memory.", example="vstate demo ./demo")
+@verb("demo", example="vstate demo ./demo")
 @click.argument("folder", required=False)
 @click.pass_obj
 def demo(settings: Settings, folder: str | None) -> None:

@@ -236,9 +236,9 @@ class Verbs(click.Group):
         self.params.extend(_options(hidden=False))
 
 
-def verb(name: str, summary: str, *, example: str) -> Callable[[Callable[..., Any]], click.Command]:
-    """Make a function a command, with its summary for ``vstate --help`` and a typical command line."""
-    return click.command(name, cls=Verb, short_help=summary, example=example)
+def verb(name: str, *, example: str) -> Callable[[Callable[..., Any]], click.Command]:
+    """Make a function a command, with a typical command line. Its summary for ``vstate --help`` is in the catalog."""
+    return click.command(name, cls=Verb, example=example)
 
 
 json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -22,7 +22,7 @@ from versioned_state.repository.views.render import escape, one_line, short_name
 from versioned_state.values.typed.tagged import Tagged
 
 
-@verb("events", "Show the events of tasks.", example="vstate events --type ErrorEvent --since 2h")
+@verb("events", example="vstate events --type ErrorEvent --since 2h")
 @revision_argument("rev", default="HEAD")
 @click.option("--type", "types", multiple=True, metavar="NAME", type=parse_text, help="Show only events of this class.")
 @click.option("--task", metavar="NAME", type=parse_text, help="Show only events of calls of this task.")

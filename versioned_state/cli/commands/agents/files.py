@@ -20,7 +20,7 @@ from versioned_state.values.trees.nodes import Nodes
 _NAME_HINT: Final = "--name says under which key the files are"
 
 
-@verb("files", "List the files that a commit has of a workspace.", example="vstate files main~3 --long")
+@verb("files", example="vstate files main~3 --long")
 @revision_argument("rev", default="HEAD")
 @click.option("--long", "-l", "is_long", is_flag=True, help="Show the mode and the size in bytes of each.")
 @name_option

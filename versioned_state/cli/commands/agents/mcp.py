@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _CLIENTS = ("claude", "cursor", "vscode", "codex")
 
 
-@verb("mcp", "Offer tools for a model, by MCP.", example="vstate --store ./agent-state mcp --write --redact 'users.*.card'")
+@verb("mcp", example="vstate --store ./agent-state mcp --write --redact 'users.*.card'")
 @click.option(
     "--prefix", metavar="PREFIX", type=parse_text, help="Show the branches that begin with PREFIX too.  [default: those below the branch]"
 )

@@ -24,7 +24,7 @@ from versioned_state.values.trees.nodes import Nodes
 _HINT: Final = "MODULE:NAME names a Migrations of a module, such as agent.shape:migrations; the module is in this folder or installed"
 
 
-@verb("migrate", "Bring branches to the newest version of their shape.", example="vstate migrate agent.shape:migrations --dry-run")
+@verb("migrate", example="vstate migrate agent.shape:migrations --dry-run")
 @click.argument("migrations", type=parse_text, metavar="MODULE[:NAME]")
 @click.argument("branches", nargs=-1, type=parse_text, metavar="[BRANCH]...", shell_complete=completion.branch)
 @click.option("--dry-run", is_flag=True, help="Show the changes, and commit nothing.")

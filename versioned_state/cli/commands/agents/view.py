@@ -9,7 +9,7 @@ from versioned_state.cli.shared.place import explained
 from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
 
 
-@verb("view", "Show a state at a glance, newest changes first.", example="vstate view main~3 --full")
+@verb("view", example="vstate view main~3 --full")
 @revision_argument("rev", default="HEAD")
 @click.option("--full", is_flag=True, help="Show the keys in order, and each value as a whole while there is room.")
 @click.option("--budget", type=click.IntRange(min=1), default=4000, show_default=True, metavar="COUNT", help="The most characters to show.")

@@ -16,7 +16,7 @@ from versioned_state.repository.views.json_form import literal as literal_json
 _HINT = "vstate diff A B --patch writes one"
 
 
-@verb("apply", "Commit the changes of a patch.", example="vstate diff main~1 main --patch | vstate --store ./other apply -")
+@verb("apply", example="vstate diff main~1 main --patch | vstate --store ./other apply -")
 @click.argument("file", metavar="FILE", shell_complete=completion.file)
 @literal_option
 @message_option("a summary of the changes")

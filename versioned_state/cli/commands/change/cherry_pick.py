@@ -9,7 +9,7 @@ from versioned_state.cli.shared.handle import handle, message_option, print_comm
 from versioned_state.cli.shared.settings import Settings, revision_argument, verb
 
 
-@verb("cherry-pick", "Repeat the changes of other commits here.", example="vstate cherry-pick what-if~3..what-if")
+@verb("cherry-pick", example="vstate cherry-pick what-if~3..what-if")
 @revision_argument("rev", required=True)
 @resolution_options
 @message_option("the message of each commit")

@@ -61,9 +61,7 @@ class _Plan:
     fraction: Callable[[int], float | None]
 
 
-@verb(
-    "import", "Turn a file of conversations or states into commits.", example="vstate --store ./agent-state import conversations.jsonl.gz"
-)
+@verb("import", example="vstate --store ./agent-state import conversations.jsonl.gz")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=completion.file)
 @click.option(
     "-b", "--branch", metavar="NAME", help="The branch of a single conversation, or of --per-item.  [default: the current one, or main]"

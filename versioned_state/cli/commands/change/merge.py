@@ -25,7 +25,7 @@ from versioned_state.values.paths.path import StatePath
 _DONE = "already up to date"
 
 
-@verb("merge", "Merge another branch into the current one.", example="vstate merge what-if --policy messages=append")
+@verb("merge", example="vstate merge what-if --policy messages=append")
 @revision_argument("rev", required=True)
 @resolution_options
 @message_option("merge REV into BRANCH")

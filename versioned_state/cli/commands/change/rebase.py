@@ -9,7 +9,7 @@ from versioned_state.cli.shared.handle import handle, mover_option, print_move
 from versioned_state.cli.shared.settings import Settings, revision_argument, verb
 
 
-@verb("rebase", "Repeat the commits of a branch on top of another.", example="vstate -b what-if rebase main")
+@verb("rebase", example="vstate -b what-if rebase main")
 @revision_argument("onto", required=True)
 @resolution_options
 @mover_option

@@ -9,7 +9,7 @@ from versioned_state.cli.shared.handle import handle, mover_option, print_move
 from versioned_state.cli.shared.settings import Settings, verb
 
 
-@verb("redo", "Repeat a move that undo took back.", example="vstate redo")
+@verb("redo", example="vstate redo")
 @steps_argument
 @mover_option
 @click.pass_obj

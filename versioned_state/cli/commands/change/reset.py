@@ -9,7 +9,7 @@ from versioned_state.cli.shared.handle import handle, mover_option, print_effect
 from versioned_state.cli.shared.settings import Settings, revision_argument, verb
 
 
-@verb("reset", "Move the current branch to another commit.", example="vstate reset main~2")
+@verb("reset", example="vstate reset main~2")
 @revision_argument("rev", required=True)
 @click.option("--hard", is_flag=True, hidden=True, expose_value=False)  # git's: a branch has no files that could stay behind
 @click.option("--soft", "--mixed", "unstaged", is_flag=True, hidden=True)

@@ -16,7 +16,7 @@ from versioned_state.errors import InvalidArgumentError, PickleRefusedError, Sta
 from versioned_state.repository.repository import Repository
 
 
-@verb("restore", "Bring one value back from another commit, or files into a folder.", example="vstate restore HEAD~5:plan")
+@verb("restore", example="vstate restore HEAD~5:plan")
 @place_argument(metavar="[REV:]PATH", default="", required=False)
 @click.argument("paths", nargs=-1, metavar="[REV | FILE...]", shell_complete=completion.revision)
 @click.option("--from", "rev", metavar="REV", shell_complete=completion.revision, help="The commit that has the value, if not REV:.")

@@ -30,7 +30,7 @@ _NAMED = 20
 """Commits that a dry run lists; more are counted."""
 
 
-@verb("revert", "Commit the opposite of earlier changes.", example="vstate revert --author planner --since 2h --dry-run")
+@verb("revert", example="vstate revert --author planner --since 2h --dry-run")
 @revision_argument("rev", default=None)
 @resolution_options
 @click.option(

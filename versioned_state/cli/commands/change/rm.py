@@ -17,7 +17,7 @@ from versioned_state.values.paths.path import Index, Key, StatePath
 from versioned_state.values.typed.tagged import Tagged
 
 
-@verb("rm", "Remove values and commit that.", example="vstate rm draft 'messages[3]' -m 'Forget the draft'")
+@verb("rm", example="vstate rm draft 'messages[3]' -m 'Forget the draft'")
 @click.argument("paths", nargs=-1, required=True, type=parse_text, metavar="PATH...", shell_complete=completion.path)
 @message_option("remove PATH")
 @author_option

@@ -22,7 +22,7 @@ from versioned_state.values.paths.path import Index, Key, StatePath
 from versioned_state.values.typed.tagged import Tagged
 
 
-@verb("set", "Set one value and commit it.", example="vstate set prefs.theme '\"dark\"' -m 'Prefer dark'")
+@verb("set", example="vstate set prefs.theme '\"dark\"' -m 'Prefer dark'")
 @click.argument("path", type=parse_text, shell_complete=completion.path)
 @click.argument("value", type=parse_text)
 @click.option("--text", is_flag=True, help="Take VALUE as a string, not as JSON.")

@@ -8,7 +8,7 @@ from versioned_state.cli.shared.handle import author_option, handle, message_opt
 from versioned_state.cli.shared.settings import Settings, revision_argument, verb
 
 
-@verb("squash", "Combine several commits into one.", example="vstate squash HEAD~3 -m 'Plan the trip'")
+@verb("squash", example="vstate squash HEAD~3 -m 'Plan the trip'")
 @revision_argument("since", required=True)
 @revision_argument("until", default="HEAD")
 @message_option("the messages of the commits")

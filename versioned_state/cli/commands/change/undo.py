@@ -17,7 +17,7 @@ NOTHING: Final = "that move ended where it began: nothing to change"
 steps_argument: Final = click.argument("steps", type=click.IntRange(min=1), default=1, metavar="[COUNT]")
 
 
-@verb("undo", "Take back the last move of the current branch.", example="vstate undo 2")
+@verb("undo", example="vstate undo 2")
 @steps_argument
 @mover_option
 @click.pass_obj

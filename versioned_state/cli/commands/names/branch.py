@@ -29,7 +29,7 @@ _WILD: Final = re.compile(r"[*?\[]")
 _Action = Literal["delete", "force", "rename"]
 
 
-@verb("branch", "List, create, rename or delete branches.", example="vstate branch what-if main~3")
+@verb("branch", example="vstate branch what-if main~3")
 @click.argument("names", nargs=-1, metavar="[NAME [REV]]", shell_complete=completion.branch)
 @click.option("-l", "--list", "listed", is_flag=True, help="List the branches that match a NAME such as 'user/*'; without one, all.")
 @click.option("-a", "--all", "listed", is_flag=True, hidden=True)  # git's; a store has no remote branches

@@ -18,7 +18,7 @@ from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.json_form import json_value
 
 
-@verb("note", "Show or change the note of a commit.", example="vstate note main score 0.9")
+@verb("note", example="vstate note main score 0.9")
 @click.argument("words", nargs=-1, metavar="[REV] [KEY VALUE]", shell_complete=completion.revision)
 @click.option("-l", "--list", "listed", is_flag=True, help="List the commits that have a note.")
 @click.option("-d", "--delete", metavar="KEY", multiple=True, help="Remove KEY from the note. May be given several times.")

@@ -13,7 +13,7 @@ from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.merging.policies import NAMES
 
 
-@verb("policy", "Show or set how conflicts are resolved, by path.", example="vstate policy 'users.*.score' sum")
+@verb("policy", example="vstate policy 'users.*.score' sum")
 @click.argument("pattern", required=False)
 @click.argument("name", required=False, type=click.Choice(NAMES), metavar="[NAME]")
 @click.option("-d", "--delete", is_flag=True, help="Remove the policy of PATTERN.")

@@ -21,7 +21,7 @@ _PAGE: Final = 200
 """Moves whose columns are aligned: a long reflog is printed as it is read."""
 
 
-@verb("reflog", "Show where a branch has pointed.", example="vstate reflog main -n 10")
+@verb("reflog", example="vstate reflog main -n 10")
 @revision_argument("ref")
 @limit_option("Show at most COUNT moves.")
 @json_option

@@ -14,7 +14,7 @@ from versioned_state.cli.shared.settings import Settings, verb
 from versioned_state.errors import InvalidArgumentError
 
 
-@verb("sign", "Sign the current branch and all its history.", example="vstate --sign-key ~/agent.pem sign -m 'checked by Ana'")
+@verb("sign", example="vstate --sign-key ~/agent.pem sign -m 'checked by Ana'")
 @message_option("sign")
 @author_option
 @click.option(

@@ -14,7 +14,7 @@ from versioned_state.cli.shared.settings import Settings, verb
 from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
 
 
-@verb("switch", "Choose the current branch.", example="vstate switch -c what-if main~3")
+@verb("switch", example="vstate switch -c what-if main~3")
 @click.argument("branch", shell_complete=completion.branch)
 @click.argument("rev", default="HEAD", metavar="[REV]", shell_complete=completion.revision)
 @click.option("-c", "--create", is_flag=True, help="Create BRANCH first, at REV (default: HEAD).")

@@ -16,7 +16,7 @@ from versioned_state.repository.names.tags import TagInfo
 from versioned_state.repository.repository import Repository
 
 
-@verb("tag", "List, create or delete tags.", example="vstate tag v1 main~2 -m 'before the agent paid'")
+@verb("tag", example="vstate tag v1 main~2 -m 'before the agent paid'")
 @click.argument("names", nargs=-1, metavar="[NAME [REV]]", shell_complete=completion.tag)
 @click.option("-l", "--list", "listed", is_flag=True, help="List the tags that match a NAME such as 'v1.*'; without one, all.")
 @click.option("-m", "--message", metavar="TEXT", help="Annotate the tag with TEXT, your name and the time.")

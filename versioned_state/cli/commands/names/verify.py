@@ -20,7 +20,7 @@ _ID: Final = re.compile(f"[0-9a-f]{{{HEX_SIZE}}}")
 _STYLES: dict[SignatureStatus, Style] = {SignatureStatus.BAD: "removed", SignatureStatus.GOOD: "added"}
 
 
-@verb("verify", "Check the signatures of history.", example="vstate verify main --key agent.pem.pub")
+@verb("verify", example="vstate verify main --key agent.pem.pub")
 @revision_argument("rev", default="HEAD")
 @click.option(
     "--key",

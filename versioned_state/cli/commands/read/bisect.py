@@ -34,7 +34,7 @@ _ABORT = (126, 127)
 """Exit codes of a shell that cannot run a command, or does not find it."""
 
 
-@verb("bisect", "Find the commit where something went wrong.", example="vstate bisect main~40 main --empty plan")
+@verb("bisect", example="vstate bisect main~40 main --empty plan")
 @revision_argument("good", required=True)
 @revision_argument("bad", default="HEAD")
 @click.option("--empty", metavar="PATH", help="A commit is bad if the value at PATH is empty.")

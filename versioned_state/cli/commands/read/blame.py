@@ -29,7 +29,7 @@ def _parse_range(value: str) -> _Span:
     return start, end
 
 
-@verb("blame", "Show which commit each part of a value comes from.", example="vstate blame main:messages -n 50")
+@verb("blame", example="vstate blame main:messages -n 50")
 @place_argument(default="", metavar="[[REV:]PATH]")
 @revision_argument("rev", default=None)
 @click.option("-n", "--last", type=click.IntRange(min=1), metavar="COUNT", help="Show only the last COUNT parts.")

@@ -33,7 +33,7 @@ from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.values.paths.path import Key, StatePath
 
 
-@verb("diff", "Show the changes between two commits, by path.", example="vstate diff main~3 main --path budget")
+@verb("diff", example="vstate diff main~3 main --path budget")
 @place_argument("a", default=None, required=False, metavar="[A]")
 @place_argument("b", default=None, required=False, metavar="[B]")
 @path_option("Show only the changes at PATH, such as messages[17] or budget.limit.")

@@ -19,7 +19,7 @@ from versioned_state.repository.views.json_form import json_value
 from versioned_state.repository.views.snapshot import Snapshot
 
 
-@verb("export", "Write a state as JSON.", example="vstate export main -o state.json")
+@verb("export", example="vstate export main -o state.json")
 @place_argument(default="HEAD", metavar="[REV[:PATH]]")
 @click.option(
     "-o",

@@ -16,7 +16,7 @@ from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.json_form import json_value, plain_value
 
 
-@verb("get", "Show one value.", example="vstate get main~3:messages[17].content")
+@verb("get", example="vstate get main~3:messages[17].content")
 @place_argument(metavar="[REV:]PATH")
 @click.option("--raw", is_flag=True, help="Print text or bytes exactly as stored, control characters included.")
 @click.option("--plain", is_flag=True, help="Print JSON without types, as jq reads it best.")

@@ -21,7 +21,7 @@ _SHOWN = 200
 """Characters of a line that are shown: a line of a state may be as long as a book."""
 
 
-@verb("grep", "Search the strings of a state.", example="vstate grep 'AP \\d+' main~3:messages")
+@verb("grep", example="vstate grep 'AP \\d+' main~3:messages")
 @click.argument("regex")
 @place_argument(default="HEAD", metavar="[REV[:PATH]]")
 @path_option("Search only at PATH.")

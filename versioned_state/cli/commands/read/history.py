@@ -13,7 +13,7 @@ from versioned_state.cli.shared.settings import Settings, full_option, json_opti
 from versioned_state.errors import UnknownPathError
 
 
-@verb("history", "Show the commits that changed a path.", example="vstate history main:budget.limit")
+@verb("history", example="vstate history main:budget.limit")
 @place_argument(metavar="[REV:]PATH")
 @revision_argument("rev", default=None)
 @limit_option("Show at most COUNT commits.")

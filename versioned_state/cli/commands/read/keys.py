@@ -14,7 +14,7 @@ from versioned_state.repository.views.json_form import json_value
 from versioned_state.values.paths.path import Index, Namespace, StatePath
 
 
-@verb("keys", "List the keys of a state, or of a value in it.", example="vstate keys main:prefs")
+@verb("keys", example="vstate keys main:prefs")
 @place_argument(default="HEAD", metavar="[[REV:]PATH]")
 @click.argument("prefix", default="", metavar="[PREFIX]")
 @json_option

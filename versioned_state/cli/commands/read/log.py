@@ -36,7 +36,7 @@ _FOLLOWED: Final = 10
 """Commits that ``log -f`` shows before it waits for new ones, as ``tail -f`` shows ten lines."""
 
 
-@verb("log", "Show commits, newest first.", example="vstate log main -n 10 --stat")
+@verb("log", example="vstate log main -n 10 --stat")
 @place_argument(default="HEAD", metavar="[REV[:PATH]]")
 @limit_option("Show at most COUNT commits.")
 @click.option("--all", "all_refs", is_flag=True, help="Show the commits of all branches and tags, by time.")

@@ -10,7 +10,7 @@ from versioned_state.errors import StateError
 from versioned_state.repository.history.commit import ROOT_ID
 
 
-@verb("merge-base", "Show the commit at which two branches parted.", example="vstate merge-base main what-if")
+@verb("merge-base", example="vstate merge-base main what-if")
 @revision_argument("a", required=True)
 @revision_argument("b", required=True)
 @click.option("--id", "only_id", is_flag=True, help="Print only the full id.")

@@ -16,7 +16,7 @@ from versioned_state.repository.views.diff import DiffStat
 from versioned_state.repository.views.json_form import json_value
 
 
-@verb("show", "Show a commit and its changes, or a value.", example="vstate show main~2")
+@verb("show", example="vstate show main~2")
 @place_argument(default="HEAD", metavar="[REV[:PATH]]")
 @path_option("Show only the changes at PATH.")
 @click.option("--stat", is_flag=True, help="Show only the number of changes under each key.")

@@ -23,7 +23,7 @@ _SPARKS: Final = 60
 _WIDTH, _HEIGHT, _MARGIN = 900, 300, 60
 
 
-@verb("stats", "Show what takes up space, by branch, path and commit.", example="vstate stats main --depth 2 --plot growth.svg")
+@verb("stats", example="vstate stats main --depth 2 --plot growth.svg")
 @revision_argument(default="HEAD")
 @click.option(
     "--depth", type=click.IntRange(min=1), metavar="COUNT", default=1, show_default=True, help="Follow paths COUNT steps into values."

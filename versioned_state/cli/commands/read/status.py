@@ -27,7 +27,7 @@ _OBJECTS_COUNTED: Final = 1_000_000
 """Counting objects lists their keys, about a million a second; more than these are not counted."""
 
 
-@verb("status", "Show the size, branches and tags of a store.", example="vstate status -n 50")
+@verb("status", example="vstate status -n 50")
 @limit_option("Show at most COUNT branches and COUNT tags.", default=20, show_default=True)
 @click.option("-v", "--verbose", is_flag=True, help="Also show the version of Python, and whether the accelerator is active.")
 @json_option

@@ -10,7 +10,7 @@ from versioned_state.cli.shared.settings import Settings, verb
 from versioned_state.errors import MissingDependencyError
 
 
-@verb("ui", "Look at history in a browser.", example="vstate ui")
+@verb("ui", example="vstate ui")
 @click.option("--port", type=click.IntRange(0, 65535), default=8421, show_default=True, metavar="PORT", help="The port; 0 is any free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
 @click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Another name by which a browser may reach the page.")

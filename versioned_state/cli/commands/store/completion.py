@@ -8,7 +8,7 @@ from click.shell_completion import get_completion_class
 from versioned_state.cli.shared.settings import verb
 
 
-@verb("completion", "Print the completion script of a shell.", example='eval "$(vstate completion bash)"')
+@verb("completion", example='eval "$(vstate completion bash)"')
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

@@ -25,7 +25,7 @@ from versioned_state.repository.views.json_form import json_value
 from versioned_state.repository.views.render import one_line
 
 
-@verb("effects", "List effects, settle or forget them.", example="vstate effects --settle pay:order-7 --result '\"receipt 31\"'")
+@verb("effects", example="vstate effects --settle pay:order-7 --result '\"receipt 31\"'")
 @click.argument("patterns", nargs=-1, type=parse_text, metavar="[PATTERN]...")
 @click.option("--in-doubt", is_flag=True, help="List only effects whose outcome is not known.")
 @click.option("--settle", metavar="KEY", type=parse_text, help="Record that the effect in doubt happened.")

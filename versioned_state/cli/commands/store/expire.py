@@ -9,7 +9,7 @@ from versioned_state.cli.render.text import plural
 from versioned_state.cli.shared.settings import Settings, json_option, verb
 
 
-@verb("expire", "Delete branches whose time to live is over.", example="vstate expire")
+@verb("expire", example="vstate expire")
 @click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @json_option
 @click.pass_obj

@@ -14,7 +14,7 @@ from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.repository.maintenance.fsck import check
 
 
-@verb("fsck", "Check every object, ref and record.", example="vstate --store ./agent-state fsck")
+@verb("fsck", example="vstate --store ./agent-state fsck")
 @json_option
 @click.pass_context
 def fsck(context: click.Context, *, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE
 
 
-@verb("gc", "Delete objects that nothing refers to.", example="vstate gc --expire 7d --compact")
+@verb("gc", example="vstate gc --expire 7d --compact")
 @click.option("--expire", type=parse_age, metavar="AGE", help="Ignore reflog entries older than AGE.  [default: 30d]")
 @click.option("--compact", is_flag=True, help="Rewrite the store afterwards, so that its file shrinks.")
 @click.option("--time", "limit", type=parse_age, metavar="TIME", help="Stop after TIME, such as 30s. The next vstate gc --time continues.")

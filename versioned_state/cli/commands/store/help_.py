@@ -8,7 +8,7 @@ from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.settings import verb
 
 
-@verb("help", "Show how a command is used.", example="vstate help log")
+@verb("help", example="vstate help log")
 @click.argument("name", metavar="[COMMAND]", required=False, shell_complete=completion.command)
 @click.pass_context
 def help_(context: click.Context, name: str | None) -> None:

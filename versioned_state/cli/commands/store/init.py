@@ -13,7 +13,7 @@ from versioned_state.errors import NotAStoreError, StoreNotFoundError
 from versioned_state.storage.url import redact
 
 
-@verb("init", "Create a store.", example="vstate init && vstate set plan '[]'")
+@verb("init", example="vstate init && vstate set plan '[]'")
 @click.argument("path", required=False, metavar="[PATH]", shell_complete=completion.store)
 @click.pass_obj
 def init(settings: Settings, path: str | None) -> None:

@@ -15,7 +15,7 @@ from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.repository.maintenance.prune import PruneReport
 
 
-@verb("prune", "Prune old history.", example="vstate prune 'user/*' --keep-last 100 --gc")
+@verb("prune", example="vstate prune 'user/*' --keep-last 100 --gc")
 @click.argument("branches", nargs=-1, metavar="[PATTERN]...")
 @click.option("--keep-last", type=click.IntRange(min=1), metavar="COUNT", help="Keep the last COUNT commits of each branch.")
 @click.option("--older-than", type=parse_age, metavar="AGE", help="Keep commits younger than AGE: 90d, 12h, 30m.")

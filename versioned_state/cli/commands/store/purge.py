@@ -19,7 +19,7 @@ from versioned_state.errors import UnfinishedPurgeError, UnknownPathError
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
 
 
-@verb("purge", "Erase a path from all of history.", example="vstate purge users.alice --prefix user/alice/")
+@verb("purge", example="vstate purge users.alice --prefix user/alice/")
 @click.argument("paths", nargs=-1, metavar="[PATH]...", shell_complete=completion.path)
 @click.option("--prefix", "prefixes", multiple=True, metavar="TEXT", help="Also erase all keys that begin with TEXT.")
 @click.option(

@@ -38,7 +38,7 @@ def _limit(flag: str, default: int | None, text: str, metavar: str = "BYTES", le
     return click.option(flag, type=click.IntRange(min=least), default=default, show_default=True, metavar=metavar, help=text)
 
 
-@verb("serve", "Offer states, histories and memories over HTTP.", example="vstate --store redis://localhost serve --tokens tokens.json")
+@verb("serve", example="vstate --store redis://localhost serve --tokens tokens.json")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=8420, show_default=True, metavar="PORT", help="The port; 0 is any free one.")
 @click.option(

@@ -9,7 +9,7 @@ import click
 from versioned_state.cli.shared.settings import Settings, json_option, verb
 
 
-@verb("upgrade", "Bring a store to the newest format version.", example="vstate upgrade --dry-run")
+@verb("upgrade", example="vstate upgrade --dry-run")
 @click.option("--dry-run", is_flag=True, help="Only print what would be done.")
 @click.option("--force", is_flag=True, help="No other program has the store open: upgrade it even if it cannot keep them away.")
 @json_option
