@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import attrs
+import numpy as np
 import pydantic
 import pytest
 
@@ -169,3 +170,17 @@ def test_a_task_without_arguments_and_one_with_many():
     call = Call.__new__(Call)
     call.name, call.inputs = "many", {f"a{index}": "x" * 20 for index in range(9)}
     assert call_text(call) == f"many('{'x' * 20}', '{'x' * 20}', …)"
+
+
+def test_an_array_of_several_dimensions_is_shown_in_rows(vstate: Vstate, tmp_path: Path):
+    with Disk(tmp_path / "s") as store, Versioned(store) as state:
+        state["matrix"] = np.arange(6).reshape(2, 3)
+        state["all"] = {"row": np.arange(3), "cube": np.arange(200).reshape(2, 50, 2)}
+        state.commit()
+        state["matrix"][0, 0] = 7
+        state.commit()
+    assert vstate("get", "matrix", store=tmp_path / "s").stdout == "array([[7, 1, 2],\n       [3, 4, 5]])\n"
+    lines = vstate("get", "all", store=tmp_path / "s").stdout.splitlines()
+    assert lines[1:3] == ["  'row': array([0, 1, 2]),", "  'cube': array([[[  0,   1],"]
+    assert lines[3] == " " * len("  'cube': array([[") + "[  2,   3],"
+    assert vstate("diff", store=tmp_path / "s").stdout == "~ matrix = array([[0, 1, 2], [3, 4, 5]]) -> array([[7, 1, 2], [3, 4, 5]])\n"

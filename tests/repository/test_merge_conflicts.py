@@ -56,6 +56,19 @@ def conflict_over(store: Any) -> MergeConflictError:
     return caught.value
 
 
+def test_a_conflict_is_printed_with_its_path_and_values():
+    assert "plan.goal: base 'fly', ours 'swim', theirs 'walk'" in map(str, conflict_over(diverged(3)).conflicts)
+    with Versioned(Memory()) as state, state.fork("side") as side:
+        state["a\x1b"] = [1] * 1000
+        state.commit()
+        side["a\x1b"] = None
+        side.commit()
+        (conflict,) = conflict_over(state.repository.store).conflicts
+        assert str(conflict).startswith('["a\\u001b"]: base <missing>, ours [1, 1,')
+        assert str(conflict).endswith(", theirs None")
+        assert len(str(conflict)) < 250
+
+
 def test_a_conflict_is_reported_at_the_cost_of_finding_it():
     small, large = Counting(diverged(2_000)), Counting(diverged(40_000))
     for store in (small, large):

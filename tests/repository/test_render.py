@@ -7,6 +7,7 @@ import json
 from collections import OrderedDict
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from versioned_state import Tagged, Versioned, register
@@ -26,6 +27,8 @@ class Offer:
     ("value", "shown"),
     [
         ((1,), "(1,)"),
+        (np.eye(2, dtype="i4"), "array([[1, 0], [0, 1]], dtype=int32)"),
+        (["a\n   b"], r"['a\n   b']"),
         ((), "()"),
         ((BIG,), f"({hex(BIG)},)"),
         (Fraction(1, 3), "Fraction(1, 3)"),

@@ -127,6 +127,15 @@ def test_a_table_is_valid_escaped_and_small(name):
         assert "alert" in page.text
 
 
+def test_a_table_without_rows_says_so():
+    state = Versioned()
+    for shown in (state.log(), state.status(), state.grep("x"), state.repository.tags, state):
+        assert '<td colspan="' in shown._repr_html_()
+        assert ">nothing</td>" in shown._repr_html_()
+    state["a"] = 1
+    assert ">nothing<" not in state.status()._repr_html_()
+
+
 def test_showing_a_state_loads_nothing_and_reads_what_it_shows():
     few, many = (Counting(Memory()), Counting(Memory()))
     for store, count in ((few, 1_000), (many, 8_000)):

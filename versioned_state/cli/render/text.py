@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import chain, islice
 from typing import Any, Final
 
-from versioned_state.cli.render.output import Line, Span
+from versioned_state.cli.render.output import Line, Span, columns
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.refs.ref import iter_refs
 from versioned_state.repository.refs.stamps import STAMP, stamp_id
@@ -202,7 +202,10 @@ def _value_lines(value: Any, width: int, before: str, after: str) -> Iterator[st
     # ``before`` begins the first line (indentation, and a dict's key), ``after`` ends the last (a comma).
     start, end, count, parts = _opened(value)
     if not count:
-        yield before + one_line(value, width=_WHOLE) + after
+        first, *rest = _rows_of_array(value) or [one_line(value, width=_WHOLE)]
+        lines = [before + first, *(" " * columns(before) + row for row in rest)]
+        yield from lines[:-1]
+        yield lines[-1] + after
         return
     flat = _flat(value, count, width - len(before) - len(after))
     if flat is not None:
@@ -213,6 +216,11 @@ def _value_lines(value: Any, width: int, before: str, after: str) -> Iterator[st
     for name, part in parts:
         yield from _value_lines(part, width, indent + name, ",")
     yield indent[:-2] + end + after
+
+
+def _rows_of_array(value: Any) -> list[str]:
+    """Return the lines of an array of several dimensions as numpy breaks them, or none for any other value."""
+    return repr(value).split("\n") if (type(value).__module__, type(value).__name__) == ("numpy", "ndarray") and value.ndim > 1 else []
 
 
 def _opened(value: Any) -> tuple[str, str, int, Iterator[tuple[str, Any]]]:

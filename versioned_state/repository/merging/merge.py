@@ -18,6 +18,7 @@ from versioned_state.errors import InvalidArgumentError, LimitExceededError, Pic
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.graph import merge_base
 from versioned_state.repository.merging.policies import NUMBERS, Policies, Policy
+from versioned_state.repository.views.render import escape, one_line
 from versioned_state.values.cells import Code, code_of, is_array
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.changes.merge import Decision, Merger, Side, Sides
@@ -100,6 +101,11 @@ class Conflict:
 
     def __repr__(self) -> str:
         return f"<Conflict at {self.path}>"
+
+    def __str__(self) -> str:
+        """The path and the three values, shortened."""
+        base, ours, theirs = map(one_line, (self.base, self.ours, self.theirs))
+        return f"{escape(str(self.path))}: base {base}, ours {ours}, theirs {theirs}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,11 +40,12 @@ class _Markup(str):
 
 
 def table(caption: str, heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table of texts, of at most ``ROWS`` rows, with a note if there are more. Reads one row beyond those it shows."""
+    """Return a table of texts, of at most ``ROWS`` rows, with a note if there are more, or none. Reads one row beyond those it shows."""
     source = iter(rows)
     shown = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in islice(source, ROWS))
     if next(source, None) is not None:
         shown += f'<tr><td colspan="{len(heads)}">…</td></tr>'
+    shown = shown or f'<tr><td colspan="{len(heads)}" style="text-align: left">nothing</td></tr>'
     head = "".join(f'<th style="text-align: left">{escape(name)}</th>' for name in heads)
     # Without nowrap a caption is as wide as the columns, which are narrow in an empty table.
     named = f'<caption style="white-space: nowrap; text-align: left">{escape(_short(caption))}</caption>'

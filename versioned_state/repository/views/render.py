@@ -19,6 +19,9 @@ WIDTH: Final = 100
 
 _TIMES: Final = (datetime, date, time)
 
+_BREAK: Final = re.compile(r"\n\s*")
+"""A line break of a ``repr``, such as that of an array, and the indentation behind it."""
+
 LONG_INT: Final = 4096
 """Bits beyond which an int shows in hex: Python refuses to write or read about 14,000 bits in decimal."""
 
@@ -72,7 +75,7 @@ def short_repr(value: Any, budget: int) -> str:
     if cls is Tagged:
         return typed_repr(value.name, value.fields, value.notes, budget)
     try:
-        return summary(value) or repr(value).replace("\n", " ")
+        return summary(value) or _BREAK.sub(" ", repr(value))
     except Exception as error:  # noqa: BLE001 - code of the value's own type, over a value that may hold anything
         return described(value, budget, error)
 
