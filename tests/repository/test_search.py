@@ -499,7 +499,7 @@ def test_a_needle_of_both_kinds_is_found_as_either():
         ({"author": "("}, "bad regular expression"),
         ({"message": b"x"}, "must be a string or a Pattern, not bytes"),
         ({"message": re.compile(b"x")}, "must be a string, not bytes"),
-        ({"since": "yesterday"}, "not a date or time"),
+        ({"since": "someday"}, "not a date or time"),
         ({"until": 1.5}, "not float"),
         ({"path": "a["}, "bad path"),
         ({"path": "[1]"}, "does not begin with a key"),

@@ -33,6 +33,7 @@ from versioned_state.repository.format import FORMAT_VERSION, read_format, write
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ADDRESS, ROOT_RAW, Commit, new_commit, read_commit
 from versioned_state.repository.history.reader import CommitReader
+from versioned_state.repository.names.times import system_clock
 from versioned_state.repository.refs.gc_fence import FencedBatch, GcFence
 from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, after_move, batch_of, move_ref, read_ref, read_refs
 from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
@@ -98,7 +99,7 @@ class Database:
         self.policy: Final = PicklePolicy(pickle, private=store.private, key=pickle_key, classes=trusted)
         self.author: Final = author or None
         self.signer = signer
-        self.clock: Final = clock or (lambda: time.time_ns() // 1000)
+        self.clock: Final = clock or system_clock
         self._caches = caches_of(store)
         self.commits: Final = CommitReader(self.objects, self._caches.commits)
         self.fence: Final = GcFence(store, partial(_entry_changes, store, self.commits))

@@ -11,7 +11,7 @@ from versioned_state.agents.events.entries import EVENTS, Entry, first_name, rea
 from versioned_state.agents.events.stamps import stamped, unstamped
 from versioned_state.arguments import count, instance_of
 from versioned_state.errors import InvalidArgumentError, MissingDependencyError, PickleRefusedError
-from versioned_state.repository.inspect.log_filters import When, instants
+from versioned_state.repository.names.times import When, instants
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.state.aio.caller import ready
 from versioned_state.state.branch import port

@@ -1,22 +1,25 @@
-"""Ages on the command line: ``90d``, ``12h``. Layer: cli."""
+"""Ages on the command line: ``90d``, ``2 weeks``, or the time that lies so far back. Layer: cli."""
 
 from __future__ import annotations
 
-import re
 from datetime import timedelta
-from typing import Final
 
 import click
 
-_AGE: Final = re.compile(r"(\d{1,6}) ?(s|m|h|d|w)")
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+from versioned_state.cli.render import text
+from versioned_state.errors import InvalidArgumentError
+from versioned_state.repository.names.times import instants
 
 
 def parse_age(value: str | timedelta) -> timedelta:
-    """Return the age of an argument: a number and a unit, which is s, m, h, d or w."""
+    """Return the age of an argument: a number and a unit, or the time since a date."""
     if isinstance(value, timedelta):  # a default
         return value
-    match = _AGE.fullmatch(value.strip())
-    if not match:
-        raise click.BadParameter(f"{value!r} is not an age: write a number and s, m, h, d or w, such as 90d")
-    return timedelta(**{_UNITS[match[2]]: int(match[1])})
+    now = text.now()
+    try:
+        since, _ = instants(value, lambda: now)
+    except InvalidArgumentError:
+        raise click.BadParameter(f"{value!r} is not an age: write a number and a unit, such as 90d or '2 weeks'") from None
+    if since > now:
+        raise click.BadParameter(f"{value!r} lies in the future")
+    return timedelta(microseconds=now - since)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from contextlib import suppress
-from datetime import timedelta
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from versioned_state.cli.render import text
-from versioned_state.cli.render.ages import parse_age
 from versioned_state.cli.shared.settings import path_option
 from versioned_state.errors import InvalidArgumentError
 
 if TYPE_CHECKING:  # loaded by the options that need them
-    from versioned_state.repository.inspect.log_filters import Filters, When
+    from versioned_state.repository.inspect.log_filters import Filters
+    from versioned_state.repository.names.times import When
 
 _LITERALLY: Final = "a backslash before a character takes it literally: \\( and \\["
 
@@ -84,7 +82,9 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--grep", "message", metavar="REGEX", help="Show commits whose message matches."),
         click.option("--until", metavar="WHEN", help="Show commits made then or earlier."),
         click.option(
-            "--since", metavar="WHEN", help="Show commits made then or later: 2026-11-21, 2026-11-21T12:00 (UTC), or 2h for two hours ago."
+            "--since",
+            metavar="WHEN",
+            help="Show commits made then or later: 2026-11-21, 2026-11-21T12:00 (UTC), yesterday, '2 hours ago' or 3d.",
         ),
         click.option("--author", metavar="REGEX", help="Show commits whose author matches."),
     ):
@@ -104,17 +104,10 @@ def regex(text: str, flags: int = 0, *, hint: str) -> re.Pattern[str]:
 
 
 def parse_when(given: str) -> When:
-    """Return a date or time as given, or an age as the time it was then."""
-    with suppress(click.BadParameter):
-        return text.now() - parse_age(given) // timedelta(microseconds=1)
-    from versioned_state.repository.inspect.log_filters import instants
+    """Return the time that an argument names. Raises ``InvalidArgumentError``."""
+    from versioned_state.repository.names.times import parse_time
 
-    try:
-        instants(given)
-    except InvalidArgumentError as error:
-        error.hint = "such as 2026-11-21, 2026-11-21T12:00 (UTC, unless it ends with +01:00), or 2h for two hours ago"
-        raise
-    return given
+    return parse_time(given, text.now)
 
 
 _Test = Callable[[Any], bool]

@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, date, datetime, time, timedelta
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from versioned_state.arguments import instance_of
@@ -14,6 +13,7 @@ from versioned_state.errors import InvalidArgumentError
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import Commit
+from versioned_state.repository.names.times import When, instants
 from versioned_state.values.changes.diff import diff_maps
 from versioned_state.values.changes.pickaxe import Needle, NeedleCounter
 from versioned_state.values.changes.removal import target_of
@@ -26,13 +26,7 @@ from versioned_state.values.trees.tree import Tree, empty, find
 if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
-When = datetime | date | str | int
-"""An instant: a datetime, its ISO 8601 form, or microseconds since 1970; UTC if it has no zone. A date alone is its whole day."""
-
 Test = Callable[[Commit], bool]
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND: Final = timedelta(microseconds=1)
 
 
 class Filters(TypedDict, total=False):
@@ -80,10 +74,10 @@ def select(database: Database, commits: Iterable[Commit], filters: Filters, *, f
 def _tests(database: Database, filters: Filters, *, first_parent: bool) -> Iterator[Test]:
     """Yield the cheap ones first."""
     if "since" in filters:
-        earliest, _ = instants(filters["since"])
+        earliest, _ = instants(filters["since"], database.clock)
         yield lambda commit: commit.time >= earliest
     if "until" in filters:
-        _, latest = instants(filters["until"])
+        _, latest = instants(filters["until"], database.clock)
         yield lambda commit: commit.time <= latest
     if "author" in filters:
         by = compiled(filters["author"])
@@ -152,36 +146,6 @@ def compiled(pattern: str | re.Pattern[str], flags: int = 0) -> re.Pattern[str]:
         raise InvalidArgumentError(
             f"bad regular expression {pattern!r}: {error}", hint="re.escape() searches for a text as it is"
         ) from error
-
-
-def instants(when: When) -> tuple[int, int]:
-    """Return the first and the last microsecond of a time. Raises ``InvalidArgumentError``."""
-    if type(when) is int:
-        return when, when
-    if isinstance(when, str):
-        when = _parse(when)
-    if isinstance(when, datetime):
-        at = _microseconds(when)
-        return at, at
-    if isinstance(when, date):
-        start = _microseconds(datetime.combine(when, time()))
-        return start, start + timedelta(days=1) // _MICROSECOND - 1
-    raise InvalidArgumentError(f"a time must be a datetime, a date, a string or microseconds, not {type(when).__name__}")
-
-
-def _parse(text: str) -> datetime | date:
-    for cls in (date, datetime):
-        try:
-            return cls.fromisoformat(text)
-        except ValueError:
-            continue
-    raise InvalidArgumentError(
-        f"{text!r} is not a date or time", hint="such as 2026-11-21 or 2026-11-21T12:00; UTC, unless it ends with +01:00"
-    )
-
-
-def _microseconds(at: datetime) -> int:
-    return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH) // _MICROSECOND
 
 
 _NOTHING: Final = object()

@@ -56,7 +56,7 @@ def _resolve(database: Database, rev: str, head: Commit | None, branch: str | No
     whole = _by_full_id(database, rev)
     if whole is not None:
         return whole
-    parsed = parse_revision(rev)
+    parsed = parse_revision(rev, database.clock)
     steps = list(parsed.steps)
     if steps and isinstance(steps[0], Moves | At):
         commit = _at_position(database, rev, parsed.base, steps[0], branch)

@@ -7,7 +7,7 @@
 ``REV~3``                 the third ancestor by first parents
 ``REV^2``                 the second parent; ``^`` is the first
 ``BRANCH@{2}``            where the branch stood two moves ago
-``BRANCH@{2026-11-01}``   where it stood at that date, or date and time; UTC unless it has an offset
+``BRANCH@{2026-11-01}``   where it stood at that date, or date and time; UTC unless it has an offset; ``yesterday``, ``2 hours ago``
 ``REV@{step=5}``          the newest of its commits whose meta has that value
 ``:/text``                the newest commit of ``HEAD`` whose message has the text, which is the rest of the revision
 ========================  ====================================================================
@@ -18,11 +18,12 @@ A range ``A..B`` is the commits that lead to B and not to A; a side that is left
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from collections.abc import Callable
 from typing import Final
 
 from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
 from versioned_state.records import dataclass
+from versioned_state.repository.names.times import instants, system_clock
 
 _DOTS: Final = ".."
 _SAYING: Final = ":/"
@@ -100,8 +101,12 @@ def split_range(text: str) -> tuple[str, str] | None:
     return since or "HEAD", until or "HEAD"
 
 
-def parse_revision(text: str) -> Revision:
-    """Return the parts of a revision. Raises ``UnknownRevisionError`` for text that is not one."""
+def parse_revision(text: str, clock: Callable[[], int] = system_clock) -> Revision:
+    """Return the parts of a revision. Raises ``UnknownRevisionError`` for text that is not one.
+
+    Args:
+        clock: the present in microseconds since 1970, for ``main@{2 hours ago}``.
+    """
     if text.startswith(_SAYING):
         if len(text) == len(_SAYING):
             raise UnknownRevisionError(text, reason="a text of the message belongs behind :/")
@@ -116,14 +121,14 @@ def parse_revision(text: str) -> Revision:
         found = _STEP.match(text, position)
         if found is None:
             raise UnknownRevisionError(text, reason=f"{text[position:]!r} is not a step; steps are ~n, ^n and @{{n}}")
-        steps.append(_step(text, found, first=not steps))
+        steps.append(_step(text, found, clock, first=not steps))
         position = found.end()
     if not base and not (steps and isinstance(steps[0], Moves | At | Having)):
         raise UnknownRevisionError(text, reason="it names nothing to start from")
     return Revision("HEAD" if base in ("", "@") else base, tuple(steps))
 
 
-def _step(text: str, found: re.Match[str], *, first: bool) -> Step:
+def _step(text: str, found: re.Match[str], clock: Callable[[], int], *, first: bool) -> Step:
     back, parent, position = found.group("back", "parent", "position")
     if back is not None:
         return Back(int(back or 1))
@@ -137,9 +142,6 @@ def _step(text: str, found: re.Match[str], *, first: bool) -> Step:
     if re.fullmatch("[0-9]{1,9}", position):
         return Moves(int(position))
     try:
-        at = datetime.fromisoformat(position)
-    except ValueError:
-        raise UnknownRevisionError(text, reason=f"{position!r} is neither a number, nor a date, nor KEY=VALUE") from None
-    if at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    return At(int(at.timestamp() * 1_000_000))
+        return At(instants(position, clock)[0])
+    except InvalidArgumentError:
+        raise UnknownRevisionError(text, reason=f"{position!r} is neither a number, nor a time, nor KEY=VALUE") from None

@@ -39,7 +39,7 @@ _NAMED = 20
     metavar="NAME",
     help="Without REV: revert the commits of NAME. With it: the author of the commit.  [default: $VSTATE_AUTHOR, or your login name]",
 )
-@click.option("--since", metavar="WHEN", help="Without REV: only commits made then or later: 2026-11-21, or 2h for two hours ago.")
+@click.option("--since", metavar="WHEN", help="Without REV: only commits made then or later: 2026-11-21, yesterday, '2 hours ago' or 3d.")
 @click.option("--until", metavar="WHEN", help="Without REV: only commits made then or earlier.")
 @click.option("--dry-run", is_flag=True, help="Only show the commits, and the changes or the conflicts.")
 @full_option

@@ -37,7 +37,7 @@ _Action = Literal["delete", "force", "rename"]
     "-v", "--verbose", is_flag=True, help="Show heads, and how many commits each is ahead of the current branch (+) and behind (-)."
 )
 @click.option("--prefix", default="", metavar="TEXT", help="List only branches whose name begins with TEXT, such as 'user-7/'.")
-@click.option("--since", metavar="WHEN", help="List only branches that changed then or later: 2026-11-21, or 2h for two hours ago.")
+@click.option("--since", metavar="WHEN", help="List only branches that changed then or later: 2026-11-21, yesterday, '2 hours ago' or 3d.")
 @click.option("--sort", type=click.Choice(["name", "changed"]), default="name", help="Sort by name, or by the last change, newest first.")
 @click.option("--contains", metavar="REV", help="List only branches whose history has this commit.", shell_complete=completion.revision)
 @limit_option("List at most COUNT branches.")
@@ -119,7 +119,7 @@ def _matching(repository: Repository, pattern: str) -> list[str]:
 
 
 def _instant(since: str) -> int:
-    from versioned_state.repository.inspect.log_filters import instants
+    from versioned_state.repository.names.times import instants
 
     return instants(parse_when(since))[0]
 
