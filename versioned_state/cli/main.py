@@ -81,10 +81,11 @@ def _report(settings: Settings, error: Exception) -> int:
     output = settings.output
     match error:
         case click.exceptions.Abort():
-            output.error("interrupted")
+            if not settings.is_endless:
+                output.error("interrupted")
             return 130
         case click.UsageError():
-            message = error.format_message().removesuffix(".")
+            message = " ".join(error.format_message().removesuffix(".").split())
             if not message[:2].isupper():  # not REV:PATH, NAME or the like
                 message = message[:1].lower() + message[1:]
             output.error(message, _hint_of_usage(error))
@@ -140,7 +141,7 @@ def _print_version(context: click.Context, _: click.Parameter, value: bool) -> N
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="\b\nRevisions:\n  main, v1, HEAD, main~3, main^2, main@{2},\n  main@{2026-11-01}, main@{step=5} (meta),\n"
+    epilog="\b\nRevisions:\n  main, v1, HEAD, main~3, main^2, main@{2},\n  main@{2026-11-01}, main@{2 hours ago}, main@{step=5} (meta),\n"
     "  :/text (of a message), or 4 digits or more of an id.\n"
     'Paths:\n  messages[17].content, prefs["a.b"], @namespace.key.\n  REV:PATH is a path in a revision.\n\n'
     "\b\nExample:\n  vstate --store ./agent-state log --stat",

@@ -167,6 +167,12 @@ class Output:
         """Print one line that is not data, to stderr."""
         print(join(parts, color=self.has_color_on(sys.stderr)), file=sys.stderr, flush=True)
 
+    def nothing(self, message: str, hint: str = "") -> None:
+        """Say that there is no data to print, and the way out, if there is one."""
+        self.note(Span(message, "dim"))
+        if hint:
+            self.note(Span("hint: ", "hint"), hint)
+
     def error(self, message: str, hint: str = "") -> None:
         """Print an error on one line, and the way out, if there is one, on another."""
         self.note(Span("error: ", "error"), message)

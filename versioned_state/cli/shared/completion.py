@@ -118,6 +118,20 @@ def path(context: click.Context, _: click.Parameter, incomplete: str) -> list[st
     return _ask(context, lambda repository: _paths(repository, str(rev), incomplete))
 
 
+def task(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the tasks whose calls made the last commits."""
+    from versioned_state.cli.shared.filters import task_names
+
+    return _ask(context, lambda repository: _starting(sorted(task_names(repository.log("HEAD"))), incomplete))
+
+
+def event_class(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
+    """Complete the classes of the last events."""
+    from versioned_state.cli.commands.agents.events import class_names
+
+    return _ask(context, lambda repository: _starting(class_names(repository.snapshot("HEAD", describe=True), _MOST), incomplete))
+
+
 def revision_or_place(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Complete branches and tags, or after ``REV:`` the paths there."""
     return _paths_in_revision(context, incomplete) or revision(context, parameter, incomplete)

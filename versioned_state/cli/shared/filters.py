@@ -5,23 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import wraps
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from versioned_state.cli.render import text
+from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.settings import path_option
 from versioned_state.errors import InvalidArgumentError
 
 if TYPE_CHECKING:  # loaded by the options that need them
+    from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.inspect.log_filters import Filters
     from versioned_state.repository.names.times import When
+
+_SEARCHED: Final = 1000
+"""Commits that are searched for the names of tasks."""
 
 _LITERALLY: Final = "a backslash before a character takes it literally: \\( and \\["
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--author``, ``--since`` and the others, which a command takes as one argument, ``filters``."""
+    """Add ``--author``, ``--since`` and the others, which a command takes as one argument, ``filters``, beside the name of the task."""
 
     @wraps(command)
     def run(
@@ -59,7 +65,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             from versioned_state.values.changes.pickaxe import Needle
 
             filters["changed"] = Needle.parse(changed)
-        return command(*args, filters=filters, **rest)
+        return command(*args, filters=filters, task=task, **rest)
 
     for option in (
         click.option(
@@ -78,7 +84,7 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="KEY=VALUE",
             help="Show commits that were made with this VALUE in the stamp of their program, such as model=large-2; otherwise as --meta.",
         ),
-        click.option("--task", metavar="NAME", help="Show commits of calls of this task."),
+        click.option("--task", metavar="NAME", shell_complete=completion.task, help="Show commits of calls of this task."),
         click.option("--grep", "message", metavar="REGEX", help="Show commits whose message matches."),
         click.option("--until", metavar="WHEN", help="Show commits made then or earlier."),
         click.option(
@@ -90,6 +96,11 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         option(run)
     return run
+
+
+def task_names(commits: Iterable[Commit]) -> set[str]:
+    """Return the names of the tasks whose calls made the first of these commits."""
+    return {name for commit in islice(commits, _SEARCHED) if type(name := commit.meta.get("task")) is str}
 
 
 def regex(text: str, flags: int = 0, *, hint: str) -> re.Pattern[str]:

@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from versioned_state.cli.render.output import Output
+from versioned_state.cli.shared.settings import Settings
 from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
 from versioned_state.repository.repository import Repository
 
@@ -13,9 +14,13 @@ PAUSE_S: Final = 0.5
 """Between two looks at a branch that is followed."""
 
 
-def check_followed(repository: Repository, output: Output, rev: str) -> None:
-    """Wait for the first commit of a store, and raise ``InvalidArgumentError`` if the revision is not a branch."""
-    _wait_for_commit(repository, output, rev)
+def begin_to_follow(settings: Settings, repository: Repository, rev: str) -> None:
+    """Wait for the first commit of a store. From here on Ctrl-C ends the command quietly.
+
+    Raises ``InvalidArgumentError`` if the revision is not a branch.
+    """
+    settings.is_endless = True
+    _wait_for_commit(repository, settings.output, rev)
     if rev != "HEAD" and rev not in repository.branches:
         raise InvalidArgumentError(f"--follow takes a branch, not {rev!r}", hint="vstate branch lists them")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from shlex import quote
@@ -24,6 +24,9 @@ _PLACE: Final = re.compile(r'(?P<rev>(?:@\{[^}]*\}|[^:\["{])+):(?P<path>.*)', re
 
 _NEAR: Final = 1000
 """Keys of a state that are searched for similar ones."""
+
+_SHOWN: Final = 10
+"""Names that a hint lists if none is similar."""
 
 NAMESPACES: Final = "$namespaces"
 """The key under which a whole state shows its namespaces."""
@@ -129,6 +132,28 @@ def _near(snapshot: Snapshot, missing: StatePath) -> str:
     keys = {str(above.key(key)): key for key in found or () if type(key) is str}
     near = get_close_matches(str(missing), keys, n=3) or list(islice(keys, 3))
     return f"there is {', '.join(near)}" if near else f"nothing is under {above}"
+
+
+def near_path(repository: Repository, rev: str, path: str) -> str:
+    """Return a hint with the paths near one at which a commit has nothing, or nothing if it has a value there."""
+    if is_path(repository, path, rev):
+        return ""
+    try:
+        snapshot = repository.snapshot(rev, describe=True)
+        return _near(snapshot, StatePath.parse(path))
+    except StateError:
+        return ""
+
+
+def near_name(name: str, names: Iterable[str]) -> str:
+    """Return a hint with the names near one that is not among them, or with all of them if they are few."""
+    from difflib import get_close_matches
+
+    known = sorted(set(names))
+    if not known or name in known:
+        return ""
+    near = get_close_matches(name, known, n=3)
+    return f"did you mean {', '.join(near)}?" if near else f"there {'is' if len(known) == 1 else 'are'} {', '.join(known[:_SHOWN])}"
 
 
 def entries(snapshot: Snapshot, convert: Callable[[Any], Any]) -> Iterator[tuple[str, Any]]:

@@ -44,6 +44,7 @@ class Settings:
     pager: bool = True
     debug: bool = False
     only_reads: bool = False
+    is_endless: bool = False  # Ctrl-C is the usual end of the command
     _output: Output | None = None
 
     @property

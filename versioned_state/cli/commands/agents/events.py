@@ -13,20 +13,32 @@ from versioned_state.agents.events.classes import TaskStartEvent
 from versioned_state.agents.events.log import events as read_events
 from versioned_state.agents.events.stamps import unstamped
 from versioned_state.cli.render.output import Output, Span
+from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.filters import parse_when
-from versioned_state.cli.shared.follow import PAUSE_S, check_followed
-from versioned_state.cli.shared.place import explained
+from versioned_state.cli.shared.follow import PAUSE_S, begin_to_follow
+from versioned_state.cli.shared.place import explained, near_name
 from versioned_state.cli.shared.settings import Settings, json_option, limit_option, parse_text, revision_argument, verb
 from versioned_state.repository.views.json_form import json_value
 from versioned_state.repository.views.render import escape, one_line, short_name
+from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.values.typed.tagged import Tagged
 
 
 @verb("events", example="vstate events --type ErrorEvent --since 2h")
 @revision_argument("rev", default="HEAD")
-@click.option("--type", "types", multiple=True, metavar="NAME", type=parse_text, help="Show only events of this class.")
-@click.option("--task", metavar="NAME", type=parse_text, help="Show only events of calls of this task.")
-@click.option("--since", metavar="WHEN", type=parse_text, help="Show events from then on: 2026-11-21T12:00 (UTC), or 2h for two hours ago.")
+@click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="NAME",
+    type=parse_text,
+    shell_complete=completion.event_class,
+    help="Show only events of this class.",
+)
+@click.option("--task", metavar="NAME", type=parse_text, shell_complete=completion.task, help="Show only events of calls of this task.")
+@click.option(
+    "--since", metavar="WHEN", type=parse_text, help="Show events from then on: 2026-11-21T12:00 (UTC), yesterday, '2 hours ago' or 2h."
+)
 @limit_option("Show at most the last COUNT events.")
 @click.option("-f", "--follow", is_flag=True, help="Keep running, and show new events of the branch REV as they are committed.")
 @json_option
@@ -52,8 +64,9 @@ def events(
     when = None if since is None else parse_when(since)
     with settings.reading() as repository, output.paged(unless=as_json or follow), explained(repository, "vstate events", rev, ""):
         if follow:
-            check_followed(repository, output, rev)
-        source = _select(read_events(repository.snapshot(rev, describe=True), since=when), types, task)
+            begin_to_follow(settings, repository, rev)
+        met = _Met()
+        source = _select(read_events(repository.snapshot(rev, describe=True), since=when), types, task, met)
         seen: set[tuple[Any, ...]] = set()
         if limit is not None:
             found = list(source)
@@ -62,22 +75,44 @@ def events(
         for event in source:
             seen.add(_identity(event))
             _show(output, event, as_json=as_json)
+        if not seen and not follow and limit != 0:
+            output.nothing("no events match" if types or task or since else "there are no events", met.hint(types, task))
         while follow:
             output.flush()  # a pipe is not flushed at the end of a line
             time.sleep(PAUSE_S)
-            for event in _select(read_events(repository.snapshot(rev, describe=True), since=when), types, task):
+            for event in _select(read_events(repository.snapshot(rev, describe=True), since=when), types, task, met):
                 if _identity(event) not in seen:
                     seen.add(_identity(event))
                     _show(output, event, as_json=as_json)
 
 
-def _select(source: Any, types: tuple[str, ...], task: str | None) -> Iterator[Any]:
+class _Met:
+    """The classes of all events that were read, and their tasks, for a name that none of them has."""
+
+    def __init__(self) -> None:
+        self.types: set[str] = set()
+        self.tasks: set[str] = set()
+
+    def hint(self, types: tuple[str, ...], task: str | None) -> str:
+        """Return the names near the first one that no event has."""
+        hints = [near_name(name, self.types) for name in types]
+        return next(filter(None, [*hints, "" if task is None else near_name(task, self.tasks)]), "")
+
+
+def _select(source: Any, types: tuple[str, ...], task: str | None, met: _Met) -> Iterator[Any]:
     tasks: dict[str, str] = {}
     for event in source:
+        met.types.add(_name(event))
         if isinstance(event, TaskStartEvent):
             tasks[event.full_namespace or ""] = event.task_name
+            met.tasks.add(event.task_name)
         if (not types or _name(event) in types) and (task is None or tasks.get(event.full_namespace) == task):
             yield event
+
+
+def class_names(snapshot: Snapshot, limit: int) -> list[str]:
+    """Return the names of the classes of the last events, in order."""
+    return sorted({_name(event) for event in read_events(snapshot, limit=limit, reverse=True)})
 
 
 def _name(event: Any) -> str:
@@ -101,11 +136,15 @@ def _show(output: Output, event: Any, *, as_json: bool) -> None:
             }
         )
         return
-    output.print(
-        Span(f"{event.timestamp:%Y-%m-%d %H:%M:%S}", "time"),
-        "  ",
-        Span((event.commit_hash or "")[:12], "id"),
-        f"  {escape(event.full_namespace)}  {one_line(_shown(unstamped(event)))}",
+    output.wrapped(
+        [
+            [
+                Span(f"{event.timestamp:%Y-%m-%d %H:%M:%S}", "time"),
+                "  ",
+                Span((event.commit_hash or "")[:12], "id"),
+                f"  {escape(event.full_namespace)}  {one_line(_shown(unstamped(event)))}",
+            ]
+        ]
     )
 
 

@@ -9,9 +9,9 @@ import click
 
 from versioned_state.cli.render.changes import most_changes, print_changes, stat_json
 from versioned_state.cli.render.git_patch import patch_lines
-from versioned_state.cli.render.output import Line
+from versioned_state.cli.render.output import Line, Output
 from versioned_state.cli.render.words import word_lines
-from versioned_state.cli.shared.place import explained, parse_place
+from versioned_state.cli.shared.place import explained, near_path, parse_place
 from versioned_state.cli.shared.settings import (
     Settings,
     full_option,
@@ -96,10 +96,20 @@ def diff(  # noqa: PLR0913 - an option each
             output.lines(line for change in changes for line in word_lines(change, full=full))
         else:
             print_changes(output, changes, stat=how == "stat", full=full, more=changes.more, hint=True)
-        if changes.more and not as_json:
-            output.note("-n COUNT shows more of them, --stat counts all, --path chooses")
+        if not as_json:
+            _tell_of_others(output, repository, (a, b), changes, path or "")
     if exit_code and changes:
         context.exit(1)
+
+
+def _tell_of_others(output: Output, repository: Repository, sides: tuple[str | None, str | None], changes: Diff, path: str) -> None:
+    """Tell of the changes that a limit leaves out, or that neither side has a value at the path, and of the paths near it."""
+    if changes.more:
+        output.note("-n COUNT shows more of them, --stat counts all, --path chooses")
+    if path and not changes:
+        near = [near_path(repository, commit.id, path) for commit in _commits(repository, *sides)]
+        if all(near):
+            output.nothing(f"neither side has anything at {path}", near[-1])
 
 
 def _patch_lines(repository: Repository, a: str | None, b: str | None, changes: Sequence[Change]) -> Iterator[Line]:

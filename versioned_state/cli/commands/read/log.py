@@ -7,15 +7,15 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 from versioned_state.cli.render.output import Line, Output, Span
 from versioned_state.cli.render.text import commit_json, commit_line, commit_lines, names_of
-from versioned_state.cli.shared.filters import filter_options
-from versioned_state.cli.shared.follow import PAUSE_S, check_followed
-from versioned_state.cli.shared.place import explained, parse_place
+from versioned_state.cli.shared.filters import filter_options, task_names
+from versioned_state.cli.shared.follow import PAUSE_S, begin_to_follow
+from versioned_state.cli.shared.place import explained, near_name, near_path, parse_place
 from versioned_state.cli.shared.settings import Settings, full_option, html_option, json_option, limit_option, place_argument, verb
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.records import dataclass, replace
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.change import Change
 
+
+T = TypeVar("T")
 
 _FOLLOWED: Final = 10
 """Commits that ``log -f`` shows before it waits for new ones, as ``tail -f`` shows ten lines."""
@@ -85,7 +87,7 @@ def log(settings: Settings, /, place: str, **options: Any) -> None:
         chosen = replace(chosen, source=True)
     with settings.reading() as repository, output.paged(unless=chosen.is_stream), explained(repository, "vstate log", rev, ""):
         if chosen.follow:
-            check_followed(repository, output, rev)
+            begin_to_follow(settings, repository, rev)
         listing = _Listing(repository, output, chosen, rev)
         if chosen.html is not None:
             from versioned_state.cli.shared.html_file import write_html
@@ -100,12 +102,15 @@ def log(settings: Settings, /, place: str, **options: Any) -> None:
             listing.print_graph(whole=not is_range)
         else:
             listing.print()
+        if listing.is_empty and chosen.limit != 0 and (chosen.filters or is_range):
+            output.nothing("no commits match" if chosen.filters else f"no commits are in {rev}", listing.hint())
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
     """The options of the command line."""
 
+    task: str | None
     limit: int | None
     all_refs: bool
     first_parent: bool
@@ -138,6 +143,7 @@ class _Listing:
         self._options = options
         self._rev = rev
         self._names = names_of(repository)
+        self.is_empty = True  # nothing was printed so far
         self._sources: dict[str, str] | None = {} if options.all_refs and options.source else None
         self._source = repository.default_branch() if options.source and rev == "HEAD" else rev
 
@@ -149,7 +155,7 @@ class _Listing:
     def print_json(self) -> None:
         """Print each commit as an object on a line."""
         options = self._options
-        for commit in self._chosen():
+        for commit in self._shown():
             found = {"source": self._source_of(commit)} if options.source else {}
             note = {"note": json_value(self._repository.notes.get(commit))} if options.notes else {}
             changes = _changes_json(self._repository, commit, options.filters, stat=options.stat, patch=options.patch)
@@ -157,7 +163,7 @@ class _Listing:
 
     def print_formatted(self, template: CommitFormat) -> None:
         """Print each commit by a template."""
-        for commit in self._chosen():
+        for commit in self._shown():
             self._output.text(template.of(self._repository, commit, self._names, self._source_of(commit) or ""))
             self._print_patch(commit)
 
@@ -169,16 +175,32 @@ class _Listing:
         """
         options = self._options
         drawn = _drawn(self._repository, self._commits(), options.filters, first_parent=options.first_parent, whole=whole)
-        shown = ((self._lines_of(commit), commit.id, parents) for commit, parents in islice(drawn, options.limit))
+        shown = ((self._lines_of(commit), commit.id, parents) for commit, parents in self._noticed(islice(drawn, options.limit)))
         _print_graph(self._output, shown, oneline=options.oneline)
 
     def print(self) -> None:
         """Print each commit on several lines, or on one."""
-        for count, commit in enumerate(self._chosen()):
+        for count, commit in enumerate(self._shown()):
             if count and not self._options.oneline:
                 self._output.print()
             _print(self._output, self._lines_of(commit), oneline=self._options.oneline)
             self._print_patch(commit)
+
+    def hint(self) -> str:
+        """Return the paths or the tasks near those that no commit has."""
+        filters, task = self._options.filters, self._options.task
+        *_, rev = split_range(self._rev) or (self._rev,)
+        if "path" in filters and (near := near_path(self._repository, rev, str(filters["path"]))):
+            return near
+        return "" if task is None else near_name(task, task_names(self._commits()))
+
+    def _shown(self) -> Iterator[Commit]:
+        return self._noticed(self._chosen())
+
+    def _noticed(self, items: Iterable[T]) -> Iterator[T]:
+        for item in items:
+            self.is_empty = False
+            yield item
 
     def _commits(self) -> Iterable[Commit]:
         options = self._options

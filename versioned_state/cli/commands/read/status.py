@@ -47,8 +47,8 @@ def status(settings: Settings, limit: int, *, verbose: bool, as_json: bool) -> N
                 facts[name] = [_ref_json(name, head) for name, head in _heads(refs)]
             output.json(facts)
         else:
-            _print_facts(output, facts, len(repository.branches), len(repository.tags))
-            _print_refs(output, repository.branches, limit, default=repository.default_branch())
+            _print_facts(output, facts, len(repository.branches), len(repository.tags), chosen=repository.current_branch)
+            _print_refs(output, repository.branches, limit, default=facts["current_branch"])
             _print_refs(output, repository.tags, limit)
 
 
@@ -68,7 +68,7 @@ def _facts(repository: Repository) -> dict[str, Any]:
         "bytes_used": disk.size() if disk else None,
         "bytes_on_disk": _bytes_on_disk(disk.path) if disk else None,
         "size_limit": disk.size_limit if disk else None,
-        "current_branch": repository.current_branch,
+        "current_branch": repository.default_branch(),
     }
 
 
@@ -97,15 +97,15 @@ def _ref_json(name: str, head: Commit | StorageError) -> dict[str, Any]:
     return {"name": name, "commit": head.id, "commits": head.height, "time": iso_time(head), "message": head.message}
 
 
-def _print_facts(output: Output, facts: dict[str, Any], branches: int, tags: int) -> None:
+def _print_facts(output: Output, facts: dict[str, Any], branches: int, tags: int, *, chosen: str | None) -> None:
     rows = {"store": facts["store"] + (", encrypted" if facts["encrypted"] else ""), "format": str(facts["format"])}
     if facts["bytes_used"] is not None:
         limit = "no limit" if facts["size_limit"] is None else f"limit {size(facts['size_limit'])}"
         rows["size"] = f"{size(facts['bytes_on_disk'])} on disk, {size(facts['bytes_used'])} in use, {limit}"
     rows["objects"] = f"{facts['objects']:,}" + (" and more" if facts["objects_are_more"] else "")
     rows["refs"] = f"{plural(branches, 'branch', 'branches')}, {plural(tags, 'tag')}"
-    if facts["current_branch"] is not None:
-        rows["current"] = facts["current_branch"]
+    if chosen is not None:
+        rows["current"] = chosen
     rows |= {name: facts[name] for name in ("python", "accelerator") if name in facts}
     width = max(map(len, rows)) + 2
     for name, value in rows.items():
