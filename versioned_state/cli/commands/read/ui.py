@@ -43,7 +43,7 @@ def ui(
     except ModuleNotFoundError as error:
         raise MissingDependencyError("vstate ui", extra="ui") from error
 
-    output = settings.output
+    output, settings.is_endless = settings.output, True
 
     def ready(url: str) -> None:
         output.note(f"the page is at {url}")
