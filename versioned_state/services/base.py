@@ -18,12 +18,10 @@ class ServiceWithLifecycleManager(ABC):
             raise TypeError(f"{name} is abstract: use {name}.over(store_or_url), or InMemory{name}() for one in memory")
         return super().__new__(cls)
 
-    @abstractmethod
-    async def start(self) -> None:
+    async def start(self) -> None:  # noqa: B027 - an adapter may need neither
         """Get ready: open connections. A second call does nothing."""
 
-    @abstractmethod
-    async def stop(self) -> None:
+    async def stop(self) -> None:  # noqa: B027 - as above
         """Finish the accepted calls, and release the resources of ``start``. A second call does nothing. ``start`` works again."""
 
     @abstractmethod

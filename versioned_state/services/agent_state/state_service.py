@@ -55,12 +55,6 @@ class StateService(ServiceWithLifecycleManager):
         """Return the service over a store, a ``Repository`` or a URL. The options are those of ``VersionedStateService``."""
         return VersionedStateService.over(store, **options)
 
-    async def start(self) -> None:
-        """Get ready. By default there is nothing to do."""
-
-    async def stop(self) -> None:
-        """Release the resources of ``start``. By default there is nothing to do."""
-
     @abstractmethod
     async def save_state(
         self,

@@ -46,12 +46,6 @@ class MemoryService(ServiceWithLifecycleManager):
         """Return the service over a store, a ``Repository`` or a URL. The options are those of ``VersionedMemoryService``."""
         return VersionedMemoryService.over(store, **options)
 
-    async def start(self) -> None:
-        """Get ready. By default there is nothing to do."""
-
-    async def stop(self) -> None:
-        """Release the resources of ``start``. By default there is nothing to do."""
-
     @abstractmethod
     async def add_memory(self, user_id: str, messages: list[Any], session_id: str | None = None) -> None:
         """Add messages to a session of a user. A falsy ``session_id`` is ``"default"``."""

@@ -36,12 +36,6 @@ _DELETED_AT_ONCE: Final = 16
 class SessionHistoryService(ServiceWithLifecycleManager):
     """The messages of sessions, by user and session. ``over`` returns one over any store. Adapters to other services subclass it."""
 
-    async def start(self) -> None:
-        """Do nothing. Subclasses override it."""
-
-    async def stop(self) -> None:
-        """Do nothing. Subclasses override it."""
-
     @staticmethod
     def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedSessionHistoryService:
         """Return the service over a store, a ``Repository`` or a URL. The options are those of ``VersionedSessionHistoryService``."""
