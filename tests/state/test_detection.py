@@ -23,6 +23,7 @@ from tests.support.long_runs import first
 from tests.support.mutations import Str, Thing, mutate, sample
 from tests.support.strategies import any_values, make_large
 from versioned_state import Commit, Disk, Memory, Repository, Versioned
+from versioned_state.state.branch import port
 
 
 def check(state: Versioned, content: dict[str, Any], before: Any) -> Commit | None:
@@ -532,6 +533,26 @@ def test_released_values_are_seen_again_once_they_are_loaded():
     state["list"][5].append(1)
     state["small"]["a"] = 2
     assert [str(change.path) for change in state.status()] == ["changed[1]", "list[5][1]", "small.a"]
+
+
+def test_all_values_are_released_at_once_if_none_has_changed():
+    state = Versioned()
+    state["list"], state["small"], state["gone"] = [[n] for n in range(100)], {"a": 1}, 1
+    state.namespace("inner")["value"] = [1]
+    state.sequence("appended").append({"n": 1})
+    del state["gone"]
+    state.commit()
+    values = [state["list"], state["small"], state.namespace("inner")["value"], state.sequence("appended")[0]]
+    worktree = port.handle(state).worktree
+    assert worktree.release_all()
+    for value in values:
+        value.clear()
+    assert list(state.status()) == []
+    assert exact(state.copy()) == exact({"appended": [{"n": 1}], "list": [[n] for n in range(100)], "small": {"a": 1}})
+    assert state.namespace("inner")["value"] == [1]
+    state["small"]["a"] = 2
+    assert not worktree.release_all()
+    assert [str(change.path) for change in state.status()] == ["small.a"]
 
 
 def test_released_small_values_are_kept_nowhere():

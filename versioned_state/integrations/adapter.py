@@ -11,9 +11,10 @@ from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.off_loop import off_loop
 from versioned_state.repository.repository import Repository
-from versioned_state.services.calls.handles import close_handle
+from versioned_state.services.calls.handles import Handles, close_handle
 from versioned_state.services.calls.heads import unless_erased
 from versioned_state.services.calls.locks import Locks
+from versioned_state.state.branch import port
 from versioned_state.state.branch.publisher import again_if_moved
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage import Cache, KVStore, open_store
@@ -22,6 +23,10 @@ from versioned_state.values.codec.trust import TrustedModules
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_HANDLES: Final = 64
+_HANDLE_BYTES: Final = 8 << 20
+"""How many handles an adapter keeps open, and their approximate bytes of memory."""
 
 Place = KVStore | Repository | str | os.PathLike[str]
 """The place of an adapter's data: a store, a repository, or the URL or path of a store."""
@@ -36,11 +41,13 @@ class Adapter:
 
     Attributes:
         repository: everything the adapter stores, for ``log``, ``diff``, ``blame`` and the command line.
+        writers: writes to its branches.
     """
 
     def __init__(self, place: Place, *, classes: TrustedModules = ()) -> None:
         self._own: KVStore | None = None
         self.repository: Final = self._opened(place, classes)
+        self.writers: Final = Writers(self.repository)
 
     def _opened(self, place: Any, classes: TrustedModules) -> Repository:
         if isinstance(place, Repository):
@@ -60,7 +67,8 @@ class Adapter:
         )
 
     def close(self) -> None:
-        """Close the store, if this object opened it."""
+        """Close the handles on branches, and the store, if this object opened it."""
+        self.writers.close()
         if self._own is not None:
             self._own.close()
 
@@ -72,17 +80,28 @@ class Adapter:
 
 
 class Writers:
-    """Writes to branches of a repository, by many threads, processes and machines. Safe for many threads."""
+    """Writes to branches of a repository, by many threads, processes and machines. Safe for many threads.
+
+    The handles of the branches that were written last stay open: to open one costs a third of what a small commit does.
+    """
 
     def __init__(self, repository: Repository) -> None:
-        self._repository = repository
+        self.repository: Final = repository
         self._turns = Locks()  # the writers of one branch in this process wait for each other, and need not try again
+        self._handles: Handles[Versioned] = Handles(_HANDLES, _HANDLE_BYTES, self._open)
+
+    def _open(self, branch: str) -> Versioned:
+        return Versioned(self.repository, branch=branch)
+
+    def close(self) -> None:
+        """Close the handles. Everything was committed."""
+        self._handles.close()
 
     def write(self, branch: str, edit: Callable[[Versioned], T]) -> T:
-        """Return the result of a function that changes and commits a state, which stands at the head of a branch.
+        """Return the result of a function that changes and commits a state, which stands at the head of a branch and has nothing loaded.
 
         It is called again, with a new state, whenever another writer has moved the branch or erased the head meanwhile, so it must commit
-        with ``OnMoved.REFUSE``, and have no other effects.
+        with ``OnMoved.REFUSE``, and have no other effects. The state is not the function's to keep.
 
         Raises:
             BranchMovedError: others came first each time.
@@ -93,17 +112,38 @@ class Writers:
         """Return the result of a function that changes several branches, one state each, and commits them together: see ``write``."""
 
         def attempt(_: None) -> T:
-            states = [Versioned(self._repository, branch=branch) for branch in branches]
+            states: dict[str, Versioned] = {}
             try:
-                return edit(states)
+                for branch in branches:
+                    states[branch] = self._at_head(branch)
+                result = edit(list(states.values()))
+                for branch in branches:
+                    # The caller may go on with the values: a handle that kept them would commit what becomes of them.
+                    if port.handle(states[branch]).worktree.release_all():
+                        self._handles.give(branch, states.pop(branch))
+                return result
             finally:
-                for state in states:
+                for state in states.values():  # those of a function that raised, or left changes
                     close_handle(state)
 
         with ExitStack() as stack:
             for branch in sorted(branches):  # in one order, so that two writers never wait for each other
                 stack.enter_context(self._turns.held(branch))
             return unless_erased(lambda: again_if_moved(attempt, None, lambda _: None))
+
+    def _at_head(self, branch: str) -> Versioned:
+        """Take the open handle of a branch if the branch has not moved since, or open one."""
+        state = self._handles.take(branch)
+        if state is not None:
+            handle = port.handle(state)
+            try:
+                if handle.read_ref().stored == handle.ref.stored:
+                    return state
+            except BaseException:
+                close_handle(state)
+                raise
+            close_handle(state)
+        return self._open(branch)
 
 
 def as_coroutine(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:

@@ -204,7 +204,7 @@ class VersionedHistoryProvider(HistoryProvider, Adapter):  # type: ignore[misc, 
         HistoryProvider.__init__(self, source_id, **options)
         Adapter.__init__(self, place)
         self._last = None if limit is None else count("limit", limit)
-        self._log = MessageLog(self.repository)
+        self._log = MessageLog(self.writers)
 
     def branch(self, session_id: str | None) -> str:
         """Return the name of a session's branch in the repository."""

@@ -56,7 +56,7 @@ class VersionedMemory(MemoryBase, Adapter):  # type: ignore[misc, unused-ignore]
         MemoryBase.__init__(self)
         Adapter.__init__(self, place)
         self.session_id, self.user_id = string("session_id", session_id), string("user_id", user_id)
-        self._log = MessageLog(self.repository)
+        self._log = MessageLog(self.writers)
 
     def branch(self, session_id: str | None = None, user_id: str | None = None) -> str:
         """Return the name of the branch in the repository of a session, by default of this one and of this user."""

@@ -173,7 +173,7 @@ class VersionedFlowPersistence(ModelAdapter, FlowPersistence):  # type: ignore[m
 
     def __init__(self, place: Place, **fields: Any) -> None:
         super().__init__(place, **fields)
-        self._log = MessageLog(self.repository)
+        self._log = MessageLog(self._adapter.writers)
 
     def branch(self, flow_uuid: str) -> str:
         """Return the name of a flow's branch in the repository."""

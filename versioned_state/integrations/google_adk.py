@@ -23,7 +23,7 @@ from google.adk.sessions.state import State
 
 from versioned_state.arguments import string
 from versioned_state.errors import BranchMovedError, InvalidArgumentError, UnknownRevisionError
-from versioned_state.integrations.adapter import Adapter, Place, Writers
+from versioned_state.integrations.adapter import Adapter, Place
 from versioned_state.integrations.adk_branches import EVENTS, SESSION, STATE, branch_of, prefix_of, session_facts
 from versioned_state.integrations.frameworks import check_version
 from versioned_state.off_loop import off_loop
@@ -63,7 +63,6 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
 
     def __init__(self, place: Place) -> None:
         super().__init__(place)
-        self._writers = Writers(self.repository)
 
     def branch(self, app_name: str, user_id: str | None = None, session_id: str | None = None) -> str:
         """Return the name of the branch in the repository of a session, or of the state of a user or of an app."""
@@ -274,7 +273,7 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
                 Repository.commit_together(states, message, on_moved=OnMoved.REFUSE)
             return states[0].head
 
-        return self._writers.write_together(deltas, commit)
+        return self.writers.write_together(deltas, commit)
 
     def _fork(self, app_name: str, user_id: str, source_id: str, before: str | None, new_id: str) -> Session:
         branch, target = self.branch(app_name, user_id, source_id), self.branch(app_name, user_id, new_id)

@@ -42,7 +42,7 @@ class _Kept(ModelAdapter):
 
     def __init__(self, place: Place, **data: Any) -> None:
         super().__init__(place, **data)
-        self._log = MessageLog(self.repository)
+        self._log = MessageLog(self._adapter.writers)
 
     def branch(self, key: str) -> str:
         """Return the name of a key's branch in the repository."""

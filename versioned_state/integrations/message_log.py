@@ -11,7 +11,6 @@ from versioned_state.integrations.adapter import Writers
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import ROOT, Commit
 from versioned_state.repository.names.branch_name import id_of
-from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.heads import at_head, at_listed, head_of, iter_sessions, unless_erased
@@ -36,9 +35,9 @@ class MessageLog:
     may change one list: a change whose branch has moved is made again on the new head, so changes are never mixed. Safe for many threads.
     """
 
-    def __init__(self, repository: Repository) -> None:
-        self._repository = repository
-        self._writers = Writers(repository)
+    def __init__(self, writers: Writers) -> None:
+        self._repository = writers.repository
+        self._writers = writers
 
     def exists(self, branch: str) -> bool:
         """Return whether there is such a branch."""

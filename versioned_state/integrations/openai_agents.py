@@ -75,7 +75,7 @@ class VersionedSession(Adapter):
         self.session_settings: SessionSettings | None = coerce_session_settings(session_settings or {})
         self.branch_id: str = _MAIN
         super().__init__(place)
-        self._log = MessageLog(self.repository)
+        self._log = MessageLog(self.writers)
 
     def branch(self, session_id: str | None = None, branch_id: str | None = None) -> str:
         """Return the name of the branch in the repository of a session, by default of this one, at the branch that it uses."""

@@ -14,7 +14,7 @@ from pydantic_ai.conversation_store import ConversationConflict, ConversationEnt
 
 from versioned_state.arguments import string
 from versioned_state.errors import UnknownRevisionError
-from versioned_state.integrations.adapter import Adapter, Place, Writers, check_trusted
+from versioned_state.integrations.adapter import Adapter, Place, check_trusted
 from versioned_state.integrations.frameworks import check_version
 from versioned_state.integrations.message_log import MESSAGES
 from versioned_state.off_loop import off_loop
@@ -76,7 +76,6 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
         super().__init__(place, classes=[*_CLASSES, *own])
         check_trusted(self.repository, _CLASSES[:1])
         self._homes = _Homes()
-        self._writers = Writers(self.repository)
 
     @overload
     def branch(self, conversation_id: str) -> str: ...
@@ -202,7 +201,7 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
             message = f"messages +{len(line)}" if line else "record"
             state.commit(message, on_moved=OnMoved.REFUSE, parent=source if stored is None else None)
 
-        self._writers.write(branch, commit)
+        self.writers.write(branch, commit)
         self._homes.add(branch, [entry.id for entry in line])
 
     def _rewrite(self, state: Versioned, record: ConversationRecord, base: str | None) -> Commit | None:

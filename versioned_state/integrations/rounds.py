@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, Final
 
-from versioned_state.integrations.adapter import Adapter, Place, Writers
+from versioned_state.integrations.adapter import Adapter, Place
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.branch_name import branch_name
@@ -84,7 +84,6 @@ class RoundLog:
         self._adapter = Adapter(place.repository if isinstance(place, Versioned) else place)
         self.repository: Final = self._adapter.repository
         self._prefix = prefix
-        self._writers = Writers(self.repository)
         self._guard = Lock()
         self._known: OrderedDict[str, tuple[str, Digests]] = OrderedDict()  # by branch, with the head that they are those of
 
@@ -103,7 +102,7 @@ class RoundLog:
             self._keep(branch, made.id, digests)
             return made
 
-        return self._writers.write(branch, commit)
+        return self._adapter.writers.write(branch, commit)
 
     def close(self) -> None:
         """Close the store, if it was opened here."""

@@ -10,7 +10,6 @@ When an item expires is a record beside the branch, since each read renews it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Final
@@ -32,16 +31,13 @@ from langgraph.store.base import (
 )
 
 from versioned_state.arguments import instance_of
-from versioned_state.errors import BranchMovedError, StoreBusyError
 from versioned_state.integrations.adapter import Adapter, Place
 from versioned_state.integrations.langgraph.filters import fits
 from versioned_state.integrations.langgraph.index import Index, Vectors
 from versioned_state.off_loop import off_loop
-from versioned_state.repository.database import backoff
+from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.services.calls.handles import Handles
-from versioned_state.services.calls.locks import Locks
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.codec.trust import TrustedModules
 
@@ -54,9 +50,6 @@ _KEY: Final = "key"
 
 _VECTORS: Final = "vectors"
 """The namespace of the state that has the vectors of items, by the same keys."""
-
-_ATTEMPTS: Final = 1000
-_HANDLE_BYTES: Final = 16 << 20
 
 _Name = tuple[tuple[str, ...], str]
 """The namespace and the key of an item."""
@@ -98,13 +91,6 @@ class VersionedStore(Adapter, BaseStore):  # type: ignore[misc]
         self.ttl_config = ttl
         self._branch = branch
         self._index = None if index is None else Index(index)
-        self._handles: Handles[Versioned] = Handles(1, _HANDLE_BYTES, lambda name: Versioned(self.repository, branch=name))
-        self._locks = Locks()
-
-    def close(self) -> None:
-        """Close the handle, and the store, if this object opened it."""
-        self._handles.close()
-        super().close()
 
     def branch(self) -> str:
         """Return the name of the branch that has the items."""
@@ -221,23 +207,15 @@ class VersionedStore(Adapter, BaseStore):  # type: ignore[misc]
 
     def _commit(self, new: Mapping[str, dict[str, Any] | None], vectors: Mapping[str, dict[str, bytes]], message: str) -> None:
         """Commit items by their keys in the state, where None deletes one. An existing item keeps the time of its creation."""
-        with self._locks.held(self._branch):
-            for attempt in range(_ATTEMPTS):
-                # Refused and begun anew if another process was first: a merge would mix two values of one item.
-                with suppress(BranchMovedError), self._handles.handle(self._branch) as state:
-                    if attempt:
-                        state.refresh()
-                    before = self.repository.snapshot(state.head)
-                    for key, item in new.items():
-                        _replace(state, before, key, item, vectors.get(key))
-                    state.commit(message, on_moved="refuse")
-                    for space in (state, state.namespace(_VECTORS)):
-                        for key in new:
-                            if key in space:
-                                space.release(key)  # the caller may go on with the value
-                    return
-                backoff(attempt)
-            raise StoreBusyError(f"others keep changing the branch {self._branch!r}", hint="try again")
+
+        def commit(state: Versioned) -> None:
+            before = self.repository.snapshot(state.head)
+            for key, item in new.items():
+                _replace(state, before, key, item, vectors.get(key))
+            # Refused and begun anew if another process was first: a merge would mix two values of one item.
+            state.commit(message, on_moved=OnMoved.REFUSE)
+
+        self.writers.write(self._branch, commit)
 
     def _keep_expiry(self, names: Iterable[tuple[_Name, float]], now: datetime) -> None:
         self.repository.records.update(

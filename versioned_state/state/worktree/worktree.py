@@ -215,6 +215,10 @@ class Worktree:
         self.unfinished.edit = None
         return True
 
+    def release_all(self) -> bool:
+        """Release all loaded values, up to one that has changed. Returns whether nothing is loaded any more."""
+        return all(self.release(key) for key in (*self._entries, *self._tracked.lists))
+
     def _release_list(self, key: bytes) -> bool:
         """Do as ``release`` for a list that is not loaded, of which elements may be in memory."""
         edits = self._tracked.lists.get(key)
