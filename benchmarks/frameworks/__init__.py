@@ -1,1 +1,1 @@
-"""``scripts/bench frameworks``: each adapter beside the framework's own SQLite store."""
+"""``scripts/bench frameworks``: each adapter beside the store of its framework, a module each."""

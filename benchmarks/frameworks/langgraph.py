@@ -15,14 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.measure import alternate, folder_bytes, median, timed
-from benchmarks.sessions.sample import ms
-
-OURS: Final = "ours"
-THEIRS: Final = "theirs"
-
-Table = tuple[str, list[list[str]]]
-"""The title of a table, and its rows."""
+from benchmarks.frameworks.tables import OURS, THEIRS, Table, bytes_row, row, text
+from benchmarks.measure import alternate, timed
 
 Config = dict[str, Any]
 
@@ -72,17 +66,6 @@ class _Thread:
         self.at = self.saver.put(self.at, checkpoint, {"source": "loop", "step": step, "parents": {}}, versions)
 
 
-def _row(name: str, seconds: Mapping[str, list[float]], aim: str = "") -> list[str]:
-    ours, theirs = median(seconds[OURS]), median(seconds[THEIRS])
-    return [name, ms(ours), ms(theirs), f"{ours / theirs:.2f}", aim]
-
-
-def _bytes_row(folder: Path, aim: str) -> list[str]:
-    """The row of the bytes on the disk, after a clean close."""
-    ours, theirs = folder_bytes(folder / OURS), folder_bytes(folder / THEIRS)
-    return ["bytes", f"{ours / 1e6:.2f} MB", f"{theirs / 1e6:.2f} MB", f"{ours / theirs:.3f}", aim]
-
-
 def _reads(threads: Mapping[str, _Thread], step: int, turns: int) -> list[list[str]]:
     """Rows for reading a thread; ``step`` is that of a checkpoint in its middle."""
 
@@ -95,28 +78,17 @@ def _reads(threads: Mapping[str, _Thread], step: int, turns: int) -> list[list[s
     newest = {name: thread.newest for name, thread in threads.items()}
     middle = {name: next(iter(thread.saver.list(thread.newest, filter={"step": step}))).config for name, thread in threads.items()}
     return [
-        _row("get_tuple, the newest", each(lambda saver, at: saver.get_tuple(at), newest), "3"),
-        _row("get_tuple, by its id", each(lambda saver, at: saver.get_tuple(at), middle)),
-        _row("list, the newest 10", each(lambda saver, at: list(saver.list(at, limit=10)), newest)),
-        _row("list, filter for one step", each(lambda saver, at: list(saver.list(at, filter={"step": step})), newest), "2"),
+        row("get_tuple, the newest", each(lambda saver, at: saver.get_tuple(at), newest), "3"),
+        row("get_tuple, by its id", each(lambda saver, at: saver.get_tuple(at), middle)),
+        row("list, the newest 10", each(lambda saver, at: list(saver.list(at, limit=10)), newest)),
+        row("list, filter for one step", each(lambda saver, at: list(saver.list(at, filter={"step": step})), newest), "2"),
     ]
-
-
-_SYLLABLES: Final = ("an", "be", "ce", "do", "er", "fi", "go", "la", "mi", "no", "re", "st", "ta", "un")
-
-
-def _text(dice: random.Random, size: int) -> str:
-    """Words of a small vocabulary: texts compress as real ones do, and differ."""
-    text = ""
-    while len(text) < size:
-        text += "".join(dice.choices(_SYLLABLES, k=dice.randint(1, 4))) + " "
-    return text[:size]
 
 
 def _message(dice: random.Random, at: int, size: int) -> Any:
     from langchain_core.messages import AIMessage, HumanMessage
 
-    return (AIMessage if at % 2 else HumanMessage)(_text(dice, size), id=str(uuid.UUID(int=dice.getrandbits(128))))
+    return (AIMessage if at % 2 else HumanMessage)(text(dice, size), id=str(uuid.UUID(int=dice.getrandbits(128))))
 
 
 def _conversation(count: int, size: int, folder: Path, *, quick: bool) -> Table:
@@ -127,11 +99,11 @@ def _conversation(count: int, size: int, folder: Path, *, quick: bool) -> Table:
         threads = {name: _Thread(saver, "thread") for name, saver in savers.items()}
         # A list of its own for each checkpoint, of the messages that were there before: as add_messages makes them.
         puts = {name: lambda at, thread=thread: thread.put(at, {"messages": messages[: at + 1]}) for name, thread in threads.items()}
-        rows = [_row("put", alternate(puts, count // _BATCH, batch=_BATCH), "1"), *_reads(threads, count // 2, 3 if quick else 9)]
-    rows.append(_bytes_row(folder, "0.1"))
+        rows = [row("put", alternate(puts, count // _BATCH, batch=_BATCH), "1"), *_reads(threads, count // 2, 3 if quick else 9)]
+    rows.append(bytes_row(folder, "0.1"))
     with _savers_again(folder) as savers:
         deleted = {name: [timed(partial(saver.delete_thread, "thread"))] for name, saver in savers.items()}
-    return f"a conversation of {count} messages of {size} B", [*rows, _row("delete_thread", deleted, "1")]
+    return f"a conversation of {count} messages of {size} B", [*rows, row("delete_thread", deleted, "1")]
 
 
 @contextmanager
@@ -162,13 +134,13 @@ def _small(folder: Path, *, quick: bool) -> Table:
             return seconds
 
         puts = alternate({name: partial(step, name) for name in threads}, count // _BATCH, batch=_BATCH)
-        rows = [_row("put", puts, "1"), _row("put_writes", writes, "1"), *_reads(threads, count // 2, 3 if quick else 15)]
-    rows.append(_bytes_row(folder, "1.1"))
+        rows = [row("put", puts, "1"), row("put_writes", writes, "1"), *_reads(threads, count // 2, 3 if quick else 15)]
+    rows.append(bytes_row(folder, "1.1"))
     with _savers_again(folder) as savers:
         cold = {name: [timed(partial(_found, saver, count // 2))] for name, saver in savers.items()}
-        rows.append(_row("list, filter, by a process that has seen nothing", cold))
+        rows.append(row("list, filter, by a process that has seen nothing", cold))
         deleted = {name: [timed(partial(saver.delete_thread, "thread"))] for name, saver in savers.items()}
-    return f"{count:,} small checkpoints, each with a write", [*rows, _row("delete_thread", deleted, "1")]
+    return f"{count:,} small checkpoints, each with a write", [*rows, row("delete_thread", deleted, "1")]
 
 
 def _found(saver: Any, step: int) -> list[Any]:
@@ -196,15 +168,15 @@ def _threads(folder: Path, *, quick: bool) -> Table:
             return timed(lambda: saver.get_tuple(_at(some[at])))
 
         reads = {name: partial(read, saver) for name, saver in savers.items()}
-        rows = [_row("three puts", puts, "1"), _row("get_tuple, the newest", alternate(reads, 20, batch=3), "3")]
-    rows.append(_bytes_row(folder, "1.1"))
+        rows = [row("three puts", puts, "1"), row("get_tuple, the newest", alternate(reads, 20, batch=3), "3")]
+    rows.append(bytes_row(folder, "1.1"))
     with _savers_again(folder) as savers:
 
         def delete(saver: Any, at: int) -> float:
             return timed(lambda: saver.delete_thread(some[at]))
 
         deletes = {name: partial(delete, saver) for name, saver in savers.items()}
-        rows.append(_row("delete_thread", alternate(deletes, 20, batch=3), "1"))
+        rows.append(row("delete_thread", alternate(deletes, 20, batch=3), "1"))
     return f"{count:,} threads of one invocation", rows
 
 
