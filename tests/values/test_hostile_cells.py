@@ -7,6 +7,7 @@ from typing import Any
 
 import msgpack
 import pytest
+from hypothesis import given, strategies as st
 
 from tests.support.codec import Codec
 from versioned_state import Memory
@@ -179,3 +180,9 @@ def test_each_form_of_a_timestamp_is_suspected(size):
         assert type(msgpack.unpackb(packed)[1]) is msgpack.Timestamp
         assert may_have_timestamp(packed)
     assert not may_have_timestamp(msgpack.packb(["ÿ", 255, 0xFFFF, -1, 1.5]))
+
+
+@given(st.lists(st.sampled_from([0xFF, 0xD6, 0xD7, 0x04, 0x08, 0x0C, 0x00, 0x61]), max_size=12).map(bytes))
+def test_a_timestamp_is_suspected_wherever_a_search_for_each_header_finds_one(packed):
+    headers = (b"\xd6\xff", b"\xd7\xff", b"\x04\xff", b"\x08\xff", b"\x0c\xff")
+    assert may_have_timestamp(packed) == any(header in packed for header in headers)

@@ -544,13 +544,22 @@ def _make_dict(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     return dict(pairs)
 
 
-_TIMESTAMPS: Final = (b"\xd6\xff", b"\xd7\xff", b"\x04\xff", b"\x08\xff", b"\x0c\xff")
-"""The end of the header of a MessagePack timestamp: its length, or the code that implies it, and the type -1."""
+_BEFORE_TIMESTAMP: Final = frozenset(b"\xd6\xd7\x04\x08\x0c")
+"""What comes before the type -1 in the header of a MessagePack timestamp: its length, or the code that implies it."""
 
 
 def may_have_timestamp(raw: bytes) -> bool:
-    """Return whether packed bytes may hold a MessagePack timestamp. Text never has its last byte, and few numbers have both bytes."""
-    return b"\xff" in raw and any(header in raw for header in _TIMESTAMPS)
+    """Return whether packed bytes may hold a MessagePack timestamp.
+
+    Text never has the byte of its type, and few numbers have it behind one of the five others. A search for one byte is far faster than one
+    for two: a leaf in which only the length of a text has the byte takes 0.4 µs instead of 15 to 300.
+    """
+    at = raw.find(b"\xff", 1)
+    while at > 0:
+        if raw[at - 1] in _BEFORE_TIMESTAMP:
+            return True
+        at = raw.find(b"\xff", at + 1)
+    return False
 
 
 def check_nesting(value: Any, depth: int = 0) -> None:
