@@ -120,16 +120,16 @@ def path(context: click.Context, _: click.Parameter, incomplete: str) -> list[st
 
 def task(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Complete the tasks whose calls made the last commits."""
-    from versioned_state.cli.shared.filters import task_names
+    from versioned_state.cli.shared.names import task_names
 
     return _ask(context, lambda repository: _starting(sorted(task_names(repository.log("HEAD"))), incomplete))
 
 
 def event_class(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
     """Complete the classes of the last events."""
-    from versioned_state.cli.commands.agents.events import class_names
+    from versioned_state.cli.shared.names import class_names
 
-    return _ask(context, lambda repository: _starting(class_names(repository.snapshot("HEAD", describe=True), _MOST), incomplete))
+    return _ask(context, lambda repository: _starting(sorted(class_names(repository.snapshot("HEAD", describe=True))), incomplete))
 
 
 def revision_or_place(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

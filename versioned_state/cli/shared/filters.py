@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from functools import wraps
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -16,12 +15,8 @@ from versioned_state.cli.shared.settings import path_option
 from versioned_state.errors import InvalidArgumentError
 
 if TYPE_CHECKING:  # loaded by the options that need them
-    from versioned_state.repository.history.commit import Commit
     from versioned_state.repository.inspect.log_filters import Filters
     from versioned_state.repository.names.times import When
-
-_SEARCHED: Final = 1000
-"""Commits that are searched for the names of tasks."""
 
 _LITERALLY: Final = "a backslash before a character takes it literally: \\( and \\["
 
@@ -96,11 +91,6 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ):
         option(run)
     return run
-
-
-def task_names(commits: Iterable[Commit]) -> set[str]:
-    """Return the names of the tasks whose calls made the first of these commits."""
-    return {name for commit in islice(commits, _SEARCHED) if type(name := commit.meta.get("task")) is str}
 
 
 def regex(text: str, flags: int = 0, *, hint: str) -> re.Pattern[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from shlex import quote
@@ -24,9 +24,6 @@ _PLACE: Final = re.compile(r'(?P<rev>(?:@\{[^}]*\}|[^:\["{])+):(?P<path>.*)', re
 
 _NEAR: Final = 1000
 """Keys of a state that are searched for similar ones."""
-
-_SHOWN: Final = 10
-"""Names that a hint lists if none is similar."""
 
 NAMESPACES: Final = "$namespaces"
 """The key under which a whole state shows its namespaces."""
@@ -143,17 +140,6 @@ def near_path(repository: Repository, rev: str, path: str) -> str:
         return _near(snapshot, StatePath.parse(path))
     except StateError:
         return ""
-
-
-def near_name(name: str, names: Iterable[str]) -> str:
-    """Return a hint with the names near one that is not among them, or with all of them if they are few."""
-    from difflib import get_close_matches
-
-    known = sorted(set(names))
-    if not known or name in known:
-        return ""
-    near = get_close_matches(name, known, n=3)
-    return f"did you mean {', '.join(near)}?" if near else f"there {'is' if len(known) == 1 else 'are'} {', '.join(known[:_SHOWN])}"
 
 
 def entries(snapshot: Snapshot, convert: Callable[[Any], Any]) -> Iterator[tuple[str, Any]]:

@@ -16,11 +16,11 @@ from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.shared import completion
 from versioned_state.cli.shared.filters import parse_when
 from versioned_state.cli.shared.follow import PAUSE_S, begin_to_follow
-from versioned_state.cli.shared.place import explained, near_name
+from versioned_state.cli.shared.names import class_name, near_name
+from versioned_state.cli.shared.place import explained
 from versioned_state.cli.shared.settings import Settings, json_option, limit_option, parse_text, revision_argument, verb
 from versioned_state.repository.views.json_form import json_value
-from versioned_state.repository.views.render import escape, one_line, short_name
-from versioned_state.repository.views.snapshot import Snapshot
+from versioned_state.repository.views.render import escape, one_line
 from versioned_state.values.typed.tagged import Tagged
 
 
@@ -102,21 +102,12 @@ class _Met:
 def _select(source: Any, types: tuple[str, ...], task: str | None, met: _Met) -> Iterator[Any]:
     tasks: dict[str, str] = {}
     for event in source:
-        met.types.add(_name(event))
+        met.types.add(class_name(event))
         if isinstance(event, TaskStartEvent):
             tasks[event.full_namespace or ""] = event.task_name
             met.tasks.add(event.task_name)
-        if (not types or _name(event) in types) and (task is None or tasks.get(event.full_namespace) == task):
+        if (not types or class_name(event) in types) and (task is None or tasks.get(event.full_namespace) == task):
             yield event
-
-
-def class_names(snapshot: Snapshot, limit: int) -> list[str]:
-    """Return the names of the classes of the last events, in order."""
-    return sorted({_name(event) for event in read_events(snapshot, limit=limit, reverse=True)})
-
-
-def _name(event: Any) -> str:
-    return short_name(event.name).rpartition(".")[2] if isinstance(event, Tagged) else type(event).__name__
 
 
 def _identity(event: Any) -> tuple[Any, ...]:
@@ -128,7 +119,7 @@ def _show(output: Output, event: Any, *, as_json: bool) -> None:
         output.json(
             {
                 "timestamp": f"{event.timestamp:%Y-%m-%dT%H:%M:%S.%fZ}",
-                "type": _name(event),
+                "type": class_name(event),
                 "agent": event.agent_name,
                 "namespace": event.full_namespace,
                 "commit": event.commit_hash,
@@ -152,4 +143,4 @@ def _shown(event: Any) -> Any:
     """Return an event as it is shown to people: one of a library class looks like one of a user's class, instances in it too."""
     if isinstance(event, Tagged) or not is_dataclass(event):
         return event
-    return Tagged(_name(event), {field.name: getattr(event, field.name) for field in fields(event) if field.repr})
+    return Tagged(class_name(event), {field.name: getattr(event, field.name) for field in fields(event) if field.repr})

@@ -13,9 +13,9 @@ import click
 
 from versioned_state.cli.render.output import Line, Output, Span
 from versioned_state.cli.render.text import commit_json, commit_line, commit_lines, names_of
-from versioned_state.cli.shared.filters import filter_options, task_names
+from versioned_state.cli.shared.filters import filter_options
 from versioned_state.cli.shared.follow import PAUSE_S, begin_to_follow
-from versioned_state.cli.shared.place import explained, near_name, near_path, parse_place
+from versioned_state.cli.shared.place import explained, near_path, parse_place
 from versioned_state.cli.shared.settings import Settings, full_option, html_option, json_option, limit_option, place_argument, verb
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.records import dataclass, replace
@@ -192,7 +192,11 @@ class _Listing:
         *_, rev = split_range(self._rev) or (self._rev,)
         if "path" in filters and (near := near_path(self._repository, rev, str(filters["path"]))):
             return near
-        return "" if task is None else near_name(task, task_names(self._commits()))
+        if task is None:
+            return ""
+        from versioned_state.cli.shared.names import near_name, task_names
+
+        return near_name(task, task_names(self._commits()))
 
     def _shown(self) -> Iterator[Commit]:
         return self._noticed(self._chosen())
