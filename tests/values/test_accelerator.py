@@ -25,7 +25,7 @@ from tests.support import accelerator_fuzz as fuzz
 from tests.support.accelerated import installed, switched
 from tests.support.exact import clone, exact
 from tests.support.mutations import mutate, sample
-from tests.support.processes import run
+from tests.support.processes import run, start
 from tests.support.strategies import any_values
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.services.agent_state.session_handle import SessionHandle
@@ -200,8 +200,8 @@ def test_wrong_arguments_raise(fast):
     ):
         with pytest.raises(TypeError):
             call()
-    for start, stop in ((0, 2), (-1, 1), (1, 0), (2, 2)):
-        assert fast.pack_marked([1], start, stop, 1, ENOUGH) is None
+    for begin, stop in ((0, 2), (-1, 1), (1, 0), (2, 2)):
+        assert fast.pack_marked([1], begin, stop, 1, ENOUGH) is None
     assert fast.pack_marked([], 0, 0, 1, ENOUGH) is not None
     assert fast.pack(1, -5, ENOUGH) == b"\x01"
     assert fast.pack([], -5, ENOUGH) is None
@@ -561,6 +561,59 @@ def test_two_processes_of_which_one_has_it_share_a_store(fast, tmp_path, monkeyp
         assert len(state["messages"]) == 303
         assert not state.status()
         assert state.repository.fsck().ok
+
+
+AT_ONCE = """
+import sys
+from versioned_state import Disk, Versioned
+from versioned_state.values import accelerator
+
+with Versioned(Disk(sys.argv[1], timeout=30)) as state:
+    mine = int(sys.argv[2])
+    print(accelerator.status, flush=True)
+    for n in range(40):
+        sys.stdin.readline()
+        state["rows"][2 * n + mine]["n"] += 1
+        state["rows"][n]["seen"][mine] = n
+        state[f"own {mine}"].append({"n": n, "text": "é" * n})
+        print(state.commit().id, flush=True)
+"""
+
+
+def test_two_processes_of_which_one_has_it_commit_at_once(fast, tmp_path, monkeypatch):
+    """In each round, one of them merges with the commit of the other, and then compares with leaves that the other has written."""
+    assert fast is not None
+    with Versioned(Disk(tmp_path / "store")) as state:
+        state["rows"] = [{"n": 1000 + n, "seen": [-1, -1], "text": f"é {n}" * 20} for n in range(80)]
+        state.update({"own 0": [], "own 1": []})
+        state.commit()
+    processes = []
+    for mine in (0, 1):
+        monkeypatch.setenv("VERSIONED_STATE_FAST", str(mine))
+        processes.append(start(AT_ONCE, tmp_path / "store", mine))
+
+    def answers() -> list[str]:
+        return [process.stdout.readline().strip() for process in processes if process.stdout]
+
+    assert answers() == ["not used: switched off by VERSIONED_STATE_FAST=0", "active"]
+    commits = set()
+    for _ in range(40):
+        for process in processes:
+            assert process.stdin is not None
+            process.stdin.write("go on\n")
+            process.stdin.flush()
+        commits.update(answers())
+    for process in processes:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 0, errors
+    own = [{"n": n, "text": "é" * n} for n in range(40)]
+    rows = [{"n": 1001 + n, "seen": [n, n] if n < 40 else [-1, -1], "text": f"é {n}" * 20} for n in range(80)]
+    with switched(None), Versioned(Disk(tmp_path / "store")) as state, Versioned() as anew:
+        assert state.copy() == {"rows": rows, "own 0": own, "own 1": own}
+        assert {commit.id for commit in state.log(limit=80)} == commits
+        assert state.repository.fsck().ok
+        anew.update(state.copy())
+        assert anew.commit().root == state.head.root
 
 
 # The long run
