@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import sqlite3
 from collections.abc import Callable
-from contextlib import redirect_stdout
+from contextlib import closing, redirect_stdout
 from io import StringIO
 from typing import Any
 
@@ -72,8 +72,6 @@ def act(call: Call, code: str, names: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    db = sqlite3.connect(":memory:")
-    db.executescript("create table sales (city, amount); insert into sales values ('Rome', 3), ('Oslo', 4), ('Rome', 5)")
     model = script(
         ("I look at the table.", "cursor = db.execute('select * from sales')"),
         ("I must not keep the cursor.", "rows = db.execute('select city, amount from sales').fetchall()\nprint(rows)"),
@@ -86,7 +84,9 @@ def main() -> None:
         """Add up the sales."""
 
     state = Versioned()
-    assert total_sales(db, state=state) == 12
+    with closing(sqlite3.connect(":memory:")) as db:
+        db.executescript("create table sales (city, amount); insert into sales values ('Rome', 3), ('Oslo', 4), ('Rome', 5)")
+        assert total_sales(db, state=state) == 12
     assert dict(state) == {"rows": [("Rome", 3), ("Oslo", 4), ("Rome", 5)], "total": 12}
     for event in events(state):
         print(event.commit_hash[:12], event)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -200,10 +201,10 @@ def test_the_quick_reference(agent: Agent):
 
 
 @pytest.fixture
-def db() -> sqlite3.Connection:
-    connection = sqlite3.connect(":memory:")
-    connection.executescript("create table users (name); insert into users values ('Ana'), ('Bo')")
-    return connection
+def db() -> Iterator[sqlite3.Connection]:
+    with closing(sqlite3.connect(":memory:")) as connection:
+        connection.executescript("create table users (name); insert into users values ('Ana'), ('Bo')")
+        yield connection
 
 
 def querying(*code: str) -> Callable[..., Any]:

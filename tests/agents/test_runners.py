@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -196,8 +197,8 @@ def test_a_cursor_is_dropped_and_the_model_is_told_how_to_do_without(*, nested: 
         return answer(db)
 
     state = Versioned()
-    db = sqlite3.connect(":memory:")
-    assert (orchestrate if nested else answer)(db, state=state) == [(1,)]
+    with closing(sqlite3.connect(":memory:")) as db:
+        assert (orchestrate if nested else answer)(db, state=state) == [(1,)]
     assert dict(state.namespace("answerer") if nested else state) == {"rows": [(1,)]}
     assert [told.split()[0] for told in heard[1:]] == ["cursor", "found"]
     assert all("fetchall()" in told for told in heard[1:])

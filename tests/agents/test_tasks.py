@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -388,7 +388,8 @@ def test_a_resource_that_is_used_up_in_one_expression_leaves_data_alone():
         state["rows"] = db.execute("select 1, 'one'").fetchall()
 
     state = Versioned()
-    ask(sqlite3.connect(":memory:"), state=state)
+    with closing(sqlite3.connect(":memory:")) as db:
+        ask(db, state=state)
     assert state["rows"] == [(1, "one")]
     (started,) = events(state, types=TaskStartEvent)
     assert "sqlite3.Connection" in started.inputs["db"], "an input that cannot be stored is described"

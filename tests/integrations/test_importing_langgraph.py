@@ -8,6 +8,7 @@ import random
 import sqlite3
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
@@ -132,7 +133,7 @@ def put(saver: Any, thread: str, values: dict[str, Any], parent: str | None = No
 
 
 def change(source: Path, query: str, *values: Any) -> None:
-    with sqlite3.connect(source) as connection:
+    with closing(sqlite3.connect(source)) as connection, connection:
         assert connection.execute(query, values).rowcount == 1
 
 
@@ -409,7 +410,7 @@ def test_a_file_that_is_not_langgraphs_is_refused(tmp_path: Path):
     missing, text, other, folder = tmp_path / "missing", tmp_path / "text", tmp_path / "other", tmp_path / "folder"
     text.write_text("no database" * 100)
     folder.mkdir()
-    with sqlite3.connect(other) as connection:
+    with closing(sqlite3.connect(other)) as connection, connection:
         connection.execute("CREATE TABLE checkpoints (id)")
     with pytest.raises(FileNotFoundError):
         open_importer("langgraph", str(missing))
@@ -424,7 +425,7 @@ def test_a_file_that_is_not_langgraphs_is_refused(tmp_path: Path):
 
 def test_a_file_that_is_cut_short_is_damaged(saver: SqliteSaver, source: Path, tmp_path: Path):
     put(saver, "1", {"a": "x" * 50_000})
-    with sqlite3.connect(source) as connection:
+    with closing(sqlite3.connect(source)) as connection, connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     cut = tmp_path / "cut.db"
     cut.write_bytes(source.read_bytes()[:20_000])

@@ -95,7 +95,7 @@ async def test_branches_and_usage_of_an_advanced_session_come_along(tmp_path, st
     session = AdvancedSQLiteSession(session_id="s", db_path=tmp_path / "oa.db", create_tables=True)
     for turn in range(3):
         await session.add_items([{"role": "user", "content": f"q{turn}"}, {"role": "assistant", "content": f"a{turn}"}])
-    with sqlite3.connect(tmp_path / "oa.db") as connection:
+    with closing(sqlite3.connect(tmp_path / "oa.db")) as connection, connection:
         connection.execute(
             "INSERT INTO turn_usage (session_id, branch_id, user_turn_number, requests, input_tokens, output_tokens, total_tokens,"
             " input_tokens_details) VALUES ('s', 'main', 2, 1, 10, 5, 15, '{\"cached_tokens\": 3}')"

@@ -316,7 +316,8 @@ def test_changes_of_a_registered_value_are_its_data_not_its_pickle():
 
 def test_a_class_of_the_same_qualified_name_in_another_module_does_not_take_the_name():
     register(Note, "note")
-    other = dataclasses.make_dataclass("Note", [("text", str)], namespace={"__module__": "another.module"})
+    other = dataclasses.make_dataclass("Note", [("text", str)])
+    other.__module__ = "another.module"  # since Python 3.12, make_dataclass itself names the module that calls it
     with pytest.raises(InvalidArgumentError, match=f"registered for {Note.__module__}:Note") as caught:
         register(other, "note")
     assert "also=" in caught.value.hint
