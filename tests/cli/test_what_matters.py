@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import enum
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import attrs
 import numpy as np
@@ -21,6 +24,23 @@ from versioned_state.cli.render.output import Output
 from versioned_state.repository.views.render import one_line
 
 NOON = dt.datetime(2026, 1, 2, 12, tzinfo=dt.UTC)
+
+
+class LoudZone(dt.tzinfo):
+    """A zone whose offset must not be asked for."""
+
+    def utcoffset(self, _: Any) -> dt.timedelta:
+        raise AssertionError("called")
+
+    dst = utcoffset
+
+    def tzname(self, _: Any) -> str:
+        raise AssertionError("called")
+
+
+class Level(enum.Flag):
+    LOW = 1
+    HIGH = 2
 
 
 @dataclass
@@ -153,7 +173,14 @@ class Loud:
         (("a\x1b[31m\n", {"a": 1}), "choose('a\\x1b[31m\\n', {'a': 1})"),
         (("a", [1, [2]]), "choose('a', <list of 2>)"),
         (("a", Loud()), "choose('a', <Loud>)"),
-        (("a", NOON), "choose('a', <datetime>)"),
+        (("a", NOON), "choose('a', 2026-01-02T12:00+00:00)"),
+        (("a", NOON.replace(second=7, tzinfo=None)), "choose('a', 2026-01-02T12:00:07)"),
+        (("a", NOON.replace(tzinfo=LoudZone())), "choose('a', <datetime>)"),
+        ((dt.date(2026, 1, 2), dt.timedelta(hours=3)), "choose(2026-01-02, 3:00:00)"),
+        (("pay", Decimal("420.50")), "choose('pay', 420.50)"),
+        ((Decimal("1e999999"), Decimal("nan")), "choose(<Decimal>, <Decimal>)"),
+        ((Level.HIGH, UUID(int=7)), "choose(Level.HIGH, 00000000-0000-0000-0000…)"),
+        ((Level.LOW | Level.HIGH, Decimal("0.1234567890123456789012345678901234")), "choose(Level.LOW|HIGH, 0.123456789012345678901…)"),
     ],
 )
 def test_the_message_of_a_task_has_its_arguments(args: tuple[Any, ...], message: str):

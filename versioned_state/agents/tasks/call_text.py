@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+from zoneinfo import ZoneInfo
 
 from versioned_state.repository.views.render import escape, short_repr
 
@@ -12,11 +17,20 @@ if TYPE_CHECKING:
 _ARGUMENT: Final = 24
 """Characters of one argument that are shown."""
 
+_SCALAR: Final = 30
+"""Characters of an amount, a time or an id, which tells little if it is cut."""
+
 _ALL: Final = 60
 """Characters of all arguments together: a log has a commit on a line."""
 
 _SHOWN: Final = frozenset({str, int, float, bool, type(None), list, dict, tuple, set, frozenset, bytes})
 """The types whose values are written out. Of another only the name of the type is, since its ``repr`` may be code, and slow."""
+
+_PLAIN: Final = frozenset({date, timedelta, UUID})
+"""The types whose ``str`` is the value itself."""
+
+_ZONES: Final = frozenset({type(None), timezone, ZoneInfo})
+"""The zones of a time that is written out. Of another, the offset may be code."""
 
 _SHORT: Final = frozenset({float, bool, type(None)})
 """The types whose values are always written in fewer characters than are shown."""
@@ -44,13 +58,28 @@ def _argument(value: Any) -> str:
     if cls in _SHORT:
         return repr(value)
     if cls not in _SHOWN:
-        return f"<{cls.__name__}>"
+        text = _scalar(value)
+        return f"<{cls.__name__}>" if text is None else text if len(text) <= _SCALAR else text[: _ARGUMENT - 1] + "…"
     if cls in (str, bytes):
         return escape(repr(value[:_ARGUMENT])) + ("…" if len(value) > _ARGUMENT else "")
     if cls in (list, dict, tuple, set, frozenset):
         return _container(value)
     text = escape(short_repr(value, _ARGUMENT))
     return text if len(text) <= _ARGUMENT else text[: _ARGUMENT - 1] + "…"
+
+
+def _scalar(value: Any) -> str | None:
+    """Return an amount, a time, an id or the member of an Enum as text, or None for any other value."""
+    cls = type(value)
+    if cls in _PLAIN:
+        return str(value)
+    if cls is Decimal:
+        return str(value) if value.is_finite() and abs(value.adjusted()) <= _ARGUMENT else None
+    if cls is datetime:
+        exact = "minutes" if not value.second and not value.microsecond else "seconds"
+        return str(value.isoformat(timespec=exact)) if type(value.tzinfo) in _ZONES else None
+    name = value._name_ if isinstance(value, Enum) else None
+    return f"{cls.__name__}.{escape(name)}" if type(name) is str else None
 
 
 def _container(value: Any) -> str:
