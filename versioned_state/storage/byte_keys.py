@@ -68,8 +68,7 @@ def listed(
         raws: yields the keys in a range of a table.
         text: makes the key of an entry from its bytes.
     """
-    for raw in raws("entries", *text_range(prefix)):
-        yield text(raw)
+    yield from map(text, raws("entries", *text_range(prefix)))
     addresses = address_range(prefix)
     if addresses is not None:
         for raw in raws("objects", *addresses):

@@ -27,6 +27,7 @@ from versioned_state.errors import (
     UnknownOutcomeError,
 )
 from versioned_state.storage.backend import Backend, raise_closed
+from versioned_state.storage.base import OBJECT_PREFIX
 from versioned_state.storage.byte_keys import listed, page_range, raw_key
 from versioned_state.storage.local import derived, log_sync, mounts, size_limits, sqlite_file
 from versioned_state.storage.local.log_guard import LogGuard
@@ -53,7 +54,12 @@ _SOME = [f"SELECT {', '.join([f'({_GET_ENTRY})'] * count)}" for count in range(5
 # Objects in one query of get_many; each number of placeholders is a statement of its own, see _chunks. On a new connection a longer
 # statement costs more to prepare than it saves: 285 objects take 0.92 ms by 64, 1.08 ms by 256, 1.6 ms one by one.
 _CHUNK = 64
-_GET_SEVERAL = "SELECT key, value FROM {table} WHERE key IN ({marks})"
+_LENGTHS = (1, 2, 4, 8, 16, 24, 32, 48, _CHUNK)  # repeated keys that fill up to the next of these cost a third of another key each
+_GET_SEVERAL = {
+    (table, length): f"SELECT key, value FROM {table} WHERE key IN ({','.join('?' * length)})"  # noqa: S608 - constants
+    for table in ("objects", "entries")
+    for length in _LENGTHS
+}
 _SIZES = "SELECT key, length(value) FROM {table} WHERE key IN ({marks})"  # the header of a row has the length: no overflow page is read
 
 # Keys in one step of a listing.
@@ -228,8 +234,7 @@ class Disk(Backend):
         objects: dict[bytes, str] = {}
         entries: dict[bytes, str] = {}
         for key in keys:
-            raw = raw_key(key)
-            if raw is not None:
+            if key[:2] == OBJECT_PREFIX and (raw := raw_key(key)) is not None:
                 objects[raw] = key
             else:
                 entries[key.encode()] = key
@@ -241,8 +246,7 @@ class Disk(Backend):
             found = {}
             for table, names in (("objects", objects), ("entries", entries)):
                 for chunk in _chunks(list(names)):
-                    marks = ",".join("?" * len(chunk))
-                    for raw, value in connection.execute(_GET_SEVERAL.format(table=table, marks=marks), chunk).fetchall():
+                    for raw, value in connection.execute(_GET_SEVERAL[table, len(chunk)], chunk).fetchall():
                         key = names.get(raw)
                         if key is None:
                             # The index and the row differ. A KeyError would mean that there is no such key.
@@ -335,6 +339,7 @@ class Disk(Backend):
         expected_keys = [key.encode() for key in expected]
         expected_values = [*expected.values()]
         put_rows = [(key.encode(), value) for key, value in puts.items()]
+        gone, gone_entries = _rows_of(deletes)
 
         def write(connection: Connection) -> bool:
             limit, found = _before(connection, expected_keys)
@@ -348,9 +353,8 @@ class Disk(Backend):
                 if put_rows:
                     connection.executemany(_PUT_ENTRY, put_rows)
                 if deletes:
-                    gone = [(raw_key(key), key) for key in deletes]
-                    connection.executemany(_DELETE_OBJECT, [(raw,) for raw, _ in gone if raw is not None])
-                    connection.executemany(_DELETE_ENTRY, [(key.encode(),) for raw, key in gone if raw is None])
+                    connection.executemany(_DELETE_OBJECT, gone)
+                    connection.executemany(_DELETE_ENTRY, gone_entries)
             # A batch that adds no page always fits: a limit may be set below the size of the store.
             if limit is not None and size_limits.used_bytes(connection) > max(
                 used, size_limits.allowed_bytes(limit, objects=bool(objects), deletes=bool(deletes))
@@ -523,9 +527,21 @@ def _before(connection: Connection, keys: list[bytes]) -> tuple[int | None, list
     return size_limits.read(connection), [None if row is None else row[0] for row in rows]
 
 
+def _rows_of(keys: Collection[str]) -> tuple[list[tuple[bytes]], list[tuple[bytes]]]:
+    """Return the keys of objects and those of entries, each as the argument of a statement."""
+    objects: list[tuple[bytes]] = []
+    entries: list[tuple[bytes]] = []
+    for key in keys:
+        if key[:2] == OBJECT_PREFIX and (raw := raw_key(key)) is not None:
+            objects.append((raw,))
+        else:
+            entries.append((key.encode(),))
+    return objects, entries
+
+
 def _chunks(raws: list[bytes]) -> Iterator[list[bytes]]:
     """Split into lists of a few fixed lengths, so that SQLite prepares few statements. The last list repeats its last key to fill up."""
     for start in range(0, len(raws), _CHUNK):
         chunk = raws[start : start + _CHUNK]
-        length = next(size for size in (1, 4, 16, _CHUNK) if size >= len(chunk))
+        length = next(size for size in _LENGTHS if size >= len(chunk))
         yield chunk + chunk[-1:] * (length - len(chunk))
