@@ -14,9 +14,12 @@ from tests.support.crafted_stores import CALLS, HOSTILE, Put, craft, craft_in, l
 from tests.support.processes import run
 from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, LimitExceededError, StateError, UnmergedBranchError
-from versioned_state.objects.keys import ref_key
+from versioned_state.objects.address import address_of
+from versioned_state.objects.envelope import seal
+from versioned_state.objects.keys import object_key, ref_key
 from versioned_state.objects.record import write_record
-from versioned_state.repository.history.commit import ROOT_ID
+from versioned_state.repository.history.commit import ROOT_ID, read_commit
+from versioned_state.repository.refs.ref import write_ref
 from versioned_state.storage import Counting
 from versioned_state.values.cells import Code
 
@@ -187,3 +190,27 @@ def test_a_commit_that_names_a_tag_that_no_ref_can_have_is_in_nobody_s_way(tag):
     assert repository.prune(keep_last=1, branches="*").removed == 0
     with pytest.raises(UnmergedBranchError):
         repository.branches.delete("b")
+
+
+@pytest.mark.parametrize("top", [b"short", [b"\x12"], [b"\x12\x81\xa1a\x01\x00"], [], None, 7], ids=repr)
+def test_a_commit_whose_tree_is_damaged_is_read_for_its_history_and_refused_for_its_content(top):
+    store = Memory()
+    state = Versioned(store)
+    state["n"] = 1
+    made = state.commit("before", meta={"run": "a"})
+    stored = store.get(object_key(made.address))
+    assert stored is not None
+    body = msgpack.unpackb(stored[2:])
+    body[1], body[5] = top, "damaged"
+    raw = b"\x01" + msgpack.packb(body)
+    address = address_of(raw)
+    ref = ref_key("branch", "main")
+    store.apply({}, {ref: write_ref("branch", "main", address, None)}, objects={object_key(address): seal(raw)})
+    assert read_commit(address, raw).message == "damaged"
+    repository = Repository(store)
+    assert next(repository.branches.iter_info()).meta == {"run": "a"}
+    assert [commit.message for commit in repository.log("main")] == ["damaged"]
+    for call in (lambda: repository.snapshot("main"), lambda: Versioned(store), repository.gc, lambda: repository.branches["main"].root):
+        with pytest.raises(CorruptObjectError):
+            call()
+    assert [finding.problem for finding in repository.fsck().findings if finding.id == address.hex()] == ["corrupt"]
