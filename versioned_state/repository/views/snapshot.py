@@ -23,8 +23,8 @@ from versioned_state.values.keys import USER, key_range, namespace_prefix, path_
 from versioned_state.values.paths.lookup import find_part
 from versioned_state.values.paths.path import StatePath, as_path
 from versioned_state.values.series import Series
-from versioned_state.values.trees.nodes import NodeCache, Nodes, Shape
-from versioned_state.values.trees.tree import Tree, cells_at, find, iter_items, iter_items_back, rank
+from versioned_state.values.trees.nodes import Node, NodeCache, Nodes, Shape
+from versioned_state.values.trees.tree import Tree, cells_at, find, items_between, iter_items, iter_items_back, rank
 
 if TYPE_CHECKING:
     from versioned_state.repository.views.diff import Diff
@@ -125,12 +125,17 @@ class Snapshot(Mapping[str, Any]):
         return self._keys(self._prefix + low, self._prefix + high, most, reverse=reverse)
 
     def _keys(self, start: bytes, end: bytes, limit: int | None, *, reverse: bool) -> Iterator[str]:
+        skip = len(self._prefix) + 1
+        top = self.tree.top
+        if type(top) is Node and not top.level:  # a few keys, in memory
+            keys = [key for key, _ in items_between(self._nodes, self.tree, start, end)]
+            yield from [decoded_text(key[skip:]) for key in (keys[::-1] if reverse else keys)[:limit]]
+            return
         with self._lock:
             low, high = rank(self._nodes, self.tree, start), rank(self._nodes, self.tree, end)
             if limit is not None and limit < high - low:
                 low, high = (high - limit, high) if reverse else (low, low + limit)
             items = (iter_items_back if reverse else iter_items)(self._nodes, self.tree, low, high)
-        skip = len(self._prefix) + 1
         while True:
             with self._lock:
                 item = next(items, None)
@@ -278,7 +283,7 @@ class Snapshot(Mapping[str, Any]):
         """Return all keys and values as a dict of your own. What several values need is read together."""
         start, end = self._prefix + USER, self._prefix + bytes((USER[0] + 1,))
         with self._lock:
-            items = list(iter_items(self._nodes, self.tree, rank(self._nodes, self.tree, start), rank(self._nodes, self.tree, end)))
+            items = items_between(self._nodes, self.tree, start, end)
             cells = [cell for _, cell in items]
             # Plain values need no decoder, which takes longer to make than a small state to read.
             plain = plain_values(cells) if self._spend is None else None

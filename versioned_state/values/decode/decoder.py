@@ -68,6 +68,9 @@ _ON_STACK: Final = 8
 _FETCHED_AT_ONCE: Final = 256
 """Objects that are read before their bytes are counted, if they are: a leaf has some 4 KB, a chunk at most 64."""
 
+_EXTENSIONS: Final = frozenset((0xC7, 0xC8, 0xC9, 0xD4, 0xD5, 0xD6, 0xD7, 0xD8))
+"""The bytes with which MessagePack's extensions begin."""
+
 _REFERRING: Final = frozenset(SHAPES) | {Code.TYPED, Code.OBJECT}
 _INNER_KINDS: Final = frozenset({Kind.SEQUENCE_NODE, Kind.MAP_NODE})
 _LEAF_KINDS: Final = frozenset({Kind.SEQUENCE_LEAF, Kind.MAP_LEAF})
@@ -127,6 +130,8 @@ class Decoder:
             PickleRefusedError: it holds an object, and the policy refuses to unpickle.
             MissingObjectError, CorruptObjectError: the store lacks a part of it.
         """
+        if self._spend_bytes is None and cell and cell[0] not in _EXTENSIONS and (plain := self.plain_values((cell,))) is not None:
+            return plain[0]
         return self._run((cell,), lambda: self._read(cell))
 
     def decode_many(self, cells: Sequence[bytes]) -> list[Any]:
@@ -584,6 +589,15 @@ def check_nesting(value: Any, depth: int = 0) -> None:
                 check_nesting(part, depth + 1)
 
 
+_NO_HEADERS: Final = bytes(byte for byte in range(256) if not (0x80 <= byte <= 0x9F or 0xDC <= byte <= 0xDF))
+"""The bytes with which no array and no map begins."""
+
+
+def _may_be_deep(packed: bytes) -> bool:
+    """Return whether packed values may be nested too deeply. Cost: a tenth of ``check_nesting``, which looks at each value."""
+    return len(packed) > MAX_DEPTH and len(packed.translate(None, _NO_HEADERS)) > MAX_DEPTH
+
+
 def plain_values(cells: Sequence[bytes], *, check: bool = True) -> list[Any] | None:
     """Return the values of cells that hold only JSON types, by one call of MessagePack, or None if a cell holds more, or is damaged.
 
@@ -597,15 +611,18 @@ def plain_values(cells: Sequence[bytes], *, check: bool = True) -> list[Any] | N
         values: list[Any] = msgpack.unpackb(packed, ext_hook=_refuse, max_ext_len=0, max_bin_len=0)
         if len(values) != len(cells):
             return None
-        if check:
+        if check and _may_be_deep(packed):
             check_nesting(values, -1)
-    except (_ExtensionMetError, LimitExceededError, RecursionError, *MALFORMED):
+    except _NOT_PLAIN:
         return None
     return values
 
 
 class _ExtensionMetError(Exception):
     """A cell holds a value that is not of a JSON type."""
+
+
+_NOT_PLAIN: Final = (_ExtensionMetError, LimitExceededError, RecursionError, *MALFORMED)
 
 
 def _refuse(_code: int, _payload: bytes) -> Any:
@@ -624,6 +641,10 @@ class _NoObjects:
 
 def decode_inline(cell: bytes, policy: PicklePolicy | None = None, *, classes: Classes = "registered") -> Any:
     """Return the value of a cell that refers to nothing, as meta is. Without a policy, objects are shown as ``ObjectInfo``."""
-    if (plain := plain_values((cell,))) is not None:
-        return plain[0]
-    return Decoder(Nodes(_NoObjects()), policy, classes=classes).decode(cell)
+    try:
+        value = msgpack.unpackb(cell, ext_hook=_refuse, max_ext_len=0, max_bin_len=0)
+        if _may_be_deep(cell):
+            check_nesting(value)
+    except _NOT_PLAIN:
+        return Decoder(Nodes(_NoObjects()), policy, classes=classes).decode(cell)
+    return value

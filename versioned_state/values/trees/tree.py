@@ -221,6 +221,16 @@ def locate(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
     return offset + index, None
 
 
+def items_between(nodes: Nodes, tree: Tree, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
+    """Return the keys in [start, end) of a map, in order, and their cells. Cost: two paths, then the leaves with these keys."""
+    top = top_of(nodes, tree)
+    keys = top.keys
+    if top.level or keys is None:
+        return list(iter_items(nodes, tree, rank(nodes, tree, start), rank(nodes, tree, end)))
+    low, high = bisect_left(keys, start), bisect_left(keys, end)
+    return list(zip(keys[low:high], top.items[low:high], strict=True))
+
+
 def iter_chunks(nodes: Nodes, tree: Tree) -> Iterator[list[bytes]]:
     """Yield the addresses of a blob's chunks, in order, one list for each inner node."""
     if tree.count:
