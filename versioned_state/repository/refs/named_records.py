@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 MAX_NAME: Final = 1000
 """Bytes of the name of a record. PostgreSQL's index takes keys of some 2,700 bytes."""
 
+_only_bytes: Final = frozenset({bytes}).issuperset
+
 _ATTEMPTS: Final = 1000
 _AT_ONCE: Final = 256
 
@@ -246,7 +248,7 @@ def read_named(key: str, stored: bytes, policy: PicklePolicy | None = None) -> d
     """Return the content of a record. Raises ``CorruptObjectError``."""
     try:
         parts = msgpack.unpackb(read_record(key, stored))
-        if type(parts) is not list or len(parts) > MAX_PARTS or any(type(part) is not bytes for part in parts):
+        if type(parts) is not list or len(parts) > MAX_PARTS or not _only_bytes(map(type, parts)):
             raise ValueError("its parts are not parts")
         cell = join_parts(parts)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
@@ -271,6 +273,8 @@ def keys_of_branch(store: KVStore, branch: str) -> list[str]:
     keys = list(store.keys(record_key(branch + "/")))
     own = [record_key(branch)] if record_key(branch) in store else []
     inner = [ref.name for ref in iter_refs(store, "branch", branch + "/")] if keys else []
+    if not inner:
+        return own + keys
     theirs = tuple(record_key(name + "/") for name in inner)
     exact = set(map(record_key, inner))
     return [*own, *(key for key in keys if key not in exact and not key.startswith(theirs))]
