@@ -305,3 +305,34 @@ def test_of_the_names_that_a_search_does_not_find_no_record_is_read():
 def test_a_pattern_is_a_string(like: Any):
     with pytest.raises(InvalidArgumentError, match="like must be a string, not"):
         Repository(Memory()).branches.iter_info(like=like)
+
+
+def test_heads_that_were_read_lately_are_not_read_again():
+    store = with_sessions(200)
+    counting = Counting(store)
+    repository = Repository(counting)
+
+    def objects_read(**listing: Any) -> int:
+        before = counting.counts.objects_read
+        infos = list(repository.branches.iter_info(**listing))
+        assert {info.name: info.head for info in infos} == {name: repository.branches[name] for name in names(iter(infos))}
+        return counting.counts.objects_read - before
+
+    assert objects_read(prefix="user-001/") == 20
+    assert objects_read(prefix="user-001/") == 0
+    state = Versioned(Repository(store), branch="user-001/00001")
+    state["n"] = "changed by another"
+    head = state.commit()
+    assert objects_read(prefix="user-001/") == 1
+    assert next(repository.branches.iter_info(prefix="user-001/00001")).head == head
+    assert objects_read(where={"user": 1, "session": 11}, prefix="user-001/") == 0
+
+
+def test_a_long_listing_leaves_the_commits_that_were_read_lately_in_memory():
+    counting = Counting(with_sessions(1_500))
+    repository = Repository(counting)
+    kept = next(repository.branches.iter_info(prefix="user-003/00003"))
+    assert len(list(repository.branches.iter_info(limit=1_400))) == 1_400
+    before = counting.counts.objects_read
+    assert repository.branches["user-003/00003"] == kept.head
+    assert counting.counts.objects_read == before

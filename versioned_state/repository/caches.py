@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Iterable
 from threading import RLock
 from typing import Final
 from weakref import WeakSet
@@ -42,13 +43,31 @@ class CommitCache:
                 self._commits.move_to_end(address)
             return commit
 
+    def get_many(self, addresses: Iterable[Address]) -> dict[Address, Commit]:
+        """Return those of some commits that are here. Marks them as used."""
+        found = {}
+        with self._lock:
+            commits = self._commits
+            for address in addresses:
+                commit = commits.get(address)
+                if commit is not None:
+                    commits.move_to_end(address)
+                    found[address] = commit
+        return found
+
     def keep(self, commit: Commit, clears: int | None = None) -> None:
         """Add a commit. Does nothing if the cache was emptied since ``clears`` was read, before the commit was."""
+        self.keep_many((commit,), clears)
+
+    def keep_many(self, commits: Iterable[Commit], clears: int | None = None) -> None:
+        """Do ``keep`` for some commits."""
         with self._lock:
             if clears is None or clears == self.clears:
-                self._commits[commit.address] = commit
-                if len(self._commits) > _COMMITS_KEPT:
-                    self._commits.popitem(last=False)
+                kept = self._commits
+                for commit in commits:
+                    kept[commit.address] = commit
+                while len(kept) > _COMMITS_KEPT:
+                    kept.popitem(last=False)
 
     def clear(self) -> None:
         with self._lock:

@@ -68,25 +68,33 @@ class CommitReader:
 
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, Commit]:
         """Return what ``read`` does, for many commits. Cost: one call of the store for all that were not read lately."""
-        found: dict[Address, Commit] = {}
-        missing = []
-        for address in dict.fromkeys(addresses):
-            commit = self._cache.get(address)
-            if commit is None:
-                missing.append(address)
-            else:
-                found[address] = self.shallow.graft(commit)
+        wanted = dict.fromkeys(addresses)
+        known = self._cache.get_many(wanted)
+        found = {address: self.shallow.graft(commit) for address, commit in known.items()}
+        missing = [address for address in wanted if address not in known]
         clears = self._cache.clears
         try:
             raws = self._objects.read_many(missing)
         except MissingObjectError:
             self.refresh_shallow()
             raise
-        for address, raw in raws.items():
-            commit = read_commit(address, raw)
-            self._cache.keep(commit, clears)
-            found[address] = self.shallow.graft(commit)
+        read = [read_commit(address, raw) for address, raw in raws.items()]
+        self._cache.keep_many(read, clears)
+        found.update((commit.address, self.shallow.graft(commit)) for commit in read)
         return found
+
+    def known(self, addresses: Iterable[Address]) -> dict[Address, Commit]:
+        """Return those of some commits, as they were made, that were read lately. Cost: nothing."""
+        return self._cache.get_many(addresses)
+
+    def keep(self, commits: Iterable[Commit], clears: int) -> None:
+        """Let the next reads find commits, as they were made, that the caller has read. ``clears`` was then that of this object."""
+        self._cache.keep_many(commits, clears)
+
+    @property
+    def clears(self) -> int:
+        """How often the cache was emptied."""
+        return self._cache.clears
 
     def find(self, address: Address) -> Commit | None:
         """Return the commit at an address, or None if there is no object, or one of another kind. Cost: one read, or none."""

@@ -227,10 +227,10 @@ def _read_again(store: KVStore, kind: RefKind, name: str) -> bytes | None:
 
 def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
     """Return the ref in a record. Raises ``CorruptRefError``."""
+    key = ref_key(kind, name)
     try:
-        named, head, bound, log, *rest = msgpack.unpackb(read_record(ref_key(kind, name), stored))
-        rest += _NO_MORE[len(rest) :]
-        moved, ttl, due = rest
+        named, head, bound, log, *rest = msgpack.unpackb(read_record(key, stored))
+        moved, ttl, due = (*rest, *_NO_MORE[len(rest) :]) if rest else _NO_MORE
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptRefError(name, f"its record is damaged: {error}") from error
     if (
