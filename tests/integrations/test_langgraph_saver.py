@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
+import numpy as np
 import pytest
 from langchain_core.messages import AIMessage, AnyMessage, HumanMessage, ToolMessage
 from langgraph.checkpoint.base import CheckpointTuple, empty_checkpoint
@@ -151,6 +152,23 @@ def test_an_instance_that_holds_one_comes_back_as_from_langgraphs_own_savers(sav
     put(saver, config(), {"value": value})
     serde = JsonPlusSerializer()
     assert got(saver, config()).checkpoint["channel_values"]["value"] == serde.loads_typed(serde.dumps_typed(value))
+
+
+def test_arrays_come_back(saver: VersionedSaver):
+    values = {"array": np.arange(3), "inside": [np.zeros(2), {"deep": np.arange(6.0).reshape(2, 3)}]}
+    found = got(saver, put(saver, config(), values)).checkpoint["channel_values"]
+    np.testing.assert_array_equal(found["array"], values["array"])
+    np.testing.assert_array_equal(found["inside"][1]["deep"], np.arange(6.0).reshape(2, 3))
+
+
+def test_a_list_that_contains_itself_comes_back_as_from_langgraphs_own_savers(saver: VersionedSaver):
+    around: list[Any] = [1]
+    around.append(around)
+    with pytest.raises((ValueError, TypeError, RecursionError)):
+        JsonPlusSerializer().dumps_typed(around)
+    with pytest.raises((ValueError, TypeError, RecursionError)):
+        put(saver, config(), {"around": around})
+    assert saver.get_tuple(config()) is None
 
 
 def test_classes_of_a_trusted_module_are_data():

@@ -21,6 +21,10 @@ _LEAVES: Final = frozenset({str, int, float, bool, bytes, type(None)})
 _TEXT: Final = frozenset({str})
 _EMPTY: Final = frozenset({dict, list, tuple})
 _SEVERAL: Final = (list, tuple, set, frozenset, deque)
+_NAMES: Final = frozenset({"__dict__", "__pydantic_fields_set__"})
+"""Slots with the fields that are looked at anyway, and with names."""
+
+_NO_FIELDS: Final[dict[str, Any]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,7 @@ register(Packed, "langgraph.Packed")
 
 Dump = Callable[[Any], tuple[str, bytes]]
 Load = Callable[[tuple[str, bytes]], Any]
+Parts = Callable[[Any], Iterable[Any]]
 
 
 class Packing:
@@ -56,7 +61,7 @@ class Packing:
         self._load = load
         self._classes = classes
         self._whole = whole
-        self._read_back: dict[type, bool] = {Packed: True}
+        self._parts: dict[type, Parts] = {Packed: _nothing}
 
     def dump(self, value: Any) -> Any:
         """Return a value, or another one in which the parts of classes that are not trusted are packed."""
@@ -92,17 +97,22 @@ class Packing:
 
     def _is_read_back(self, value: Any) -> bool:
         """Return whether all of a value would be read as what it is."""
-        cls = type(value)
-        if cls in _LEAVES:
-            return True
-        known = self._read_back.get(cls)
-        if known is None:
-            known = self._read_back[cls] = self._is_trusted(cls)
-        if not known:
-            return False
-        # Most fields are leaves or empty, and only the others are looked into.
-        parts: list[Any] = [each for each in _fields(value) if type(each) not in _LEAVES and (each or type(each) not in _EMPTY)]
-        return all(map(self._is_read_back, parts))
+        rest = [value]
+        seen: set[int] = set()
+        while rest:
+            each = rest.pop()
+            cls = type(each)
+            if cls in _LEAVES or id(each) in seen:
+                continue
+            seen.add(id(each))
+            parts = self._parts.get(cls)
+            if parts is None:
+                parts = self._parts[cls] = _parts_of(cls) if self._is_trusted(cls) else _untrusted
+            if parts is _untrusted:
+                return False
+            # Most parts are leaves or empty, and only the others are looked into.
+            rest += [part for part in parts(each) if type(part) not in _LEAVES and (type(part) not in _EMPTY or part)]
+        return True
 
     def _is_trusted(self, cls: type) -> bool:
         layout = layout_of(cls)
@@ -110,17 +120,33 @@ class Packing:
         return layout is None or find_layout(layout.name, self._classes or "registered") is layout
 
 
+def _nothing(_: Any) -> Iterable[Any]:
+    return ()
+
+
+def _untrusted(_: Any) -> Iterable[Any]:
+    """Stand for the parts of an instance of a class that is not trusted."""
+    return ()
+
+
+def _parts_of(cls: type) -> Parts:
+    """Return what gives the parts of a value of a class: keys and elements, or the fields of an instance."""
+    if issubclass(cls, dict):
+        return _entries
+    if issubclass(cls, _SEVERAL):
+        return iter
+    if issubclass(cls, Enum):
+        return _nothing
+    slots = [name for name in getattr(cls, "__slots__", ()) if type(name) is str and name not in _NAMES]
+    return _fields if not slots else lambda value: [*_fields(value), *[getattr(value, name, None) for name in slots]]
+
+
+def _entries(value: Any) -> Iterable[Any]:
+    return value.values() if _TEXT.issuperset(map(type, value)) else chain(value, value.values())
+
+
 def _fields(value: Any) -> Iterable[Any]:
-    """Return the parts of a value: keys and elements, and the fields of an instance."""
-    if isinstance(value, dict):
-        return value.values() if _TEXT.issuperset(map(type, value)) else chain(value, value.values())
-    if isinstance(value, _SEVERAL):
-        return value
-    if isinstance(value, Enum):
-        return ()
-    slots = getattr(value, "__slots__", ())
-    fields = getattr(value, "__dict__", {})
-    return fields.values() if not slots else [*fields.values(), *(getattr(value, name, None) for name in slots if type(name) is str)]
+    return getattr(value, "__dict__", _NO_FIELDS).values()
 
 
 def _has_packed(values: Any) -> bool:
