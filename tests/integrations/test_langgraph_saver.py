@@ -24,6 +24,7 @@ from tests.support import store_openers
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.integrations.langgraph import VersionedSaver
+from versioned_state.storage import Counting
 
 CONFORMANCE = 81
 """The tests that langgraph-checkpoint-conformance 0.0.2 has."""
@@ -318,6 +319,21 @@ def test_a_commit_of_the_users_own_on_the_branch_is_no_checkpoint(saver: Version
     assert [each.config for each in saver.list(config())] == [second, first]
 
 
+def test_a_checkpoint_has_the_channels_that_it_was_given_and_no_others(saver: VersionedSaver):
+    other = VersionedSaver(saver.repository)
+    at = config()
+    given: list[dict[str, Any]] = [{"a": 1, "b": 2}, {"b": 2, "c": 3}, {}, {"a": [1]}, {"d": "x" * 9}, {"a": 1, "d": "x" * 9}, {"e": None}]
+    for number, values in enumerate(given):
+        at = put(other if number == 3 else saver, at, values, extra="long" * 30_000 if number == 4 else "")
+        assert got(saver, at).checkpoint["channel_values"] == values
+        if number == 5:
+            state = Versioned(saver.repository, branch=saver.branch("1"))
+            state["by hand"] = 1
+            state.commit("by hand")
+    assert [each.checkpoint["channel_values"] for each in saver.list(config())] == given[::-1]
+    assert saver.repository.snapshot(saver.branch("1")).namespaces() == []
+
+
 def test_threads_of_this_process_that_write_one_thread_are_not_mixed(saver: VersionedSaver):
     def write(name: str) -> None:
         at = config()
@@ -348,6 +364,46 @@ def check_writers(saver: VersionedSaver, names: Any, count: int) -> None:
 
 
 # Listing
+
+
+def test_a_listing_reads_the_writes_of_its_checkpoints_together():
+    store = Counting(Memory())
+    with VersionedSaver(store) as saver:
+        at = config()
+        for step in range(40):
+            at = put(saver, at, {"n": step}, step=step)
+            saver.put_writes(at, [("n", step)], f"task {step}")
+        known = ids(saver, config())
+
+        def requests(limit: int) -> int:
+            store.reset()
+            found = list(saver.list(config(), limit=limit))
+            assert [each.checkpoint["id"] for each in found] == known[:limit]
+            assert [each.pending_writes for each in found] == [[(f"task {39 - at}", "n", 39 - at)] for at in range(limit)]
+            return store.counts.round_trips
+
+        assert requests(5) == requests(30) == requests(40) <= 4
+
+
+@pytest.mark.parametrize("tasks", [1, 3, 9])
+@pytest.mark.parametrize(
+    "names", [[f"{n:02}" for n in range(12)], ["a", "a/b", "a.b", "a b", "A", "%", "ä", "z" * 200, "\ud800", "..", "0"]]
+)
+def test_a_listing_has_the_writes_that_each_checkpoint_has(saver: VersionedSaver, names: list[str], tasks: int):
+    """Of one checkpoint many, of the next none, and the ids do not sort as they are stored."""
+    at = config()
+    for number, id in enumerate(sorted(names)):
+        at = put(saver, at, id=id)
+        for task in range(tasks if number % 3 else 0):
+            saver.put_writes(at, [("a", (number, task)), ("b", task)], f"t{task}", f"~{task}")
+    put(saver, config(id=at["configurable"]["checkpoint_id"], namespace="inner"), id="1")
+    for limit in (1, 2, 5, None):
+        for before in (None, config(id=sorted(names)[6])):
+            found = list(saver.list(config(), limit=limit, before=before))
+            assert found
+            for each in found:
+                assert each.pending_writes == got(saver, each.config).pending_writes
+                assert len(each.pending_writes or ()) == 2 * (tasks if sorted(names).index(each.checkpoint["id"]) % 3 else 0)
 
 
 def test_a_filter_compares_as_python_does(saver: VersionedSaver):

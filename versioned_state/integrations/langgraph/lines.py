@@ -27,7 +27,7 @@ from versioned_state.objects.address import Address
 from versioned_state.objects.store import Staging
 from versioned_state.repository.database import Database, Publication, backoff
 from versioned_state.repository.history import graph
-from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit, new_commit
+from versioned_state.repository.history.commit import ROOT_ADDRESS, Commit, meta_values, new_commit
 from versioned_state.repository.names.branch_name import branch_name, id_of
 from versioned_state.repository.refs.ref import Ref
 from versioned_state.repository.repository import Repository
@@ -43,8 +43,12 @@ ID: Final = "checkpoint_id"
 REST: Final = "checkpoint"
 """The key, after all others, of what a checkpoint has beside its id and values."""
 
+_ID: Final = (ID,)
 _ID_MARK: Final = InlineEncoder().encode_inline(ID, "meta")
 _REST_MARK: Final = InlineEncoder().encode_inline(REST, "meta")
+
+LARGE: Final = "langgraph"
+"""The namespace of a state that has what is too large for the meta of a commit."""
 
 _FORK: Final = "fork"
 _ATTEMPTS: Final = 1000
@@ -66,12 +70,26 @@ class Line(NamedTuple):
     @property
     def branch(self) -> str:
         """The branch of the line."""
-        return branch_name(PREFIX, self.thread, self.namespace) if self.namespace else branch_name(PREFIX, self.thread)
+        return _branch_of(self)[0]
 
     @property
     def is_in_names(self) -> bool:
         """Whether the name of the branch has both ids. Of a long id it has a hash."""
-        return all(id_of(part) is not None for part in self.branch.split("/"))
+        return _branch_of(self)[1]
+
+
+@lru_cache(1024)
+def _branch_of(line: Line) -> tuple[str, bool]:
+    """Return the branch of a line, and whether its name has both ids."""
+    name = branch_name(PREFIX, *line) if line.namespace else branch_name(PREFIX, line.thread)
+    return name, all(id_of(part) is not None for part in name.split("/"))
+
+
+class Content(NamedTuple):
+    """The content of a checkpoint: the values of its channels, and what is too large for the meta of the commit."""
+
+    values: dict[str, Any]
+    large: Any = None
 
 
 class Entry(NamedTuple):
@@ -186,7 +204,7 @@ class Known:
 @lru_cache(1024)
 def checkpoint_id(commit: Commit) -> str | None:
     """Return the id of the checkpoint that a commit is, or None if it is another commit."""
-    found = commit.meta.get(ID) if commit.meta_cell is not None else None
+    found = meta_values(commit, _ID).get(ID)
     return found if type(found) is str else None
 
 
@@ -205,19 +223,44 @@ def checkpoint_at(commit: Commit, read: Callable[[Address], Commit]) -> tuple[st
     return id, commit
 
 
+class LineState(Versioned):
+    """The state at the end of a branch of a line.
+
+    Attributes:
+        made: the last checkpoint that it has committed: the commit, the id, and the keys of the content.
+    """
+
+    made: tuple[Commit, str, Collection[str]] | None = None
+
+    @property
+    def checkpoint(self) -> str | None:
+        """The id of the checkpoint that is the head."""
+        head, made = self.head, self.made
+        return made[1] if made is not None and made[0] is head else checkpoint_id(head)
+
+    def replace(self, values: Mapping[str, Any]) -> None:
+        """Make these values the content."""
+        made = self.made
+        for key in list(self) if made is None or made[0] is not self.head else made[2]:
+            if key not in values:
+                del self[key]
+        for key, value in values.items():
+            self[key] = value
+
+
 class Lines:
     """The lines of a repository. Safe for many threads and processes."""
 
     def __init__(self, repository: Repository) -> None:
         self.repository = repository
         self.database: Database = repository.database
-        self._handles: Handles[Versioned] = Handles(_HANDLES, _HANDLE_BYTES, self._open)
+        self._handles: Handles[LineState] = Handles(_HANDLES, _HANDLE_BYTES, self._open)
         self._locks = Locks()
         self._known: OrderedDict[str, Known] = OrderedDict()
         self._guard = Lock()
 
-    def _open(self, branch: str) -> Versioned:
-        return Versioned(self.repository, branch=branch)
+    def _open(self, branch: str) -> LineState:
+        return LineState(self.repository, branch=branch)
 
     def close(self) -> None:
         """Close the handles. Everything was committed."""
@@ -297,11 +340,10 @@ class Lines:
 
     # Writing
 
-    def put(self, line: Line, id: str, parent: str | None, write: Callable[[Versioned], None], **options: Any) -> None:
+    def put(self, line: Line, id: str, parent: str | None, content: Content, **options: Any) -> None:
         """Commit a checkpoint onto its parent.
 
         Args:
-            write: gives a handle the content of the checkpoint.
             options: of ``Versioned.commit``.
         """
         branch = line.branch
@@ -310,16 +352,15 @@ class Lines:
             for attempt in range(_ATTEMPTS):
                 try:
                     with self._handles.handle(branch) as state:
-                        head = checkpoint_id(state.head)
+                        head = state.checkpoint
                         if head != parent or (head is not None and id <= head):
                             raise _AsideError  # the handle is closed: it may stand on a commit that is no longer the head
-                        write(state)
-                        state.commit(allow_empty=True, on_moved="refuse", **options)
+                        _commit(state, id, content, options)
                         return
                 except (_AsideError, BranchMovedError):
                     pass
                 with suppress(BranchMovedError):
-                    if self._put_aside(line, id, parent, write, options):
+                    if self._put_aside(line, id, parent, content, options):
                         return
                 if attempt:
                     backoff(attempt)
@@ -330,7 +371,7 @@ class Lines:
         if not line.is_in_names and line.branch not in self.repository.records:
             self.repository.records[line.branch] = {"thread_id": line.thread, "checkpoint_ns": line.namespace}
 
-    def _put_aside(self, line: Line, id: str, parent: str | None, write: Callable[[Versioned], None], options: dict[str, Any]) -> bool:
+    def _put_aside(self, line: Line, id: str, parent: str | None, content: Content, options: dict[str, Any]) -> bool:
         """Commit a checkpoint that may not follow the newest one. Returns False if it does: then nothing was done."""
         branch, read = line.branch, self.database.commits.read
         head = self.database.read_head("branch", branch)[1]
@@ -347,8 +388,7 @@ class Lines:
         with self._handles.handle(target) as state:
             if target == branch and head is not None and state.head != head:
                 raise BranchMovedError(branch, expected=head.id, actual=state.head.id)
-            write(state)
-            state.commit(allow_empty=True, parent=onto, on_moved="refuse", **options)
+            _commit(state, id, content, {**options, "parent": onto})
         with self._guard:
             self._known.pop(branch, None)  # the checkpoint may be one that was put again
         return True
@@ -479,6 +519,16 @@ class Lines:
                     return
                 backoff(attempt)
             raise _busy(target)
+
+
+def _commit(state: LineState, id: str, content: Content, options: dict[str, Any]) -> None:
+    """Commit a checkpoint at the end of a branch, if the branch is where the handle saw it. Raises ``BranchMovedError``."""
+    state.replace(content.values)
+    if content.large is not None:
+        state.namespace(LARGE)[REST] = content.large
+    elif not facts_of(state.head):
+        state.namespace(LARGE).pop(REST, None)
+    state.made = state.commit(allow_empty=True, on_moved="refuse", **options), id, content.values.keys()
 
 
 def _earlier(commit: Commit) -> list[Address]:

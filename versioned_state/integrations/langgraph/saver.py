@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import random
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from heapq import merge
 from itertools import chain, islice
@@ -30,12 +29,11 @@ from versioned_state.arguments import one_of
 from versioned_state.errors import LimitExceededError, MissingObjectError, PickleRefusedError, UnserializableValueError
 from versioned_state.integrations.adapter import Adapter, Place, as_coroutine
 from versioned_state.integrations.langgraph.filters import field_of
-from versioned_state.integrations.langgraph.lines import ID, REST, Line, Lines, checkpoint_id, facts_of
+from versioned_state.integrations.langgraph.lines import ID, LARGE, REST, Content, Line, Lines, checkpoint_id, facts_of
 from versioned_state.integrations.langgraph.packed import Packing
 from versioned_state.integrations.langgraph.writes import Writes
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.state.versioned import Versioned
 from versioned_state.streams import Stream
 from versioned_state.values.codec.trust import TrustedModules
 from versioned_state.values.encode.inline import InlineEncoder
@@ -44,6 +42,9 @@ T = TypeVar("T")
 
 Fits = Callable[[bytes, Commit], bool]
 """Whether a checkpoint fits, by its ``facts_of`` and its commit."""
+
+Found = tuple[str, Line, Commit, list[PendingWrite] | None]
+"""A checkpoint in a listing: its id, line and commit, and its writes if they were read."""
 
 CLASSES: Final = ("langchain_core", "langgraph")
 """The modules whose classes are read as what they are in any store."""
@@ -60,9 +61,6 @@ _PAGE: Final = 512
 
 _SHOWN: Final = 5
 """Channels that the message of a commit names."""
-
-_LARGE: Final = "langgraph"
-"""The namespace of a state that has what is too large for the meta of a commit."""
 
 
 class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
@@ -140,7 +138,14 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
 
         return self._lines.database.unless_swept(again)
 
-    def _tuple(self, line: Line, commit: Commit, config: RunnableConfig | None = None) -> CheckpointTuple:
+    def _tuple(
+        self,
+        line: Line,
+        commit: Commit,
+        config: RunnableConfig | None = None,
+        *,
+        writes: builtins.list[PendingWrite] | None = None,
+    ) -> CheckpointTuple:
         meta = commit.meta
         content = self._snapshot(commit)
         load = self._packing.load
@@ -152,7 +157,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
             checkpoint,
             metadata,
             None if parent is None else _config(line, parent),
-            self._writes.of(line, meta[ID]),
+            self._writes.of(line, meta[ID]) if writes is None else writes,
         )
 
     def _snapshot(self, commit: Commit) -> Snapshot:
@@ -162,7 +167,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
     def _parts(self, content: Snapshot, meta: dict[str, Any]) -> tuple[dict[str, Any], CheckpointMetadata]:
         """Return a checkpoint without its id and values, and its metadata."""
         if REST not in meta:
-            rest, metadata = self._packing.load(content.namespace(_LARGE)[REST])
+            rest, metadata = self._packing.load(content.namespace(LARGE)[REST])
             return rest, metadata
         rest = meta[REST]
         metadata = {key: value for key, value in meta.items() if key not in _OWN}
@@ -185,11 +190,13 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
             return
         wanted = None if config is None else config["configurable"].get("checkpoint_id")
         end = None if before is None else before["configurable"].get("checkpoint_id")
-        fits = self._filter(filter or {})
-        streams = [self._descending(line, wanted, end, fits) for line in self._asked(config)]
+        fits = self._filter(filter) if filter else None
+        lines = self._asked(config)
+        at_once = 1 if limit is None or fits is not None or len(lines) > 1 else min(limit, _PAGE)
+        streams = [self._descending(line, wanted, end, fits, at_once) for line in lines]
         found = merge(*streams, key=itemgetter(0), reverse=True) if len(streams) > 1 else chain(*streams)
-        for _, line, commit in islice(found, limit):
-            yield self._tuple(line, commit)
+        for _, line, commit, writes in islice(found, limit):
+            yield self._tuple(line, commit, writes=writes)
 
     def _asked(self, config: RunnableConfig | None) -> builtins.list[Line]:
         """Return the lines that a configuration is about."""
@@ -199,21 +206,21 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         thread = str(config["configurable"]["thread_id"])
         return self._lines.lines(thread) if namespace is None else [Line(thread, namespace)]
 
-    def _descending(self, line: Line, wanted: str | None, end: str | None, fits: Fits) -> Iterator[tuple[str, Line, Commit]]:
-        """Yield the checkpoints of a line that fit, with their ids, the newest first."""
+    def _descending(self, line: Line, wanted: str | None, end: str | None, fits: Fits | None, at_once: int) -> Iterator[Found]:
+        """Yield the checkpoints of a line that fit, the newest first. ``at_once`` is how many to look at first."""
         if wanted:
             commit = self._unless_swept(line, lambda: self._lines.find(line, wanted))
-            if commit is not None and fits(facts_of(commit), commit) and (end is None or wanted < end):
-                yield wanted, line, commit
+            if commit is not None and (fits is None or fits(facts_of(commit), commit)) and (end is None or wanted < end):
+                yield wanted, line, commit, None
             return
         known = self._lines.known(line)
-        most = 1
-        while page := self._unless_swept(line, partial(known.before, end, most)):
+        while page := self._unless_swept(line, partial(known.before, end, at_once)):
+            writes = self._writes.of_each(line, [each.id for each in page]) if fits is None else {}
             for id, facts, commit in page:
-                if fits(facts, commit):
-                    yield id, line, commit
+                if fits is None or fits(facts, commit):
+                    yield id, line, commit, writes.get(id)
             end = page[-1].id
-            most = min(4 * most, _PAGE)
+            at_once = min(4 * at_once, _PAGE)
 
     def _filter(self, wanted: dict[str, Any]) -> Fits:
         """Return whether a checkpoint has these metadata. Most that have not are not even decoded."""
@@ -233,7 +240,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
                         return False
             return has(commit)
 
-        return fits if wanted else lambda _facts, _commit: True
+        return fits
 
     def get_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
         """Return what each channel was written on the way to a checkpoint, from the value that was last stored on.
@@ -286,10 +293,10 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
             meta[REST] = {**parts, _SHADOWED: {key: value for key, value in described.items() if key in _OWN}}
         dump = self._packing.dump
         try:
-            self._lines.put(line, id, parent, _Content({key: dump(value) for key, value in values.items()}), message=message, meta=meta)
+            self._lines.put(line, id, parent, Content({key: dump(value) for key, value in values.items()}), message=message, meta=meta)
         except (LimitExceededError, PickleRefusedError, UnserializableValueError):
             dump = self._packing.dump_data
-            content = _Content({key: dump(value) for key, value in values.items()}, large=dump([parts, described]))
+            content = Content({key: dump(value) for key, value in values.items()}, large=dump([parts, described]))
             self._lines.put(line, id, parent, content, message=message, meta=ids)
         return _config(line, id)
 
@@ -387,28 +394,6 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         if isinstance(current, str):
             return f"{int(current.partition('.')[0]) + 1:032}.{random.random():016}"  # noqa: S311 - to tell versions apart
         return 1 if current is None else int(current) + 1
-
-
-@dataclass(frozen=True, slots=True)
-class _Content:
-    """The content of a checkpoint, as the values of a state.
-
-    Attributes:
-        large: what is too large for the meta of the commit.
-    """
-
-    values: dict[str, Any]
-    large: Any = None
-
-    def __call__(self, state: Versioned) -> None:
-        for key in [key for key in state if key not in self.values]:
-            del state[key]
-        for key, value in self.values.items():
-            state[key] = value
-        if self.large is not None:
-            state.namespace(_LARGE)[REST] = self.large
-        elif not facts_of(state.head):
-            state.namespace(_LARGE).pop(REST, None)
 
 
 def _message(metadata: dict[str, Any], channels: builtins.list[str]) -> str:

@@ -21,6 +21,9 @@ _WRITES: Final = "writes"
 _PATH: Final = "task_path"
 _TASK: Final = "task_id"
 
+_TASKS: Final = 2
+"""Tasks a checkpoint that are read at once, for several checkpoints: more than most have."""
+
 
 class Writes:
     """The writes of a repository. Safe for many threads and processes."""
@@ -63,6 +66,25 @@ class Writes:
     def of(self, line: Line, checkpoint: str) -> list[PendingWrite]:
         """Return the writes of a checkpoint, in the order in which a run applies them. Cost: one request."""
         return self._sorted(self._records.iter_items(_prefix(line, checkpoint)))
+
+    def of_each(self, line: Line, checkpoints: Sequence[str]) -> dict[str, list[PendingWrite]]:
+        """Return the writes of some checkpoints that follow each other, as ``of`` does. Cost: one request, unless they are many."""
+        owned: dict[str, list[tuple[str, dict[str, Any]]]] = {_prefix(line, each): [] for each in checkpoints}
+        after, last = min(owned), max(owned)
+        size = _TASKS * len(owned)
+        while True:
+            count = 0
+            for name, record in self._records.iter_items(_prefix(line), after=after, limit=size):
+                count += 1
+                after = name
+                found = owned.get(name[: name.rindex("/") + 1])
+                if found is not None:
+                    found.append((name, record))
+                elif name > last:
+                    count = 0
+                    break
+            if count < size:
+                return {each: self._sorted(owned[_prefix(line, each)]) for each in checkpoints}
 
     def _sorted(self, records: Iterable[tuple[str, dict[str, Any]]]) -> list[PendingWrite]:
         found = [
