@@ -2,30 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.support.servers.postgres import PostgresServer
 from tests.support.servers.redis import RedisServer
 from tests.support.services.history_contract import Opened, SessionHistoryContract
-from versioned_state import Memory
+from versioned_state import KVStore
 from versioned_state.services.session_history import RedisSessionHistoryService, SessionHistoryService
-from versioned_state.storage import Postgres
 
 
-class TestMemory(SessionHistoryContract):
+class TestAnyStore(SessionHistoryContract):
     @pytest.fixture
-    def opened(self) -> Opened:
-        store = Memory()
-        return lambda **options: SessionHistoryService.over(store, **options)
-
-
-class TestDisk(SessionHistoryContract):
-    @pytest.fixture
-    def opened(self, tmp_path: Path) -> Opened:
-        return lambda **options: SessionHistoryService.over(f"disk:{tmp_path / 'store'}", **options)
+    def opened(self, place: KVStore | str) -> Opened:
+        return lambda **options: SessionHistoryService.over(place, **options)
 
 
 class TestRedis(SessionHistoryContract):
@@ -33,11 +21,3 @@ class TestRedis(SessionHistoryContract):
     def opened(self, redis_server: RedisServer) -> Opened:
         url = redis_server.fresh_url()
         return lambda **options: RedisSessionHistoryService(url, **options)
-
-
-class TestPostgres(SessionHistoryContract):
-    @pytest.fixture
-    def opened(self, postgres_server: PostgresServer) -> Iterator[Opened]:
-        store = Postgres(postgres_server.url, schema=postgres_server.fresh_schema())
-        yield lambda **options: SessionHistoryService.over(store, **options)
-        store.close()

@@ -12,21 +12,14 @@ from tests.support.services.history_contract import SessionHistoryContract
 from tests.support.services.memory_contract import MemoryServiceContract
 from tests.support.services.session_contract import SessionServiceContract
 from tests.support.services.state_contract import StateServiceContract
-from versioned_state import Memory
+from versioned_state import KVStore, Memory
 from versioned_state.services import SessionService
 
 
-class TestMemory(SessionServiceContract):
+class TestSessionService(SessionServiceContract):
     @pytest.fixture
-    def opened(self) -> Callable[..., SessionService]:
-        store = Memory()
-        return lambda **options: SessionService.over(store, **options)
-
-
-class TestDisk(SessionServiceContract):
-    @pytest.fixture
-    def opened(self, tmp_path: Path) -> Callable[..., SessionService]:
-        return lambda **options: SessionService.over(f"disk:{tmp_path / 'store'}", **options)
+    def opened(self, local_place: KVStore | str) -> Callable[..., SessionService]:
+        return lambda **options: SessionService.over(local_place, **options)
 
 
 class _Part:
