@@ -23,10 +23,12 @@ from versioned_state.objects.keys import object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.commit import ROOT_ID
 from versioned_state.repository.history.reach import references_of_tree
+from versioned_state.repository.inspect.blame import Blame
 from versioned_state.storage import Counting, Wrapper
 from versioned_state.values.cells import ENTRY_INLINE
 from versioned_state.values.encode.encoder import Encoder
 from versioned_state.values.keys import ENGINE, namespace_prefix, user_key
+from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.tree import empty
@@ -217,6 +219,86 @@ def test_the_history_of_a_path_is_what_a_naive_walk_gives(seed):
                 for shown, value in ((touch.old, histories.at(first, keys)), (touch.new, histories.at(touch.commit, keys))):
                     assert exact(shown) == exact(None if value is MISSING else value)
                 assert touch.changes
+
+
+# Searches that are ended in time
+
+
+def resolved(histories: Histories, part: Blame, *, below: bool) -> Commit:
+    """The commit that a part comes from, by as many searches of one commit as it takes, each where the last one has ended.
+
+    ``below``: it is an entry or an element of the value.
+    """
+    while not part.complete:
+        there, line = part.path_in_commit, part.line
+        assert line is not None or exact(histories.repository.snapshot(part.commit).at(there)) == exact(part.value)
+        within = StatePath(there.steps[:-1]) if below else there
+        found = histories.repository.blame(within if within.steps else "", part.commit, deadline=0)
+        (part,) = [each for each in found if each.path == there and (line is None or each.value == part.value)]
+    return part.commit
+
+
+@given(st.integers(0, 2**32))
+def test_blame_that_is_ended_goes_on_where_it_was_ended(seed):
+    histories = Histories(seed)
+    head = histories.commits[-1]
+    for path in ["items", "text", "deep", ""]:
+        if path and histories.at(head, [path]) is MISSING:
+            continue
+        whole = histories.repository.blame(path, head)
+        assert whole.complete
+        ended = histories.repository.blame(path, head, deadline=0)
+        assert [part.path for part in ended] == [part.path for part in whole]
+        assert ended.complete == all(part.complete for part in ended)
+        for part, expected in zip(ended, whole, strict=True):
+            assert part.commit == head if part.complete else part.commit in histories.repository.parents(head)
+            assert resolved(histories, part, below=str(part.path) != path) == expected.commit
+
+
+@given(st.integers(0, 2**32))
+def test_a_history_that_is_ended_goes_on_where_it_was_ended(seed):
+    histories = Histories(seed)
+    head = histories.commits[-1]
+    for path in ["items", "prefs.kind", "noise", "never", "deep.items"]:
+        whole = histories.repository.history(path, head)
+        found: dict[str, str] = {}
+        left = [(head, StatePath.parse(path))]
+        seen = set()
+        while left:
+            commit, place = left.pop()
+            some = histories.repository.history(place, commit, deadline=0)
+            found |= {touch.commit.id: touch.kind for touch in some}
+            assert some.complete is not bool(some.rest)
+            left += [each for each in some.rest if each[0].id not in seen]
+            seen |= {each.id for each, _ in some.rest}
+        assert found == {touch.commit.id: touch.kind for touch in whole}
+        assert whole.complete
+        assert whole.rest == []
+
+
+def test_an_ended_search_reads_as_little_as_it_examined(large):
+    store, _ = large
+    for search in (
+        lambda: cold(store).blame('["item-000001"]', deadline=0),
+        lambda: list(cold(store).history('["item-000001"]', deadline=0)),
+    ):
+        store.reset()
+        search()
+        assert store.counts.objects_read < 20
+
+
+def test_the_rest_of_a_history_is_what_was_not_taken():
+    state = Versioned()
+    for number in range(7):
+        state["list"] = [f"new {number}", *state.get("list", ["the first"])]
+        state["list"][-1] = f"changed {number}"
+        state.commit(str(number))
+    history = state.history("list[-1]")
+    assert [next(history).commit.message for _ in range(3)] == ["6", "5", "4"]
+    ((commit, path),) = history.rest
+    assert (commit.message, str(path)) == ("3", "list[4]")
+    assert [touch.commit.message for touch in state.history(path, commit)] == [touch.commit.message for touch in history]
+    assert history.complete
 
 
 # What a naive walk leaves open

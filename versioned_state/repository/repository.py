@@ -355,7 +355,13 @@ class Repository:
         return bisect(self.commit(good), self.commit(bad), is_bad, read=self.database.commits.read, snapshot=self.snapshot, diff=self.diff)
 
     def blame(
-        self, path: str | StatePath = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None
+        self,
+        path: str | StatePath = "",
+        rev: str | Commit = "HEAD",
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        deadline: float | None = None,
     ) -> BlameList:
         """Return the commit that each element, entry or line of the value at a path comes from. See ``blame.blame``."""
         for name, number in (("start", start), ("end", end)):
@@ -364,16 +370,18 @@ class Repository:
         from versioned_state.repository.inspect.blame import blame
         from versioned_state.repository.views.lists import BlameList
 
-        parts = blame(self.commit(rev), path, objects=self.database.objects, commits=self.database.commits, start=start, end=end)
-        return BlameList(parts)
+        within = None if deadline is None else seconds("deadline", deadline)
+        objects, commits = self.database.objects, self.database.commits
+        return BlameList(blame(self.commit(rev), path, objects=objects, commits=commits, start=start, end=end, deadline=within))
 
-    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> History:
-        """Yield the commits that changed the value at a path, newest first, with its values before and after. See ``path_log``."""
-        from versioned_state.repository.inspect.path_log import iter_path_changes
+    def history(self, path: str | StatePath, rev: str | Commit = "HEAD", *, deadline: float | None = None) -> History:
+        """Yield the commits that changed the value at a path, newest first, with its values before and after. See ``PathLog``."""
+        from versioned_state.repository.inspect.path_log import PathLog
         from versioned_state.repository.views.lists import History
 
         objects, commits, at = self.database.objects, self.database.commits, self.commit(rev)
-        return History(lambda: iter_path_changes(at, path, objects=objects, commits=commits))
+        within = None if deadline is None else seconds("deadline", deadline)
+        return History(lambda: PathLog(at, path, objects=objects, commits=commits, deadline=within))
 
     def merge_base(self, a: str | Commit, b: str | Commit) -> Commit:
         """Return a best common ancestor of two revisions, if nothing else the empty root commit.

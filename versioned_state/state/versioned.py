@@ -491,15 +491,21 @@ class Versioned(KeySpace):
 
     @locked
     def blame(
-        self, path: str | StatePath = "", rev: str | Commit = "HEAD", *, start: int | None = None, end: int | None = None
+        self,
+        path: str | StatePath = "",
+        rev: str | Commit = "HEAD",
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        deadline: float | None = None,
     ) -> BlameList:
         """Return the commit that each element, entry or line of a committed value comes from. See ``Repository.blame``."""
-        return self.repository.blame(path, self._resolve(rev), start=start, end=end)
+        return self.repository.blame(path, self._resolve(rev), start=start, end=end, deadline=deadline)
 
     @locked
-    def history(self, path: str | StatePath, rev: str | Commit = "HEAD") -> History:
+    def history(self, path: str | StatePath, rev: str | Commit = "HEAD", *, deadline: float | None = None) -> History:
         """Iterate over the commits that changed the value at a path, newest first. See ``Repository.history``."""
-        return self.repository.history(path, self._resolve(rev))
+        return self.repository.history(path, self._resolve(rev), deadline=deadline)
 
     @locked
     def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Matches:

@@ -7,6 +7,7 @@ taken children first, and only as long as parts are left.
 from __future__ import annotations
 
 import heapq
+import time
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -53,16 +54,29 @@ class Blame:
         path: the path of an element of a list or an entry of a dict; the requested path if the value there has no parts.
         line: of a text of several lines, the number of the line, from 1; otherwise None.
         commit: the commit that it comes from. If ``commit.shallow``, it may be older: older history was pruned there.
+        complete: whether the search came to that commit. If not, the deadline ended it at ``commit``, which has the part too.
     """
 
-    __slots__ = ("_decoder", "_part", "commit", "line", "path")
+    __slots__ = ("_decoder", "_part", "_there", "commit", "complete", "line", "path")
 
-    def __init__(self, path: StatePath, line: int | None, commit: Commit, part: bytes | str, decoder: Decoder) -> None:
-        self.path: Final = path
-        self.line: Final = line
-        self.commit: Final = commit
-        self._part = part
+    def __init__(self, part: _Part, found: _Found, decoder: Decoder) -> None:
+        self.path: Final = part.path
+        self.line: Final = part.line
+        self.commit: Final = found.commit
+        self.complete: Final = found.complete
+        self._there = found.traced, found.position
+        self._part = part.part
         self._decoder = decoder
+
+    @property
+    def path_in_commit(self) -> StatePath:
+        """The path that the part has in ``commit``: there, an element of a list may have another index."""
+        traced, position = self._there
+        if traced is None:
+            return self.path
+        of_value = traced.path
+        below = self.path.steps[len(of_value) :]  # none for a line, and for a value without parts
+        return of_value.index(position) if below and position is not None else of_value / StatePath(below)
 
     @property
     def value(self) -> Any:
@@ -71,7 +85,7 @@ class Blame:
 
     def __repr__(self) -> str:
         where = str(self.path) if self.line is None else f"{self.path}, line {self.line}"
-        return f"<Blame {where}: {self.commit.short}>"
+        return f"<Blame {where}: {self.commit.short}{'' if self.complete else ' or before'}>"
 
 
 def blame(
@@ -82,18 +96,23 @@ def blame(
     commits: CommitReader,
     start: int | None = None,
     end: int | None = None,
+    deadline: float | None = None,
 ) -> list[Blame]:
     """Return which commit each part of the value at a path comes from, in the order of the parts.
+
+    Cost: the commits down to the oldest of these; of a part that has never changed, all of them.
 
     Args:
         path: an empty one is the whole state, ``@worker`` a namespace.
         start, end: return only the parts from ``start`` to before ``end``, both as in a slice: ``start=-50`` for the last 50.
+        deadline: stop after this many seconds, and one commit at least. Parts whose commit is not known then have ``complete`` false; blame
+            of ``part.commit`` goes on where the search has stopped.
 
     Raises:
         UnknownPathError: nothing is there.
         LimitExceededError: more than ``MAX_PARTS`` parts, or a text above ``MAX_TEXT`` bytes.
     """
-    return _Blamer(objects, commits).run(commit, path, slice(start, end))
+    return _Blamer(objects, commits).run(commit, path, slice(start, end), deadline)
 
 
 class _Kind(Enum):
@@ -117,6 +136,15 @@ _Entries = dict[bytes, int]  # the keys, and their indexes in the result
 _Pending = _Entries | list[_Run]
 
 
+class _Found(NamedTuple):
+    """The commit that a part comes from, or came from at least, and the place of the part there."""
+
+    commit: Commit
+    traced: TracedPath | None
+    position: int | None
+    complete: bool
+
+
 @dataclass(slots=True)
 class _Suspect:
     """A commit that has some parts, which may be its own. ``traced`` is the value that has them, or None for the state."""
@@ -136,10 +164,11 @@ class _Blamer:
         self._kind = _Kind.NONE
         self._suspects: dict[str, dict[Any, _Suspect]] = {}
         self._heap: list[tuple[int, str]] = []
-        self._found: dict[int, Commit] = {}
+        self._found: dict[int, _Found] = {}
         self._texts = _Texts(self._tracer)
 
-    def run(self, commit: Commit, path: str | StatePath, parts: slice) -> list[Blame]:
+    def run(self, commit: Commit, path: str | StatePath, parts: slice, deadline: float | None) -> list[Blame]:
+        until = None if deadline is None else time.monotonic() + deadline
         traced, listed = self._listed(commit, path, parts)
         pending: _Pending
         if self._kind is _Kind.ENTRIES:
@@ -151,8 +180,12 @@ class _Blamer:
             _, id = heapq.heappop(self._heap)
             for suspect in self._suspects.pop(id).values():
                 self._assign(suspect)
+            if until is not None and time.monotonic() >= until:
+                break
+        for suspect in (suspect for at in self._suspects.values() for suspect in at.values()):
+            self._answer(suspect, suspect.pending, complete=False)
         decoder = self._tracer.decoder
-        return [Blame(part.path, part.line, self._found[answer], part.part, decoder) for answer, part in enumerate(listed)]
+        return [Blame(part, self._found[answer], decoder) for answer, part in enumerate(listed)]
 
     # The parts of the requested value
 
@@ -255,8 +288,17 @@ class _Blamer:
             self._pass_on(parent, traced, handed)
             if not left:
                 return
-        for answer in _answers(left):
-            self._found[answer] = commit
+        self._answer(suspect, left, complete=True)
+
+    def _answer(self, suspect: _Suspect, parts: _Pending, *, complete: bool) -> None:
+        """Record that some parts come from a commit, or from one before it."""
+        if isinstance(parts, dict):
+            found = _Found(suspect.commit, suspect.traced, None, complete)
+            self._found |= dict.fromkeys(parts.values(), found)
+            return
+        for run in parts:
+            for step in range(run.length):
+                self._found[run.answer + step] = _Found(suspect.commit, suspect.traced, run.position + step, complete)
 
     def _split(self, parent: Commit, traced: TracedPath | None, suspect: _Suspect, pending: _Pending) -> tuple[_Pending, _Pending]:
         """Return the parts that a parent has unchanged, and the others."""
@@ -313,14 +355,6 @@ class _Part:
     position: int = 0
     key: bytes = b""
     line: int | None = None
-
-
-def _answers(pending: _Pending) -> Iterator[int]:
-    if isinstance(pending, dict):
-        yield from pending.values()
-    else:
-        for run in pending:
-            yield from range(run.answer, run.answer + run.length)
 
 
 def _split_runs(runs: list[_Run], parts: list[Replaced]) -> tuple[list[_Run], list[_Run]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import time
+from collections import deque
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -64,37 +66,68 @@ class PathChange:
         return f"<PathChange {self.commit.short} {self.kind} {self.path}>"
 
 
-def iter_path_changes(commit: Commit, path: str | StatePath, *, objects: ObjectStore, commits: CommitReader) -> Iterator[PathChange]:
-    """Yield the commits that changed the value at a path, children before parents, newer ones first among the rest. Lazy.
+class PathLog(Iterator[PathChange]):
+    """The commits that changed the value at a path, children before parents, newer ones first among the rest, each found when it is taken.
 
     Of a merge that left the path as one parent has it, only that parent is followed, as in git. A merge that is unlike all of its parents
     changed it. Cost: the commits down to the last result that is taken, and at most as many more, n in O(log n) calls of the
     store; and what differs on the way to the path.
 
+    Args:
+        deadline: end after this many seconds, counted from the first one that is taken, and one commit at least.
+
+    Attributes:
+        complete: whether no deadline has ended it.
+
     Raises:
         UnknownPathError: the path leads to an element of a list that is not there. A key may have been deleted since.
     """
-    tracer = PathTracer(objects)
-    traced = tracer.find(commit.tree, as_path(path))
-    if not traced.can_follow:
-        raise UnknownPathError(str(path), at=commit.short)
-    return _walk(commit, traced, tracer, ReadAhead(commits))
 
+    def __init__(
+        self, commit: Commit, path: str | StatePath, *, objects: ObjectStore, commits: CommitReader, deadline: float | None = None
+    ) -> None:
+        self._tracer = PathTracer(objects)
+        traced = self._tracer.find(commit.tree, as_path(path))
+        if not traced.can_follow:
+            raise UnknownPathError(str(path), at=commit.short)
+        self._ahead = ReadAhead(commits)
+        self._waiting: dict[str, dict[Any, TracedPath]] = {}
+        self._heap: list[tuple[int, int, str, Commit]] = []
+        self._found: deque[PathChange] = deque()
+        self._deadline = deadline
+        self._until: float | None = None
+        self.complete: bool = True
+        self._follow(commit, traced)
 
-def _walk(start: Commit, traced: TracedPath, tracer: PathTracer, ahead: ReadAhead) -> Iterator[PathChange]:
-    waiting: dict[str, dict[Any, TracedPath]] = {start.id: {traced.steps: traced}}
-    heap = [(-start.generation, -start.time, start.id, start)]
-    while heap:
-        *_, commit = heapq.heappop(heap)
-        for here in waiting.pop(commit.id).values():
-            change, followed = _step(commit, here, tracer, ahead)
+    def __next__(self) -> PathChange:
+        if self._until is None and self._deadline is not None:
+            self._until = time.monotonic() + self._deadline
+        while not self._found:
+            if not self._heap or not self.complete:
+                raise StopIteration
+            self._examine()
+            self.complete = self._until is None or not self._heap or time.monotonic() < self._until
+        return self._found.popleft()
+
+    @property
+    def rest(self) -> list[tuple[Commit, StatePath]]:
+        """The commits that are to be examined next, each with the path there: where a history of what is left begins."""
+        return [(commit, traced.path) for *_, commit in sorted(self._heap) for traced in self._waiting[commit.id].values()]
+
+    def _examine(self) -> None:
+        *_, commit = heapq.heappop(self._heap)
+        for here in self._waiting.pop(commit.id).values():
+            change, followed = _step(commit, here, self._tracer, self._ahead)
             if change is not None:
-                yield PathChange(commit, change, tracer)
+                self._found.append(PathChange(commit, change, self._tracer))
             for parent, before in followed:
-                if parent.id not in waiting:
-                    waiting[parent.id] = {}
-                    heapq.heappush(heap, (-parent.generation, -parent.time, parent.id, parent))
-                waiting[parent.id].setdefault(before.steps, before)
+                self._follow(parent, before)
+
+    def _follow(self, commit: Commit, traced: TracedPath) -> None:
+        if commit.id not in self._waiting:
+            self._waiting[commit.id] = {}
+            heapq.heappush(self._heap, (-commit.generation, -commit.time, commit.id, commit))
+        self._waiting[commit.id].setdefault(traced.steps, traced)
 
 
 def _step(

@@ -11,7 +11,8 @@ from versioned_state.repository.history.commit import Commit
 if TYPE_CHECKING:  # a log in a terminal needs neither
     from versioned_state.repository.inspect.blame import Blame
     from versioned_state.repository.inspect.grep import Match
-    from versioned_state.repository.inspect.path_log import PathChange
+    from versioned_state.repository.inspect.path_log import PathChange, PathLog
+    from versioned_state.values.paths.path import StatePath
 
 
 class Bound:
@@ -77,6 +78,18 @@ class _Walk:
 class History(_Walk, Iterator["PathChange"]):
     """The commits that changed the value at a path, newest first."""
 
+    _results: PathLog
+
+    @property
+    def complete(self) -> bool:
+        """Whether no deadline has ended it: false if it ended there, and there may be more changes."""
+        return self._results.complete
+
+    @property
+    def rest(self) -> list[tuple[Commit, StatePath]]:
+        """The commits at which the changes that were not taken begin, each with the path there: ``history(path, commit)`` goes on."""
+        return self._results.rest
+
     def __next__(self) -> PathChange:
         return cast("PathChange", next(self._results))
 
@@ -139,6 +152,11 @@ class Log(Iterator[Commit]):
 
 class BlameList(list["Blame"]):
     """The parts of a value in their order, each with its commit."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether the commits of all parts are known: false if a deadline ended the search."""
+        return all(part.complete for part in self)
 
     def _repr_html_(self) -> str:
         from versioned_state.repository.views.html import blame_table
