@@ -15,7 +15,7 @@ UNUSED = """
     ast asyncio concurrent.futures dataclasses inspect logging multiprocessing difflib hmac
     secrets pickletools socket subprocess tempfile unittest
     versioned_state.cli versioned_state.repository.inspect versioned_state.repository.maintenance
-    versioned_state.repository.merging.merge versioned_state.repository.views.html versioned_state.repository.views.patch
+    versioned_state.repository.merging.merge versioned_state.repository.shown.notebook versioned_state.repository.views.patch
     versioned_state.storage.redis versioned_state.storage.postgres versioned_state.storage.s3 versioned_state.storage.wrappers.encrypted
 """.split()
 """What looks, merges, maintains, signs, unpickles or draws, and other stores: each is loaded by the call that needs it."""

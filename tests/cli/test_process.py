@@ -127,7 +127,7 @@ def test_looking_does_not_load_what_it_does_not_need(trip: Trip, tmp_path: Path)
     """A log starts in the time of Python and of reading: no numpy, no other command, no live state."""
     loaded = loaded_by("--store", str(trip.path), "log", "-n", "1", "--oneline", cwd=tmp_path)
     assert not {name.partition(".")[0] for name in loaded} & {"numpy", "asyncio"}
-    unused = ("state", "cli.commands.change", "repository.inspect", "repository.maintenance", "repository.views.html")
+    unused = ("state", "cli.commands.change", "repository.inspect", "repository.maintenance", "repository.shown")
     assert not {name for name in loaded if name.startswith(tuple(f"versioned_state.{each}" for each in unused))}
     assert "cloudpickle" not in loaded
 

@@ -11,8 +11,9 @@ import pytest
 
 from tests.support.page import HOST, HOSTILE, Links, Site, make_store
 from versioned_state import Disk, Memory, Repository, Versioned, branch_name
+from versioned_state.repository.shown.text import Budget, visible
 from versioned_state.server.page.app import LARGEST, ROUTES
-from versioned_state.server.page.views.text import Budget, visible
+from versioned_state.server.page.views import reads
 
 pytestmark = pytest.mark.every_case
 
@@ -342,6 +343,49 @@ def test_blame_is_of_the_last_parts_and_pages_have_all(tmp_path: Path):
     assert rows == [(f"[{n}]", f"n {n}") for n in range(120)]
 
 
+def test_blame_that_ended_says_where_and_goes_on_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    state = Versioned(Disk(tmp_path / "store"))
+    state["plan"], state["list"], state["text"] = {"city": "Rome"}, ["old"], "one\ntwo"
+    state.commit("first")
+    for number in range(130):
+        state["list"].insert(0, number)
+        state.commit(f"n {number}")
+    site = Site(state.repository).sign_in()
+    expected = {path: site.json(f"/blame/main?longer=1&path={path}") for path in ("plan", "list", "text", "")}
+    assert not any(data["goes_on"] for data in expected.values())
+    monkeypatch.setattr(reads, "_SEARCH_S", 0.0)
+    for path, whole in expected.items():
+        data = site.json(f"/blame/main?path={path}")
+        assert data["goes_on"]["round"] == 130, "one round was examined"
+        assert [row["label"] for row in data["rows"]] == [row["label"] for row in whole["rows"]]
+        shown = is_text(site.get(f"/blame/main?path={path}"))
+        (link,) = [link for link in shown.links if "longer=1" in link]
+        further = site.json(link.removeprefix(f"http://{HOST}"))
+        assert further["goes_on"] is None
+        origins = {row["line"]: row["commit"]["id"] for row in further["rows"]}
+        left = [(row["line"], row["commit"]["id"]) for row, now in zip(whole["rows"], data["rows"], strict=True) if not now["complete"]]
+        assert len(left) == data["goes_on"]["parts"]
+        assert {line: origins[line] for line, _ in left} == dict(left)
+
+
+def test_a_history_that_ended_says_where_and_goes_on_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    state = Versioned(Disk(tmp_path / "store"))
+    state["plan"] = "one"
+    state.commit("first")
+    for number in range(20):
+        state["n"] = number
+        state.commit(f"n {number}")
+    site = Site(state.repository).sign_in()
+    monkeypatch.setattr(reads, "_SEARCH_S", 0.0)
+    data = site.json("/history/main?path=plan")
+    assert (data["rows"], data["late"], data["next"][0]["round"]) == ([], True, 20)
+    page = site.get("/history/main?path=plan")
+    assert "ended after its time, at round 20" in page
+    (link,) = [link for link in is_text(page).links if "longer=True" in link]
+    data = site.json(link.removeprefix(f"http://{HOST}"))
+    assert ([row["commit"]["message"] for row in data["rows"]], data["late"]) == (["first"], False)
+
+
 def test_history_pages_have_all_changes(tmp_path: Path):
     state = Versioned(Disk(tmp_path / "store"))
     for number in range(70):
@@ -353,7 +397,7 @@ def test_history_pages_have_all_changes(tmp_path: Path):
     while path:
         data = site.json(path)
         rows += [row["commit"]["message"] for row in data["rows"]]
-        path = f"/history/{data['next']['id']}?path={data['next']['path']}" if data["next"] else ""
+        path = f"/history/{data['next'][0]['id']}?path={data['next'][0]['path']}" if data["next"] else ""
     assert rows == [f"n {n}" for n in reversed(range(70))]
 
 

@@ -46,7 +46,7 @@ def test_a_limited_diff_is_the_beginning_of_the_whole(limit: int) -> None:
         assert diff.limit == min(limit, 2**63 - 2)
         assert str(diff).endswith("… and more changes") is diff.more
         assert (" and more" in repr(diff)) is diff.more
-        assert (", and more" in diff._repr_html_()) is diff.more
+        assert ("and more: these are the first" in diff._repr_html_()) is diff.more
     same = state.diff("HEAD", "HEAD", limit=limit)
     assert not same
     assert not same.more

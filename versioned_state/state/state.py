@@ -172,9 +172,9 @@ class State(MutableMapping[str, Any]):
         """Iterate over the first keys, at most ``limit`` of them, each with its value on one line."""
 
     def _repr_html_(self) -> str:
-        from versioned_state.repository.views.html import ROWS, table
+        from versioned_state.repository.shown import notebook
 
-        return table(repr(self)[1:-1], ("key", "value"), self._previews(ROWS + 1))
+        return notebook.values(repr(self)[1:-1], self._previews(notebook.ROWS + 1))
 
     def __setattr__(self, name: str, value: Any) -> None:
         # A user's subclass may have attributes. On the library's own classes an assignment would be lost silently.

@@ -75,7 +75,7 @@ class Events(Sequence[E_co]):
         return "<Events: iterate it for the events in order of time>"
 
     def _repr_html_(self) -> str:
-        from versioned_state.repository.views.html import table
+        from versioned_state.repository.shown.notebook import table
         from versioned_state.repository.views.render import one_line
 
         shown: Iterator[Any] = iter(self)

@@ -42,7 +42,7 @@ _pack = msgpack.Packer(unicode_errors="surrogatepass").pack  # made once: that t
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
-_INTERNAL: Final = frozenset({"address", "jump", "jump_address", "meta_cell", "parent_addresses", "tree"})
+_INTERNAL: Final = frozenset({"address", "is_root", "jump", "jump_address", "meta_cell", "parent_addresses", "parents_but_root", "tree"})
 """Attributes of a commit for the layers of this library, which completion does not offer."""
 
 
@@ -101,6 +101,16 @@ class Commit:
         return tuple(address.hex() for address in self.parent_addresses)
 
     @property
+    def is_root(self) -> bool:
+        """Whether it is the empty commit that every history begins with."""
+        return self.address == ROOT.address
+
+    @property
+    def parents_but_root(self) -> list[str]:
+        """The ids of the parents without the empty root commit, which nobody made and no list shows."""
+        return [address.hex() for address in self.parent_addresses if address != ROOT.address]
+
+    @property
     def jump(self) -> str | None:
         """``jump_address`` as an id."""
         return None if self.jump_address is None else self.jump_address.hex()
@@ -142,9 +152,9 @@ class Commit:
             return ", meta: damaged"
 
     def _repr_html_(self) -> str:
-        from versioned_state.repository.views.html import commits_table
+        from versioned_state.repository.shown import notebook
 
-        return commits_table([self], caption=f"commit {self.id}")
+        return notebook.commit(self)
 
     def __dir__(self) -> list[str]:
         return sorted(set(object.__dir__(self)) - _INTERNAL)

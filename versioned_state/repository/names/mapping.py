@@ -73,9 +73,9 @@ class Refs(Mapping[str, Commit]):
         """Yield them with their heads, by name."""
 
     def _repr_html_(self) -> str:
-        from versioned_state.repository.views.html import ROWS, refs_table
+        from versioned_state.repository.shown import notebook
 
-        return refs_table("branches" if self._kind == "branch" else "tags", self.iter_info(limit=ROWS + 1))
+        return notebook.refs("branches" if self._kind == "branch" else "tags", self.iter_info(limit=notebook.ROWS + 1))
 
     def __getitem__(self, name: str) -> Commit:
         ref, commit = self._database.read_head(self._kind, name)

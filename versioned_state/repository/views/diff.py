@@ -237,9 +237,9 @@ class Diff(Sequence[Change]):
         return [*rest, *map(behind_line, self.effects)]
 
     def _repr_html_(self) -> str:
-        from versioned_state.repository.views.html import diff_table
+        from versioned_state.repository.shown import notebook_values
 
-        return diff_table(self)
+        return notebook_values.diff(self)
 
     def __repr__(self) -> str:
         counts = self.stat()

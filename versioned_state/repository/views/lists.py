@@ -1,4 +1,4 @@
-"""Results that are iterators or lists, and are shown as tables in a notebook. Layer: repository."""
+"""Results that are iterators or lists, and show themselves in a notebook. Layer: repository."""
 
 from __future__ import annotations
 
@@ -91,15 +91,15 @@ class History(_Walk, Iterator["PathChange"]):
         return self._results.rest
 
     def __next__(self) -> PathChange:
-        return cast("PathChange", next(self._results))
+        return next(self._results)
 
     def __repr__(self) -> str:
         return "<History: iterate it for the changes of a path, newest first>"
 
     def _repr_html_(self) -> str:
-        from versioned_state.repository.views.html import history_table
+        from versioned_state.repository.shown import notebook_values
 
-        return history_table(self._walk())
+        return notebook_values.history(self._walk())
 
 
 class Matches(_Walk, Iterator["Match"]):
@@ -112,9 +112,9 @@ class Matches(_Walk, Iterator["Match"]):
         return "<Matches: iterate it for the lines that match, by path>"
 
     def _repr_html_(self) -> str:
-        from versioned_state.repository.views.html import matches_table
+        from versioned_state.repository.shown import notebook_values
 
-        return matches_table(self._walk())
+        return notebook_values.matches(self._walk())
 
 
 class Log(Iterator[Commit]):
@@ -145,9 +145,9 @@ class Log(Iterator[Commit]):
         return next(self._commits)
 
     def _repr_html_(self) -> str:
-        from versioned_state.repository.views.html import commits_table
+        from versioned_state.repository.shown import notebook
 
-        return commits_table(self._walk(self._bound.again()), caption="log")
+        return notebook.log(self._walk(self._bound.again()), "log")
 
 
 class BlameList(list["Blame"]):
@@ -159,6 +159,6 @@ class BlameList(list["Blame"]):
         return all(part.complete for part in self)
 
     def _repr_html_(self) -> str:
-        from versioned_state.repository.views.html import blame_table
+        from versioned_state.repository.shown import notebook_values
 
-        return blame_table(self)
+        return notebook_values.blame(self)

@@ -321,10 +321,9 @@ class Snapshot(Mapping[str, Any]):
         return Diff(_both(self._reader, other._reader), self.tree, other.tree, cache=cache)
 
     def _repr_html_(self) -> str:
-        from versioned_state.repository.views.html import table
+        from versioned_state.repository.shown import notebook_values
 
-        rows = ((key, self.preview(key)) for key in self)
-        return table(f"snapshot {self._where()}", ("key", "value"), rows)
+        return notebook_values.snapshot(f"snapshot {self._where()}", self)
 
     def __dir__(self) -> list[str]:
         return sorted(set(super().__dir__()) - {"cell_at", "series"})  # for the layers above

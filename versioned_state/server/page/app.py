@@ -47,6 +47,7 @@ from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.names.syntax import split_range
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.shown.text import Budget
 from versioned_state.server.page import static
 from versioned_state.server.page.guard import POLICY, Access, Guard, Viewer
 from versioned_state.server.page.links import Links
@@ -65,7 +66,6 @@ from versioned_state.server.page.views.reads import only_reading
 from versioned_state.server.page.views.search import search as search_view
 from versioned_state.server.page.views.sessions import sessions as sessions_view
 from versioned_state.server.page.views.state import raw as raw_value, state as state_view
-from versioned_state.server.page.views.text import Budget
 from versioned_state.services.calls.deadline import LateError, set_deadline
 
 logger: Final = logging.getLogger("versioned_state.server")
@@ -252,15 +252,24 @@ def _diff(ask: Ask) -> Result:
 
 
 def _blame(ask: Ask) -> Result:
-    found = ask.commit(ask.path["rev"])
-    return Shown("blame", blame_view(ask.repository, ask.budget, found, path=ask.query.get("path", ""), skip=_number(ask, "skip")))
+    found, path, at = ask.commit(ask.path["rev"]), ask.query.get("path", ""), ask.query.get("at", "")
+    data = blame_view(
+        ask.repository,
+        ask.budget,
+        found,
+        path=path,
+        skip=_number(ask, "skip"),
+        at=_number(ask, "at") if at else None,
+        longer=bool(ask.query.get("longer")),
+    )
+    return Shown("blame", data)
 
 
 def _history(ask: Ask) -> Result:
     found, path = ask.commit(ask.path["rev"]), ask.query.get("path", "")
     if not path:
         return Elsewhere(ask.link.state(found.id))
-    return Shown("history", history_view(ask.repository, ask.budget, found, path))
+    return Shown("history", history_view(ask.repository, ask.budget, found, path, longer=bool(ask.query.get("longer"))))
 
 
 def _chat(ask: Ask) -> Result:

@@ -8,21 +8,28 @@ from typing import Any, Final
 
 from markupsafe import Markup
 
-from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.shown.lanes import lanes
+from versioned_state.repository.shown.text import Budget
 from versioned_state.server.page import static
 from versioned_state.server.page.links import Links
 from versioned_state.server.page.render import render
 from versioned_state.server.page.views.commit import commit as commit_view
-from versioned_state.server.page.views.lanes import lanes
 from versioned_state.server.page.views.state import state as state_view
-from versioned_state.server.page.views.text import Budget
 
 COMMITS: Final = 50
 """Commits of a file, unless a number is given."""
 
 _BYTES: Final = 4_000_000
 """Bytes of text in a file; beyond them texts are cut short, and the file says so."""
+
+
+class _Within(Links):
+    """The addresses within the file: commits only."""
+
+    def commit(self, id: str, **query: object) -> str:
+        return f"#c-{id[:12]}"
 
 
 def file_of(
@@ -38,15 +45,16 @@ def file_of(
     source = iter(commits)
     found = list(islice(source, limit))
     more = next(source, None) is not None
-    history = [(each.id, [parent for parent in each.parents if parent != ROOT_ID]) for each in found]
+    history = [(each.id, each.parents_but_root) for each in found]
     rows, _ = lanes(history, ())
     shown: list[dict[str, Any]] = [{**commit_view(repository, budget, each), "graph": row} for each, row in zip(found, rows, strict=True)]
     text = render(
         "file",
-        link=Links(),
+        link=_Within(),
         title=title,
         store=store,
         commits=shown,
+        rows=[{**each["commit"], "graph": each["graph"]} for each in shown],
         more=more,
         state=state_view(repository, budget, found[0], path="", start=0) if with_state and found else None,
         graph_width=max((row["width"] for row in rows), default=1),

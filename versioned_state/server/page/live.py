@@ -31,9 +31,9 @@ from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.history.graph import only_in
 from versioned_state.repository.names.watching import Watch
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.shown.commits import facts
+from versioned_state.repository.shown.text import Budget
 from versioned_state.server.page.guard import Viewer
-from versioned_state.server.page.views.commits import facts
-from versioned_state.server.page.views.text import Budget
 from versioned_state.services.calls.deadline import LateError, set_deadline
 
 logger: Final = logging.getLogger("versioned_state.server")

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
 
+from versioned_state.repository.shown import components
+from versioned_state.repository.shown.text import visible
 from versioned_state.server.page.links import Links
-from versioned_state.server.page.views.text import visible
 
 HERE: Final = Path(__file__).parent
 
@@ -18,11 +18,7 @@ HERE: Final = Path(__file__).parent
 def _shown(value: Any) -> Any:
     if value is None:
         return ""
-    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _number(value: int) -> str:
-    return f"{value:,}"
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 @cache
@@ -36,7 +32,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         auto_reload=False,
     )
-    made.filters["number"] = _number
+    made.filters["number"] = components.number
+    made.globals["ui"] = components
     return made
 
 

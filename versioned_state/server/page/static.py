@@ -7,6 +7,7 @@ import hashlib
 from functools import cache
 from typing import Final
 
+from versioned_state.repository.shown import components
 from versioned_state.server.page.render import HERE
 
 _TYPES: Final = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"}
@@ -14,8 +15,9 @@ _TYPES: Final = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascr
 
 @cache
 def content(name: str) -> bytes:
-    """Return the bytes of a file."""
-    return (HERE / "static" / name).read_bytes()
+    """Return the bytes of a file; the style sheet begins with that of the components."""
+    whole = (HERE / "static" / name).read_bytes()
+    return components.style_sheet().encode() + whole if name == "page.css" else whole
 
 
 @cache

@@ -6,17 +6,16 @@ shown. A part of an unknown shape is shown as a value, with a link into the stat
 
 from __future__ import annotations
 
-from contextvars import copy_context
 from typing import Any, Final
 
 from versioned_state.errors import StateError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.shown import commits
+from versioned_state.repository.shown.text import Budget
+from versioned_state.repository.shown.values import Part, Values
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.server.page.views import commits
-from versioned_state.server.page.views.text import Budget
-from versioned_state.server.page.views.values import Part, Values
-from versioned_state.services.calls.deadline import LateError, set_deadline
+from versioned_state.server.page.views.reads import search_time
 from versioned_state.values.keys import path_of
 from versioned_state.values.paths.path import StatePath
 from versioned_state.values.trees.tree import iter_items
@@ -24,9 +23,6 @@ from versioned_state.values.trees.tree import iter_items
 PAGE: Final = 50
 _TEXT: Final = 6000
 """Characters of one text of a message."""
-
-_ROUNDS_S: Final = 0.2
-"""Seconds for which the rounds of the messages are looked for; each has a link that looks for its own."""
 
 _FIELDS: Final = 40
 """Fields of a message, and parts of its content, that are looked at."""
@@ -94,16 +90,9 @@ def find_messages(snapshot: Snapshot, values: Values) -> StatePath | None:
 
 
 def _rounds(repository: Repository, commit: Commit, path: StatePath, start: int, end: int) -> dict[str, Commit]:
-    """Return the commit that each message comes from, by path, or none if that takes too long: they may be many rounds old."""
-
-    def blame() -> dict[str, Commit]:
-        set_deadline(_ROUNDS_S)
-        return {str(part.path): part.commit for part in repository.blame(path, commit, start=start, end=end)}
-
-    try:
-        return copy_context().run(blame)
-    except LateError:
-        return {}
+    """Return the commits that the messages come from, by path, as far as they are found in a moment: some may be many rounds old."""
+    parts = repository.blame(path, commit, start=start, end=end, deadline=search_time())
+    return {str(part.path): part.commit for part in parts if part.complete}
 
 
 def _fields(values: Values, part: Part) -> dict[str, Part]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
-from versioned_state.server.page.views import changes, commits
-from versioned_state.server.page.views.text import Budget
+from versioned_state.repository.shown import commits
+from versioned_state.repository.shown.text import Budget
+from versioned_state.server.page.views.diff import between
 
 
 def commit(repository: Repository, budget: Budget, found: Commit) -> dict[str, Any]:
@@ -21,12 +22,9 @@ def commit(repository: Repository, budget: Budget, found: Commit) -> dict[str, A
         "commit": commits.facts(found, budget),
         "message": budget.cut(first, 2000),
         "body": budget.cut(rest.strip("\n"), 1 << 14),
-        "meta": commits.meta_rows(commits.meta_of(found), budget),
         "note": None if note is None else commits.meta_rows(dict(note), budget),
-        "tag": found.tag,
-        "signed_by": found.signed_by,
+        "said": commits.said(found, budget, parents),
         "shallow": found.shallow,
-        "parents": [commits.facts(parent, budget) for parent in parents if parent.id != ROOT_ID],
         "base": None if base is None else base.id,
-        "diff": None if base is None else changes.between(repository, budget, base, found),
+        "diff": None if base is None else between(repository, budget, base, found),
     }

@@ -11,9 +11,10 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.merging.merge import MISSING, preview_merge
 from versioned_state.repository.merging.policies import Policies
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.shown import commits
+from versioned_state.repository.shown.text import Budget
 from versioned_state.repository.views.render import one_line
-from versioned_state.server.page.views import changes, commits
-from versioned_state.server.page.views.text import Budget
+from versioned_state.server.page.views.diff import between
 from versioned_state.services.calls.deadline import LateError
 
 PAGE: Final = 50
@@ -37,7 +38,7 @@ def compare(repository: Repository, budget: Budget, a: Commit, b: Commit, *, nam
                 "ahead": here.height - base.height,
             }
         )
-    diff = changes.between(repository, budget, a, b)
+    diff = between(repository, budget, a, b)
     return {
         "title": f"{names[0]} and {names[1]}",
         "names": list(names),

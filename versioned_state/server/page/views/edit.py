@@ -13,8 +13,9 @@ from versioned_state.errors import BranchMovedError, InvalidArgumentError, Unkno
 from versioned_state.repository.database import Database
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
-from versioned_state.server.page.views import changes, commits
-from versioned_state.server.page.views.text import Budget
+from versioned_state.repository.shown import commits
+from versioned_state.repository.shown.text import Budget
+from versioned_state.server.page.views.diff import between
 from versioned_state.state.versioned import Versioned
 from versioned_state.storage.wrappers.overlay import Overlay
 
@@ -145,7 +146,7 @@ def confirm(repository: Repository, budget: Budget, name: str, branch: str, give
         verb.run(trial, values)
         if verb.moves:
             after = trial.branches[branch]
-            diff = changes.between(trial, budget, before, after)
+            diff = between(trial, budget, before, after)
     return {
         "title": verb.title,
         "verb": name,

@@ -12,9 +12,9 @@ from versioned_state.agents.events.stamps import unstamped
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.ledger import Ledger
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.shown import commits
+from versioned_state.repository.shown.text import Budget
 from versioned_state.repository.views.render import one_line, short_name
-from versioned_state.server.page.views import commits
-from versioned_state.server.page.views.text import Budget
 from versioned_state.services.calls.deadline import LateError, check_deadline
 from versioned_state.values.typed.tagged import Tagged
 

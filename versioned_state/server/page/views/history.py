@@ -7,41 +7,29 @@ from typing import Any, Final
 
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.repository import Repository
-from versioned_state.server.page.views import changes, commits
-from versioned_state.server.page.views.text import Budget
-from versioned_state.services.calls.deadline import LateError
+from versioned_state.repository.shown import commits, found
+from versioned_state.repository.shown.text import Budget
+from versioned_state.server.page.views.reads import search_time
 
 PAGE: Final = 30
-_EACH: Final = 12
-"""Changes of one commit."""
+_LINES: Final = 8
+"""Lines of history on which a page offers to go on; there are several where merges were."""
 
 
-def history(repository: Repository, budget: Budget, commit: Commit, path: str) -> dict[str, Any]:
-    """Return the newest commits up to one that changed the value at a path."""
-    rows: list[dict[str, Any]] = []
-    following: dict[str, str] | None = None
-    is_late = False
-    try:
-        for each in islice(repository.history(path, commit), PAGE):
-            shown, more = changes.of_path(each.changes, budget, _EACH)
-            rows.append(
-                {
-                    "commit": commits.facts(each.commit, budget),
-                    "path": budget.cut(str(each.path), 300),
-                    "kind": each.kind,
-                    "changes": shown,
-                    "more": more,
-                }
-            )
-            parents = [parent for parent in each.commit.parents if parent != ROOT_ID]
-            following = {"id": parents[0], "path": str(each.path)} if parents and each.kind != "added" else None
-    except LateError:
-        is_late = True
+def history(repository: Repository, budget: Budget, commit: Commit, path: str, *, longer: bool = False) -> dict[str, Any]:
+    """Return the newest commits up to one that changed the value at a path.
+
+    Args:
+        longer: search for as long as a page may take; else for a moment, and offer to go on.
+    """
+    steps = repository.history(path, commit, deadline=search_time(longer=longer))
+    rows = [found.changed(each, budget) for each in islice(steps, PAGE)]
+    rest = [(each, there) for each, there in steps.rest if each.id != ROOT_ID]
     return {
         "title": f"History of {path}",
         "commit": commits.facts(commit, budget),
         "path": path,
         "rows": rows,
-        "next": following if len(rows) == PAGE or is_late else None,
-        "late": is_late,
+        "next": [{"id": each.id, "path": str(there), "round": each.height} for each, there in rest[:_LINES]],
+        "late": bool(rest) and not steps.complete,
     }

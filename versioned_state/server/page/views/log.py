@@ -10,9 +10,9 @@ from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history import graph
 from versioned_state.repository.history.commit import ROOT_ID, Commit
 from versioned_state.repository.repository import Repository
-from versioned_state.server.page.views import commits
-from versioned_state.server.page.views.lanes import lanes
-from versioned_state.server.page.views.text import Budget
+from versioned_state.repository.shown import commits
+from versioned_state.repository.shown.lanes import lanes
+from versioned_state.repository.shown.text import Budget
 
 PAGE: Final = 50
 _LANES: Final = 64
@@ -32,7 +32,7 @@ def log(repository: Repository, budget: Budget, branch: str, *, cursor: str = ""
     walk = (commit for commit in graph.walk(starts, read) if commit.id != ROOT_ID)
     found = list(islice(walk, PAGE + 1))
     shown = found[:PAGE]
-    history = [(commit.id, [parent for parent in commit.parents if parent != ROOT_ID]) for commit in shown]
+    history = [(commit.id, commit.parents_but_root) for commit in shown]
     rows, left = lanes(history, [each for each in waiting if each != ROOT_ID] if cursor else ())
     width = max((row["width"] for row in rows), default=1)
     return {

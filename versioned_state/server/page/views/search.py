@@ -8,14 +8,11 @@ from typing import Any, Final
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
-from versioned_state.server.page.views import commits
-from versioned_state.server.page.views.text import ROW, Budget
+from versioned_state.repository.shown import commits, found
+from versioned_state.repository.shown.text import ROW, Budget
 from versioned_state.services.calls.deadline import LateError, check_deadline
 
 HITS: Final = 200
-_AROUND: Final = 80
-"""Characters of a line before the first match and after the last one."""
-
 _LONGEST: Final = 200
 """Characters of a text that is searched for."""
 
@@ -39,15 +36,7 @@ def search(repository: Repository, budget: Budget, commit: Commit, *, q: str = "
                 if not budget.row(2 * ROW):
                     more = True
                     break
-                rows.append(
-                    {
-                        "path": budget.path(match.path),
-                        "label": budget.cut(str(match.path), 300),
-                        "number": match.number,
-                        "is_key": match.is_key,
-                        "spans": _spans(match.line, match.spans, budget),
-                    }
-                )
+                rows.append(found.matched(match, budget))
         except LateError:
             is_late = True
     return {
@@ -59,17 +48,3 @@ def search(repository: Repository, budget: Budget, commit: Commit, *, q: str = "
         "more": more,
         "late": is_late,
     }
-
-
-def _spans(line: str, found: tuple[tuple[int, int], ...], budget: Budget) -> list[list[Any]]:
-    """Return the part of a line around its first matches, in pieces, each with whether it matches."""
-    start = max(found[0][0] - _AROUND, 0)
-    pieces: list[list[Any]] = [["…", False]] if start else []
-    at = start
-    for begin, end in found[:5]:
-        pieces += [[budget.cut(line[at:begin], 2 * _AROUND), False], [budget.cut(line[begin:end], _LONGEST), True]]
-        at = end
-    pieces.append([budget.cut(line[at : at + _AROUND], _AROUND), False])
-    if at + _AROUND < len(line):
-        pieces.append(["…", False])
-    return pieces

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from versioned_state.repository.repository import Repository
-from versioned_state.server.page.views import commits
-from versioned_state.server.page.views.text import Budget
+from versioned_state.repository.shown import commits
+from versioned_state.repository.shown.text import Budget
 
 PAGE: Final = 50
 HITS: Final = 200
@@ -50,16 +50,7 @@ def sessions(
     default = repository.default_branch() if not scope else ""
     return {
         "title": "Sessions",
-        "rows": [
-            {
-                "name": info.name,
-                "label": info.name.removeprefix(scope),
-                "is_default": info.name == default,
-                "changed": commits.moment(info.changed),
-                "head": commits.facts(info.head, budget),
-            }
-            for info in shown
-        ],
+        "rows": [commits.ref(info, budget, scope=scope, default=default) for info in shown],
         "next": None if is_last else shown[-1].name if q else shown[-1].cursor,
         "q": q,
         "prefix": prefix,

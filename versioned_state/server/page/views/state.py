@@ -7,11 +7,11 @@ from typing import Any, Final
 from versioned_state.errors import LimitExceededError, UnknownPathError
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
+from versioned_state.repository.shown import commits
+from versioned_state.repository.shown.pictures import PICTURED, picture
+from versioned_state.repository.shown.text import Budget
+from versioned_state.repository.shown.values import Part, Values, crumbs, of_snapshot, place_of
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.server.page.views import commits
-from versioned_state.server.page.views.pictures import PICTURED, picture
-from versioned_state.server.page.views.text import Budget
-from versioned_state.server.page.views.values import Part, Values, crumbs, of_snapshot, place_of
 from versioned_state.values.cells import Code, code_of, is_text
 from versioned_state.values.containers import unpacked
 from versioned_state.values.keys import USER, namespace_prefix, path_of
@@ -87,7 +87,7 @@ def _namespace(names: tuple[str, ...]) -> str:
 
 def _keys(
     snapshot: Snapshot, values: Values, names: tuple[str, ...], start: int, path: str, commit: Commit
-) -> tuple[int, list[Part], list[dict[str, str]]]:
+) -> tuple[int, list[Part], list[dict[str, Any]]]:
     """Return how many keys a state or namespace has, a page of them, and the namespaces in it."""
     total = len(snapshot)
     inner = [] if start else snapshot.namespaces()
@@ -99,7 +99,12 @@ def _keys(
     for root_key, cell in found:
         at = path_of(root_key)
         parts.append(Part(StatePath(at.steps[-1:]).suffix().removeprefix("."), at, cell))
-    return total, parts, [{"label": f"@{name}", "path": _namespace((*names, name))} for name in inner[:PAGE]]
+    return total, parts, [_row_of_namespace((*names, name)) for name in inner[:PAGE]]
+
+
+def _row_of_namespace(names: tuple[str, ...]) -> dict[str, Any]:
+    plain = {"type": "namespace", "size": "", "line": "", "picture": None, "opens": False}
+    return {"label": f"@{names[-1]}", "path": _namespace(names), **plain}
 
 
 def raw(repository: Repository, commit: Commit, path: str) -> tuple[str, bytes]:

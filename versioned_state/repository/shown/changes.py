@@ -1,27 +1,21 @@
-"""Changes side by side: by path, texts by line and word, long runs folded, within bounds. Layer: server."""
+"""Changes side by side: by path, texts by line and word, long runs folded, within bounds. Layer: repository."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from versioned_state.repository.repository import Repository
+from versioned_state.repository.shown.text import Budget
+from versioned_state.repository.shown.values import Values
 from versioned_state.repository.views.change import Change, ChangeRun
-from versioned_state.repository.views.diff import Diff
 from versioned_state.repository.views.word_diff import differing, word_diff
-from versioned_state.server.page.views.text import Budget
-from versioned_state.server.page.views.values import Values
-from versioned_state.services.calls.deadline import check_deadline, time_left
 from versioned_state.values.cells import is_text
 from versioned_state.values.paths.path import Index, StatePath
 from versioned_state.values.trees.references import tree_of
 
-MOST: Final = 200
-"""Changes of a page."""
-
-_SECONDS: Final = 2.0
-"""How long changes are looked for, of the time that a page has."""
+if TYPE_CHECKING:
+    from versioned_state.repository.views.diff import Diff
 
 _AROUND: Final = 3
 """Equal lines that are shown on either side of a change."""
@@ -47,21 +41,14 @@ _ENTRIES: Final = 12
 Cell = dict[str, Any]
 
 
-def between(repository: Repository, budget: Budget, a: Any, b: Any, *, path: StatePath | None = None, most: int = MOST) -> dict[str, Any]:
-    """Return the changes from one commit to another, at most ``most`` of them, and whether there are more."""
-    left = time_left()
-    seconds = _SECONDS if left is None else max(min(_SECONDS, left / 2), 0.05)
-    diff = repository.diff(a, b, limit=most, deadline=seconds)
-    return shown(diff if path is None else diff.under(path), budget)
-
-
-def shown(diff: Diff, budget: Budget) -> dict[str, Any]:
-    """Return a diff for display."""
+def shown(diff: Diff, budget: Budget, *, most: int | None = None) -> dict[str, Any]:
+    """Return a diff for display, at most ``most`` changes of it."""
     values: Values | None = None
-    entries = []
+    entries: list[dict[str, Any]] = []
+    is_cut = False
     for change in _folded_runs(diff):
-        check_deadline()
-        if not budget.row():
+        if len(entries) == most or not budget.row():
+            is_cut = True
             break
         if isinstance(change, ChangeRun):
             entries.append(_run(change, budget))
@@ -77,6 +64,7 @@ def shown(diff: Diff, budget: Budget) -> dict[str, Any]:
         "changed": stat.changed,
         "total": len(diff),
         "more": diff.more,
+        "is_cut": is_cut,
         "late": not diff.complete and not diff.more,
     }
 

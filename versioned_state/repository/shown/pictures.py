@@ -1,4 +1,4 @@
-"""Small pictures of values: a line for numbers in a row, shades for a grid of them, and the first rows of a table. Layer: server."""
+"""Small pictures of values: a line for numbers in a row, shades for a grid of them, and the first rows of a table. Layer: repository."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 from typing import Any, Final
 
 from versioned_state.errors import LimitExceededError, StateError
+from versioned_state.repository.shown.values import Values
 from versioned_state.repository.views.render import one_line
 from versioned_state.repository.views.tables import summary
-from versioned_state.server.page.views.values import Values
 from versioned_state.values.decode.decoder import Decoder
 
 PICTURED: Final = frozenset({"array", "DataFrame", "pandas.DataFrame"})

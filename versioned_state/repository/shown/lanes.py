@@ -1,4 +1,4 @@
-"""The graph of a log as lanes: a column for each line of history, laid out row by row for the shown commits only. Layer: server."""
+"""The graph of a log as lanes: a column for each line of history, laid out row by row for the shown commits only. Layer: repository."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""Text as the page shows it: characters that would not be seen are written out, and a page has a budget. Layer: server."""
+"""Text for display in HTML: unseen characters are written out, and what is shown at once has a budget. Layer: repository."""
 
 from __future__ import annotations
 
 import re
+from html import escape
 from typing import Final
 from urllib.parse import quote
-
-from markupsafe import escape
 
 # The control characters but tab and line feed, the format characters but the two joiners, which emoji and words are made with, and lone
 # surrogates. Fixed ranges, as in branch_name: a Unicode table would differ between releases of Python.

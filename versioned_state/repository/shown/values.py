@@ -1,4 +1,4 @@
-"""Stored values for display: their type, their size, the beginning of their text, and their parts a page at a time. Layer: server.
+"""Stored values for display: their type, their size, the beginning of their text, and their parts a page at a time. Layer: repository.
 
 Everything is read from cells: a value of a gigabyte costs what is shown, and nothing is unpickled.
 """
@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from versioned_state.errors import InvalidPathError
+from versioned_state.repository.shown.text import Budget
 from versioned_state.repository.views.preview import Preview, array_type, describe
 from versioned_state.repository.views.render import short_name
-from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.server.page.views.text import Budget
 from versioned_state.values.cells import Code, code_of, is_text, key_of_cell, payload_of, split_cells
 from versioned_state.values.containers import container_of, order_keys, sequence_of, typed_parts, unpacked
 from versioned_state.values.decode.decoder import Decoder
@@ -22,6 +21,9 @@ from versioned_state.values.trees.blob import iter_blob
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.references import tree_of
 from versioned_state.values.trees.tree import Tree, find, iter_cells
+
+if TYPE_CHECKING:
+    from versioned_state.repository.views.snapshot import Snapshot
 
 TEXT: Final = 1 << 16
 """Characters of a text that are shown; the rest is in ``raw``."""

@@ -1,14 +1,18 @@
-"""Commits, times and names as the page shows them. Layer: server."""
+"""Commits, times and names as the page shows them. Layer: repository."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from versioned_state.errors import StateError
-from versioned_state.repository.history.commit import ROOT_ID, Commit
+from versioned_state.repository.shown.text import Budget
 from versioned_state.repository.views.render import one_line
-from versioned_state.server.page.views.text import Budget
+
+if TYPE_CHECKING:
+    from versioned_state.repository.history.commit import Commit
+    from versioned_state.repository.names.listing import RefInfo
 
 _MESSAGE = 400
 """Characters of a message in a list."""
@@ -28,9 +32,37 @@ def facts(commit: Commit, budget: Budget) -> dict[str, Any]:
         "author": budget.cut(commit.author or "", _MESSAGE),
         "time": moment(commit.time),
         "round": commit.height,
-        "parents": [parent[:12] for parent in commit.parents if parent != ROOT_ID],
+        "parents": [parent[:12] for parent in commit.parents_but_root],
         "outcome": outcome(commit),
-        "is_root": commit.id == ROOT_ID,
+        "is_root": commit.is_root,
+    }
+
+
+def said(commit: Commit, budget: Budget, parents: Iterable[Commit] = ()) -> dict[str, Any]:
+    """Return what a commit says of itself, with its parents as far as they were read."""
+    known = {parent.id: facts(parent, budget) for parent in parents}
+    return {
+        "commit": facts(commit, budget),
+        "meta": meta_rows(meta_of(commit), budget),
+        "tag": commit.tag,
+        "signed_by": commit.signed_by,
+        "parents": [known.get(id, {"id": id, "short": id[:12]}) for id in commit.parents_but_root],
+    }
+
+
+def ref(info: RefInfo, budget: Budget, *, scope: str = "", default: str = "") -> dict[str, Any]:
+    """Return a branch or a tag for a list.
+
+    Args:
+        scope: the beginning of the name, which the label leaves out.
+        default: the name of the default branch.
+    """
+    return {
+        "name": info.name,
+        "label": info.name.removeprefix(scope),
+        "is_default": info.name == default,
+        "changed": moment(info.changed),
+        "head": facts(info.head, budget),
     }
 
 
