@@ -276,6 +276,19 @@ def test_a_history_that_is_ended_goes_on_where_it_was_ended(seed):
         assert whole.rest == []
 
 
+def test_the_preview_of_a_part_reads_what_it_shows():
+    store = Counting(Memory())
+    state = Versioned(store)
+    state["list"], state["text"] = [{"n": n, "text": "x" * 50} for n in range(20_000)], "one\n'two'"
+    state.commit()
+    (part,) = [part for part in cold(store).blame() if str(part.path) == "list"]
+    store.reset()
+    assert part.preview(width=60).startswith("[{'n': 0, 'text': 'xxxx")
+    assert store.counts.objects_read < 10
+    assert [line.preview() for line in state.blame("text")] == ["one", "'two'"]
+    assert [part.preview() for part in state.blame("list", end=1)] == [repr(state["list"][0])]
+
+
 def test_an_ended_search_reads_as_little_as_it_examined(large):
     store, _ = large
     for search in (

@@ -26,7 +26,6 @@ from versioned_state.integrations.tools.text import (
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.views.change import SIGNS, Change
 from versioned_state.repository.views.diff import Diff
-from versioned_state.repository.views.render import one_line
 from versioned_state.repository.views.snapshot import Snapshot
 from versioned_state.values.paths.path import StatePath
 
@@ -241,7 +240,7 @@ def state_blame(tools: Context, path: str, rev: str = "HEAD", limit: int = 20) -
         if not in_state(part.path):
             continue
         name = str(part.path) if part.line is None else f"{part.path}, line {part.line}"
-        value = REDACTED if tools.redaction.hides_part(part.path) else one_line(part.value, width=width)
+        value = REDACTED if tools.redaction.hides_part(part.path) else part.preview(width=width)
         origin = part.commit
         if not page.add(f"{name} = {value}: {origin.short} {age(origin)} {quoted(origin.message, width)}"):
             break

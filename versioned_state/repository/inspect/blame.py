@@ -22,6 +22,8 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.history.read_ahead import ReadAhead
 from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.inspect.path_tracer import PathTracer, TracedPath
+from versioned_state.repository.views.preview import Preview
+from versioned_state.repository.views.render import WIDTH, one_line
 from versioned_state.values.cells import Code, code_of, key_of_cell
 from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps
 from versioned_state.values.changes.removal import target_of
@@ -29,7 +31,7 @@ from versioned_state.values.containers import Container, container_of
 from versioned_state.values.decode.decoder import Decoder
 from versioned_state.values.keys import is_internal, path_of
 from versioned_state.values.paths.path import StatePath
-from versioned_state.values.trees.nodes import Shape
+from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.prefetch import fetch_paths
 from versioned_state.values.trees.references import tree_of
 from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_chunks, iter_items, rank, same
@@ -57,15 +59,16 @@ class Blame:
         complete: whether the search came to that commit. If not, the deadline ended it at ``commit``, which has the part too.
     """
 
-    __slots__ = ("_decoder", "_part", "_there", "commit", "complete", "line", "path")
+    __slots__ = ("_decoder", "_nodes", "_part", "_there", "commit", "complete", "line", "path")
 
-    def __init__(self, part: _Part, found: _Found, decoder: Decoder) -> None:
+    def __init__(self, part: _Part, found: _Found, nodes: Nodes, decoder: Decoder) -> None:
         self.path: Final = part.path
         self.line: Final = part.line
         self.commit: Final = found.commit
         self.complete: Final = found.complete
         self._there = found.traced, found.position
         self._part = part.part
+        self._nodes = nodes
         self._decoder = decoder
 
     @property
@@ -82,6 +85,12 @@ class Blame:
     def value(self) -> Any:
         """The part, or of a text the line without its end, read on access. An object is shown as ``ObjectInfo``: nothing is unpickled."""
         return self._part if isinstance(self._part, str) else self._decoder.decode(self._part)
+
+    def preview(self, *, width: int = WIDTH) -> str:
+        """Return the beginning of the part on one line of about ``width`` characters, a line of a text unquoted. Cost: what is shown."""
+        if isinstance(self._part, str):
+            return one_line(self._part, width=width, quote=False)
+        return Preview(self._nodes, self._decoder).one_line(self._part, width=width)
 
     def __repr__(self) -> str:
         where = str(self.path) if self.line is None else f"{self.path}, line {self.line}"
@@ -184,8 +193,8 @@ class _Blamer:
                 break
         for suspect in (suspect for at in self._suspects.values() for suspect in at.values()):
             self._answer(suspect, suspect.pending, complete=False)
-        decoder = self._tracer.decoder
-        return [Blame(part, self._found[answer], decoder) for answer, part in enumerate(listed)]
+        nodes, decoder = self._nodes, self._tracer.decoder
+        return [Blame(part, self._found[answer], nodes, decoder) for answer, part in enumerate(listed)]
 
     # The parts of the requested value
 

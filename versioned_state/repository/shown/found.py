@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from versioned_state.repository.shown import changes, commits
 from versioned_state.repository.shown.text import Budget
-from versioned_state.repository.views.render import one_line
 from versioned_state.values.paths.path import StatePath
 
 if TYPE_CHECKING:
@@ -42,7 +41,7 @@ def blamed(parts: Sequence[Blame], budget: Budget, *, within: int = 0) -> list[d
         {
             "path": None if part.line is not None else budget.path(part.path),
             "label": f"{part.line}" if part.line is not None else budget.cut(_label(part.path, within), 300),
-            "line": budget.cut(one_line(part.value, width=_LINE, quote=part.line is None), 2 * _LINE),
+            "line": budget.cut(part.preview(width=_LINE), 2 * _LINE),
             "heat": heat[part.commit.time],
             "commit": commits.facts(part.commit, budget),
             "complete": part.complete,

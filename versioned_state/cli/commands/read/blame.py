@@ -15,7 +15,6 @@ from versioned_state.cli.shared.place import explained, path_in
 from versioned_state.cli.shared.settings import Settings, json_option, place_argument, revision_argument, verb
 from versioned_state.repository.inspect.blame import Blame
 from versioned_state.repository.views.json_form import json_value
-from versioned_state.repository.views.render import one_line
 
 _Span = tuple[int | None, int | None]
 
@@ -79,7 +78,7 @@ def _lines(parts: Sequence[Blame], width: int | None) -> Iterator[Line]:
                 Span(human_time(commit, seconds=seconds), "time") if time else "",
                 Span(commit.author or "", "author") if author else "",
                 padded(where, longest, right=part.line is not None),
-                one_line(part.value, quote=part.line is None),
+                part.preview(),
             ]
 
         return of
