@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
@@ -128,6 +129,64 @@ def test_only_a_token_with_the_scope_read_signs_in(ask):
     assert ask("POST", "/ui/login", headers={**form, "origin": "http://evil.example"}, content="token=alice").status_code == 403
     assert ask("GET", "/ui/", "writer").status_code == 401
     assert 'type="password"' in ask("GET", "/ui/").text
+
+
+FORM = {"content-type": "application/x-www-form-urlencoded", "origin": f"http://{HOST}"}
+
+
+def token_of_form(page: str) -> str:
+    (token,) = re.findall(r'action="/ui/logout" method="post"><input type="hidden" name="token" value="([0-9a-f]+)">', page)
+    return token
+
+
+def test_a_form_on_every_page_signs_out(ask):
+    token = token_of_form(ask("GET", "/ui/", "alice").text)
+    for path in ("/ui/b/" + quote(branch_name("alice", "trip")), "/ui/c/nothing", "/ui/no/such/page"):
+        assert token_of_form(ask("GET", path, "alice").text) == token
+    answer = ask("POST", "/ui/logout", "alice", FORM, content=f"token={token}")
+    assert (answer.status_code, answer.headers["location"]) == (303, "/ui/")
+    assert answer.headers["set-cookie"] == "vstate-token=; Max-Age=0; HttpOnly; SameSite=Strict; Path=/ui"
+    assert "/ui/logout" not in ask("GET", "/ui/").text
+
+
+def test_nobody_else_signs_one_out(ask):
+    token = token_of_form(ask("GET", "/ui/", "alice").text)
+    for method, headers, content, status in (
+        ("GET", {}, "", 404),
+        ("POST", {**FORM, "origin": "http://evil.example"}, f"token={token}", 403),
+        ("POST", FORM, "token=wrong", 403),
+        ("POST", FORM, f"token={token_of_form(ask('GET', '/ui/', 'bob').text)}", 403),
+    ):
+        answer = ask(method, "/ui/logout", "alice", headers, content=content)
+        assert answer.status_code == status
+        assert "set-cookie" not in answer.headers
+
+
+def test_behind_tls_the_cookie_and_the_forms_are_for_https_alone(repository: Repository):
+    application = Beside(api, repository, lambda: Tokens(TOKENS), "127.0.0.1", 8421, tls=True)
+
+    def ask(method: str, path: str, headers: Mapping[str, str], **options: Any) -> httpx.Response:
+        async def request() -> httpx.Response:
+            async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url=f"https://{HOST}") as client:
+                return await client.request(method, path, headers={"host": HOST, **headers}, **options)
+
+        return asyncio.run(request())
+
+    secure = {**FORM, "origin": f"https://{HOST}"}
+    cookie = ask("POST", "/ui/login", secure, content="token=alice").headers["set-cookie"]
+    assert cookie == "__Secure-vstate-token=alice; Secure; HttpOnly; SameSite=Strict; Path=/ui"
+    page = ask("GET", "/ui/", {"cookie": cookie.partition(";")[0]})
+    assert "alice says 2" in page.text
+    gone = ask("POST", "/ui/logout", {**secure, "cookie": cookie.partition(";")[0]}, content=f"token={token_of_form(page.text)}")
+    assert gone.headers["set-cookie"] == "__Secure-vstate-token=; Max-Age=0; Secure; HttpOnly; SameSite=Strict; Path=/ui"
+    assert ask("POST", "/ui/login", FORM, content="token=alice").status_code == 403
+    assert ask("GET", "/ui/", {"cookie": "vstate-token=alice"}).status_code == 401
+
+
+def test_no_header_of_a_request_says_that_there_is_tls(ask):
+    forwarded = {**FORM, "x-forwarded-proto": "https", "forwarded": "proto=https"}
+    cookie = ask("POST", "/ui/login", headers=forwarded, content="token=alice").headers["set-cookie"]
+    assert cookie == "vstate-token=alice; HttpOnly; SameSite=Strict; Path=/ui"
 
 
 def test_the_guard_stands_in_front_of_the_page_and_not_of_the_api(ask):

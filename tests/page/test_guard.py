@@ -34,6 +34,7 @@ def filled(path: str) -> str:
 PATHS = [
     *(pytest.param(filled(row.path), id=row.path) for row in ROUTES),
     "/login",
+    "/logout",
     "/static/0/page.js",
     f"/static/{static.address('page.css')}",
     "/nothing/there",

@@ -49,6 +49,7 @@ class Options:
         tokens: the file of tokens. It is read again on SIGHUP. If it is invalid then, the server keeps the old tokens.
         page: whether to serve the page too, under ``/ui``, for tokens with the scope ``read``: each for the sessions of its user.
         allow_hosts: further names by which browsers may reach the page.
+        behind_tls: whether they reach it by HTTPS: then its cookie is for HTTPS alone.
         grace: seconds that requests have to finish after SIGTERM or Ctrl-C. One second later the process ends, whatever its threads do. A
             second signal ends it at once.
     """
@@ -60,6 +61,7 @@ class Options:
     grace: float = 30.0
     page: bool = False
     allow_hosts: tuple[str, ...] = ()
+    behind_tls: bool = False
 
 
 def services_over(store: KVStore, handle_bytes: int = HANDLE_BYTES) -> Services:
@@ -101,7 +103,7 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
 
             port = listener.getsockname()[1]
             history = Repository.over(Database(store, pickle="refuse"))
-            both = Beside(application, history, lambda: server.tokens, options.host, port, options.allow_hosts)
+            both = Beside(application, history, lambda: server.tokens, options.host, port, options.allow_hosts, tls=options.behind_tls)
             application = both
             ends.append(both.end)
         config = uvicorn.Config(

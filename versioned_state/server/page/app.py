@@ -144,7 +144,8 @@ class Settings:
         read_timeout: seconds that a page may take.
         author: of the commits that ``edit`` makes, unless the form names another.
         store: the name of the store, for the head of each page.
-        sign_in_form: whether a viewer signs in by a token that is typed in.
+        sign_in_form: whether a viewer signs in by a token that is typed in, and can sign out.
+        tls: whether browsers come by HTTPS, as by a proxy in front.
     """
 
     prefix: str = ""
@@ -153,6 +154,7 @@ class Settings:
     author: str = ""
     store: str = ""
     sign_in_form: bool = False
+    tls: bool = False
 
 
 @dataclass(frozen=True)
@@ -381,7 +383,7 @@ class Page:
         routes = [Route(prefix + route.path, route.endpoint, methods=list(route.methods or ())) for route in routes]
         inner = Starlette(routes=routes, exception_handlers={HTTPException: self._not_found})
         inner.router.redirect_slashes = False
-        return Guard(inner, self._access, self._hosts, self.refusal, prefix, allows_posts=self.settings.edit)
+        return Guard(inner, self._access, self._hosts, self.refusal, prefix, allows_posts=self.settings.edit, tls=self.settings.tls)
 
     async def end(self) -> None:
         """End the streams that are open, so that the server need not wait for them."""

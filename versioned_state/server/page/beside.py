@@ -22,17 +22,26 @@ class Beside:
     Args:
         tokens: the tokens as they are at a request.
         allow_hosts: names by which browsers reach it. One with a scheme's own port, as at a proxy, is named with ``:443`` or ``:80``.
+        tls: whether browsers come by HTTPS. Whoever starts the server knows; a header of a request, which anybody can send, says nothing.
     """
 
     def __init__(
-        self, api: ASGIApp, repository: Repository, tokens: Callable[[], Tokens], host: str, port: int, allow_hosts: Iterable[str] = ()
+        self,
+        api: ASGIApp,
+        repository: Repository,
+        tokens: Callable[[], Tokens],
+        host: str,
+        port: int,
+        allow_hosts: Iterable[str] = (),
+        *,
+        tls: bool = False,
     ) -> None:
         self._api = api
         page = Page(
             repository,
-            TokenViewers(tokens, PREFIX, branch_name),
+            TokenViewers(tokens, PREFIX, branch_name, tls=tls),
             hosts_of(host, port, allow_hosts),
-            Settings(prefix=PREFIX, sign_in_form=True),
+            Settings(prefix=PREFIX, sign_in_form=True, tls=tls),
         )
         self._page = page.application()
         self.end: Final = page.end

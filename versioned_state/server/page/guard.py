@@ -31,6 +31,9 @@ MAX_FORM: Final = 1 << 16
 LOGIN: Final = "/login"
 """The one path that a viewer without a cookie may ask for. All other checks hold for it too."""
 
+LOGOUT: Final = "/logout"
+"""Where a form signs out, if ``Access`` has that."""
+
 _ONCE_S: Final = 300.0
 """Seconds for which the link that signs a browser in is valid."""
 
@@ -98,6 +101,9 @@ class Access(Protocol):
     def sign_in(self, fields: dict[str, str], method: str) -> str | None:
         """Return the ``Set-Cookie`` header for a request to ``LOGIN``, or None if it does not sign in."""
 
+    def sign_out(self) -> str | None:
+        """Return the ``Set-Cookie`` header that takes the cookie from the browser, or None if nobody signs out of this page."""
+
 
 class OneViewer:
     """Access of the user who started the page: one secret, which dies with the process, and a link that signs one browser in once.
@@ -128,19 +134,25 @@ class OneViewer:
         self._once = None
         return f"{self.cookie}={self._secret}; HttpOnly; SameSite=Strict; Path=/"
 
+    def sign_out(self) -> str | None:
+        return None  # the link signs in once: nobody could come back
+
 
 class TokenViewers:
     """Access by the bearer tokens of ``vstate serve``: a token with the scope ``read`` shows the sessions of its user.
 
     A browser sends the token as a cookie, which it gets for the token that was typed into the form: no process has to remember who signed
     in, and a token that is taken out of the file ends its sessions.
+
+    Args:
+        path: of the page: the cookie is for nothing else.
+        tls: whether browsers come by HTTPS: then the cookie is for HTTPS alone. With its name, browsers let no page of HTTP set it either.
     """
 
-    cookie: Final = "vstate-token"
-
-    def __init__(self, tokens: Callable[[], Tokens], path: str, prefix_of: Callable[[str], str]) -> None:
+    def __init__(self, tokens: Callable[[], Tokens], path: str, prefix_of: Callable[[str], str], *, tls: bool = False) -> None:
         self._tokens = tokens
-        self._path = path
+        self.cookie: Final = "__Secure-vstate-token" if tls else "vstate-token"
+        self._attributes = f"{'Secure; ' if tls else ''}HttpOnly; SameSite=Strict; Path={path}"
         self._prefix_of = prefix_of
 
     def viewer(self, headers: Headers) -> Viewer | None:
@@ -158,7 +170,10 @@ class TokenViewers:
         token = fields.get("token", "").strip()
         if method != "POST" or self.viewer(Headers({"authorization": f"Bearer {token}"})) is None:
             return None
-        return f"{self.cookie}={token}; HttpOnly; SameSite=Strict; Path={self._path}"
+        return f"{self.cookie}={token}; {self._attributes}"
+
+    def sign_out(self) -> str | None:
+        return f"{self.cookie}=; Max-Age=0; {self._attributes}"
 
 
 def _form_token(secret: str) -> str:
@@ -185,6 +200,7 @@ class Guard:
         prefix: of all paths, such as ``/ui``.
         refuse: makes the page that says why a request was refused: of a status and a reason.
         allows_posts: whether any route takes a form.
+        tls: whether browsers come by HTTPS, so that forms do.
     """
 
     app: ASGIApp
@@ -193,6 +209,7 @@ class Guard:
     refuse: Callable[[HTTPStatus, str], Response]
     prefix: str = ""
     allows_posts: bool = False
+    tls: bool = False
     own_headers: dict[str, str] = field(default_factory=lambda: dict(_HEADERS))
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -237,15 +254,17 @@ class Guard:
                 return self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The form is too large.")
             if not _same(form.get("token", ""), viewer.form_token):
                 return self.refuse(HTTPStatus.FORBIDDEN, "The form is not from this page, or the server was started again since.")
+            if scope["path"] == self.prefix + LOGOUT and (cookie := self.access.sign_out()) is not None:
+                return self._see(cookie)
             if not self.allows_posts:
                 return self.refuse(HTTPStatus.METHOD_NOT_ALLOWED, "This page only reads: vstate ui --edit begins one that changes.")
             scope["versioned_state.form"] = form
         return None
 
-    @staticmethod
-    def _is_own(headers: Headers, host: str) -> bool:
+    def _is_own(self, headers: Headers, host: str) -> bool:
         origins = headers.getlist("origin")
-        return len(origins) == 1 and origins[0].lower() in (f"http://{host}".lower(), f"https://{host}".lower())
+        schemes = ("https",) if self.tls else ("http", "https")
+        return len(origins) == 1 and origins[0].lower() in [f"{scheme}://{host}".lower() for scheme in schemes]
 
     async def _sign_in(self, scope: Scope, method: str, receive: Receive) -> Response:
         form = await _read_form(receive) if method == "POST" else _fields(scope["query_string"])
@@ -255,6 +274,10 @@ class Guard:
                 "" if method == "GET" and not form else "The link or the token does not sign in: a link does so once, for five minutes."
             )
             return self.refuse(HTTPStatus.UNAUTHORIZED, reason)
+        return self._see(cookie)
+
+    def _see(self, cookie: str) -> Response:
+        """Return the answer that leads to the first page, with a cookie."""
         return Response(status_code=HTTPStatus.SEE_OTHER, headers={"location": self.prefix + "/", "set-cookie": cookie})
 
 

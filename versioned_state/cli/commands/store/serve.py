@@ -68,6 +68,7 @@ def _limit(flag: str, default: int | None, text: str, metavar: str = "BYTES", le
     "--page", is_flag=True, help="Show history in a browser, under /ui: to a token with the scope read, the sessions of its user."
 )
 @click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Another name by which browsers may reach the page.")
+@click.option("--behind-tls", is_flag=True, help="Browsers reach the page by HTTPS alone: its cookie and its forms are for HTTPS.")
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -82,7 +83,8 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
     Any store but one in memory will do. It is created if it does not exist. Several servers may share one on Redis or PostgreSQL. Clients
     use versioned_state.services.RemoteStateService and its like, or HTTP: /openapi.json has the API. The log is on stderr, a line of
     JSON for each request, without ids or content. SIGHUP reads the tokens again. There is no TLS: put a proxy in front to serve other
-    machines. With --page, browsers must name the host exactly: --allow-host has the name by which they reach the proxy.
+    machines. With --page, browsers must name the host exactly: --allow-host has the name by which they reach the proxy, and --behind-tls
+    says that it has TLS; no header of a request is believed in that.
     """
     from versioned_state.cli.shared import store
 
@@ -119,4 +121,8 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
 
     Tokens.read(tokens)  # before a store is created for nothing
     with store.serving(settings.store, settings.key_file, cache_bytes=options["cache_bytes"]) as served:
-        run(served, Options(tokens, host, port, limits, options["grace"], options["page"], options["allow_hosts"]), ready=ready)
+        run(
+            served,
+            Options(tokens, host, port, limits, options["grace"], options["page"], options["allow_hosts"], options["behind_tls"]),
+            ready=ready,
+        )
