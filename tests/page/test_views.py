@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import random
+import threading
+from collections.abc import Iterable, MutableMapping
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 import numpy as np
@@ -14,6 +19,7 @@ from versioned_state import Disk, Memory, Repository, Versioned, branch_name
 from versioned_state.repository.shown.text import Budget, visible
 from versioned_state.server.page.app import LARGEST, ROUTES
 from versioned_state.server.page.views import reads
+from versioned_state.storage import Wrapper
 
 pytestmark = pytest.mark.every_case
 
@@ -413,6 +419,103 @@ def test_sessions_are_found_by_name_and_meta(site: Site, repository: Repository)
     assert [row["name"] for row in site.json("/?q=TRAIN")["rows"]] == ["what-if/train"]
     assert [row["name"] for row in site.json("/?prefix=what")["rows"]] == ["what-if/train"]
     assert [row["name"] for row in site.json(f"/?{urlencode({'where': 'kind=' + HOSTILE[0]})}")["rows"]] == []
+
+
+def test_sessions_by_meta_end_in_time_and_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    repository = Repository(Disk(tmp_path / "store"))
+    for number in range(30):
+        Versioned(repository, branch=f"s{number:02}").commit("x", meta={"step": number % 10, "flag": True}, allow_empty=True)
+    site = Site(repository).sign_in()
+    monkeypatch.setattr(reads, "_SEARCH_S", 0.0)
+    for query in ("where=step%3D7", "where=step%3D7&by=name", "where=step%3D7&q=S", "where=step%3D7&prefix=s"):
+        seen: list[str] = []
+        after, asked = "", 0
+        while after is not None:
+            data = site.json(f"/?{query}&after={quote(after)}")
+            seen += [row["name"] for row in data["rows"]]
+            after, asked = data["next"], asked + 1
+        assert (sorted(seen), asked) == (["s07", "s17", "s27"], 31), "one is examined at a time"
+    assert "Not all sessions were examined" in site.get("/?where=step%3D7")
+    assert [row["name"] for row in site.json("/?where=step%3Dtrue")["rows"]] == []
+    repository.index_meta("step")
+    for query in ("where=step%3D7", "where=step%3D7&by=name", "where=step%3D7&q=S"):
+        data = site.json(f"/?{query}")
+        assert (sorted(row["name"] for row in data["rows"]), data["next"]) == (["s07", "s17", "s27"], None)
+
+
+class Gate(Wrapper):
+    """A store that keeps reads of other objects than the known ones waiting until they are let through."""
+
+    def __init__(self, store: Memory) -> None:
+        super().__init__(store)
+        self.known: set[str] = set()
+        self.opened = threading.Event()
+        self.opened.set()
+        self.waited = False
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        wanted = list(keys)
+        if self.opened.is_set():
+            self.known |= set(wanted)
+        elif not self.known.issuperset(wanted):
+            self.waited = True
+            self.opened.wait(20)
+        return super().get_many(wanted)
+
+    def get(self, key: str) -> bytes | None:
+        return self.get_many([key]).get(key)
+
+
+def test_what_a_search_finds_is_shown_before_the_search_has_ended():
+    memory = Memory()
+    state = Versioned(memory)
+    rng = random.Random(1)
+    state["list"] = [f"{number} {rng.randbytes(600).hex()}" for number in range(400)]
+    state["list"][0] += " the first needle"
+    state["list"][-1] += " the last needle"
+    state.commit()
+    gate = Gate(memory)
+    next(Repository(gate).grep("needle", "main"))
+    gate.opened.clear()
+    site = Site(Repository(gate)).sign_in()
+    shown: list[bytes] = []
+
+    async def run() -> None:
+        sent = {"host": HOST, "sec-fetch-site": "same-origin", "cookie": site.cookie}
+        path = "/search/main"
+        line = {"type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": path, "raw_path": path.encode()}
+        scope = {
+            **line,
+            "asgi": {"version": "3.0", "spec_version": "2.4"},
+            "query_string": b"q=needle",
+            "headers": [(name.encode(), text.encode()) for name, text in sent.items()],
+        }
+        asked = asyncio.Event()
+
+        async def receive() -> dict[str, Any]:
+            if not asked.is_set():
+                asked.set()
+                return {"type": "http.request", "body": b"", "more_body": False}
+            await asyncio.sleep(60)
+            return {"type": "http.disconnect"}
+
+        async def send(message: MutableMapping[str, Any]) -> None:
+            if message["type"] == "http.response.body":
+                shown.append(message["body"])
+                if b"the first" in b"".join(shown):
+                    gate.opened.set()
+
+        await site.application(scope, receive, send)
+
+    asyncio.run(run())
+    assert gate.waited
+    assert gate.opened.is_set()
+    before = next(at for at, part in enumerate(shown) if b"the first" in part)
+    assert b"the last" not in b"".join(shown[: before + 1])
+    whole = b"".join(shown).decode()
+    assert "the last" in whole
+    assert ">2</span> lines" in whole
+    assert is_text(whole).text
 
 
 def test_numbers_have_a_picture(tmp_path: Path):

@@ -14,7 +14,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
@@ -23,7 +23,7 @@ from urllib.parse import unquote
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -52,7 +52,7 @@ from versioned_state.server.page import static
 from versioned_state.server.page.guard import POLICY, Access, Guard, Viewer
 from versioned_state.server.page.links import Links
 from versioned_state.server.page.live import Live
-from versioned_state.server.page.render import render
+from versioned_state.server.page.render import pieces, render
 from versioned_state.server.page.views.blame import blame as blame_view
 from versioned_state.server.page.views.chat import chat as chat_view
 from versioned_state.server.page.views.commit import commit as commit_view
@@ -75,6 +75,9 @@ LARGEST: Final = 1 << 20
 
 AT_ONCE: Final = 4
 """Requests of one viewer that are worked on at once; others wait."""
+
+_AS_IT_COMES: Final = {"vary": "Accept", "x-accel-buffering": "no"}
+"""Headers of a page that is sent while it is made: a proxy must not wait for its end."""
 
 _BRANCH_OF_COMMIT: Final = "on"
 """The parameter that names the branch by which a viewer who may not see all came to a commit."""
@@ -167,6 +170,14 @@ class Shown:
 
 
 @dataclass(frozen=True)
+class Streamed:
+    """What a view finds while its page is on its way: ``rows`` of its data is an iterator, and ``end`` says how it has ended."""
+
+    template: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Whole:
     """A value as it is, for a browser to save."""
 
@@ -181,7 +192,7 @@ class Elsewhere:
     address: str
 
 
-Result = Shown | Whole | Elsewhere
+Result = Shown | Streamed | Whole | Elsewhere
 
 
 @dataclass(frozen=True)
@@ -286,7 +297,7 @@ def _events(ask: Ask) -> Result:
 
 def _search(ask: Ask) -> Result:
     found = ask.commit(ask.path["rev"])
-    return Shown("search", search_view(ask.repository, ask.budget, found, q=ask.query.get("q", ""), path=ask.query.get("path", "")))
+    return Streamed("search", search_view(ask.repository, ask.budget, found, q=ask.query.get("q", ""), path=ask.query.get("path", "")))
 
 
 def _compare_form(ask: Ask) -> Result:
@@ -422,8 +433,13 @@ class Page:
             on = ask.query.get(_BRANCH_OF_COMMIT, "")
             ask.link.on = on if on and ask.sees(on) and on in ask.repository.branches else ""
             result = row.run(ask)
+            if isinstance(result, Streamed) and as_json:
+                rows = list(result.data["rows"])
+                result = Shown(result.template, {**result.data, "rows": rows, "end": asdict(result.data["end"])})
             if isinstance(result, Shown):
                 return self._shown(ask, result, as_json=as_json)
+            if isinstance(result, Streamed):
+                return StreamingResponse(self._streamed(ask, result), media_type="text/html", headers=_AS_IT_COMES)
         except HTTPException:
             problem = _problem(
                 HTTPStatus.NOT_FOUND, "There is no such page", "The address leads nowhere.", "Begin at the list of sessions."
@@ -438,6 +454,31 @@ class Page:
         if isinstance(result, Elsewhere):
             return RedirectResponse(result.address, HTTPStatus.SEE_OTHER)
         return _saved(result)
+
+    async def _streamed(self, ask: Ask, found: Streamed) -> AsyncIterator[bytes]:
+        """Yield a page as its rows are found. Without scripts too, a browser shows what it has."""
+        ready: asyncio.Queue[str | None] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+
+        def render_all() -> None:
+            set_deadline(self.settings.read_timeout)
+            data = {**found.data, "left_out": False}
+            for piece in pieces(found.template, link=ask.link, settings=self.settings, viewer=ask.viewer, static=static, **data):
+                loop.call_soon_threadsafe(ready.put_nowait, piece)
+
+        async with self._place(ask.viewer):
+            work = asyncio.ensure_future(off_loop(render_all))
+            work.add_done_callback(lambda _: ready.put_nowait(None))
+            try:
+                while (piece := await ready.get()) is not None:
+                    there = [piece]
+                    while not ready.empty() and (piece := ready.get_nowait()) is not None:
+                        there.append(piece)
+                    yield "".join(there).encode("utf-8", "replace")
+                    if piece is None:
+                        break
+            finally:
+                await work
 
     def _failed(self, ask: Ask, error: Exception, *, as_json: bool) -> Response:
         problem = problem_of(error, self.settings.read_timeout)

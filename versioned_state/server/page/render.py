@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -40,3 +41,8 @@ def _environment() -> Environment:
 def render(template: str, *, link: Links, **context: Any) -> str:
     """Return a page."""
     return _environment().get_template(f"{template}.html").render(link=link, **context)
+
+
+def pieces(template: str, *, link: Links, **context: Any) -> Iterator[str]:
+    """Yield a page piece by piece: what comes before a row of an iterator is there before the row is looked for."""
+    return _environment().get_template(f"{template}.html").generate(link=link, **context)
