@@ -185,7 +185,7 @@ def test_the_adapters_of_the_page_are_those_that_there_are_with_their_parameters
 )
 def test_the_page_names_every_public_member(cls):
     internal = {"over", "database", "cell_at", "cells", "merge_height", "height", "generation", "tree", "jump", "jump_address", "meta_cell"}
-    internal |= {"series", "address", "new_nodes", "parent_addresses", "previews", "signature"}
+    internal |= {"series", "address", "new_nodes", "parent_addresses", "parents_but_root", "is_root", "previews", "signature"}
     mapping = {"keys", "values", "items", "clear", "popitem", "setdefault", "index", "count"}  # a dict's, a list's
     members = {name for name in dir(cls) if not name.startswith("_")} - internal - mapping
     assert not {name for name in members if not re.search(rf"[`. (]{name}\b", PAGE)}

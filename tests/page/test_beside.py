@@ -136,7 +136,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded", "origin": f"http://
 
 def token_of_form(page: str) -> str:
     (token,) = re.findall(r'action="/ui/logout" method="post"><input type="hidden" name="token" value="([0-9a-f]+)">', page)
-    return token
+    return str(token)
 
 
 def test_a_form_on_every_page_signs_out(ask):

@@ -308,6 +308,21 @@ def test_a_comparison_has_both_sides_and_what_a_merge_would_meet(tmp_path: Path)
     assert [change["path"] for change in data["diff"]["changes"]] == ["x"]
 
 
+def test_a_merge_is_looked_at_for_a_moment_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    state = Versioned(Disk(tmp_path / "store"))
+    state.commit("base", allow_empty=True)
+    other = state.fork("other")
+    for handle, value in ((state, 1), (other, 2)):
+        handle["x"] = [value] * 2000
+        handle.commit()
+    site = Site(Repository(Disk(tmp_path / "store"))).sign_in()
+    monkeypatch.setattr(reads, "_SEARCH_S", 0.0)
+    assert site.json("/compare/main/other")["merge"]["late"] is True
+    (link,) = [link for link in is_text(site.get("/compare/main/other")).links if "longer=1" in link]
+    found = site.json(link.removeprefix(f"http://{HOST}"))["merge"]
+    assert (found["late"], found["count"]) == (False, 1)
+
+
 def test_chat_reads_the_shapes_of_frameworks(tmp_path: Path):
     state = Versioned(Disk(tmp_path / "store"))
     state["messages"] = [
@@ -429,7 +444,8 @@ def test_sessions_by_meta_end_in_time_and_go_on(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(reads, "_SEARCH_S", 0.0)
     for query in ("where=step%3D7", "where=step%3D7&by=name", "where=step%3D7&q=S", "where=step%3D7&prefix=s"):
         seen: list[str] = []
-        after, asked = "", 0
+        after: str | None = ""
+        asked = 0
         while after is not None:
             data = site.json(f"/?{query}&after={quote(after)}")
             seen += [row["name"] for row in data["rows"]]
@@ -451,14 +467,12 @@ class Gate(Wrapper):
         self.known: set[str] = set()
         self.opened = threading.Event()
         self.opened.set()
-        self.waited = False
 
     def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
         wanted = list(keys)
         if self.opened.is_set():
             self.known |= set(wanted)
         elif not self.known.issuperset(wanted):
-            self.waited = True
             self.opened.wait(20)
         return super().get_many(wanted)
 
@@ -508,7 +522,6 @@ def test_what_a_search_finds_is_shown_before_the_search_has_ended():
         await site.application(scope, receive, send)
 
     asyncio.run(run())
-    assert gate.waited
     assert gate.opened.is_set()
     before = next(at for at, part in enumerate(shown) if b"the first" in part)
     assert b"the last" not in b"".join(shown[: before + 1])
@@ -542,6 +555,9 @@ def test_numbers_have_a_picture(tmp_path: Path):
     assert found["table"]["rows"][0] == ["0", "<b>Rome</b>", "1.5"]
     for key in state:
         is_text(site.get(f"/c/{id}/state?path={key}"))
+    of_changes = {each["path"]: each["picture"] for each in site.json(f"/c/{id}")["diff"]["changes"]}
+    assert {key for key, each in of_changes.items() if each} == {"line", "same", "grid", "table"}, "a large one is a preview"
+    assert is_text(site.get(f"/c/{id}")).text
     rows = {part["label"]: part["picture"] for part in site.json(f"/c/{id}/state")["parts_of"]}
     assert {key for key, each in rows.items() if each} == {"line", "long", "same"}
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
+from versioned_state.repository.shown.pictures import PICTURED, picture
 from versioned_state.repository.shown.text import Budget
 from versioned_state.repository.shown.values import Values
 from versioned_state.repository.views.change import Change, ChangeRun
@@ -34,6 +35,9 @@ _WORDS: Final = 150
 
 _LINE: Final = 1000
 """Characters of a line of a text."""
+
+_PICTURED: Final = 1 << 18
+"""Bytes up to which an array or a table that was added or removed has a picture: there may be many."""
 
 _ENTRIES: Final = 12
 """Entries of a value that was added or removed as a whole."""
@@ -98,6 +102,7 @@ def _run(run: ChangeRun, budget: Budget) -> dict[str, Any]:
         "label": budget.cut(label, 600),
         "what": what,
         "rows": [],
+        "picture": None,
         "is_run": True,
         "cut": 0,
     }
@@ -109,6 +114,7 @@ def _change(change: Change, values: Values, budget: Budget) -> dict[str, Any]:
         "path": budget.path(change.path),
         "label": budget.cut(str(change.path), 600),
         "what": "",
+        "picture": None,
         "is_run": False,
     }
     rows = _rows(change, values, budget, entry)
@@ -128,6 +134,9 @@ def _rows(change: Change, values: Values, budget: Budget, entry: dict[str, Any])
         assert cell is not None
         facts = values.facts(cell, 80)
         entry["what"] = ", ".join(filter(None, (facts["type"], facts["size"])))
+        entry["picture"] = picture(cell, values, most=_PICTURED) if facts["type"] in PICTURED else None
+        if entry["picture"] is not None:
+            return
         for line in _block(values, cell, change.path):
             yield _row(None, line, "added") if old is None else _row(line, None, "removed")
     elif is_text(old) and is_text(new) and _is_short(old) and _is_short(new):

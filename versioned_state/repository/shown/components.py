@@ -275,6 +275,8 @@ def change(each: Data, id: str = "", base: str = "", to: Addresses = NOWHERE) ->
 
 
 def _rows(each: Data) -> Html:
+    if each["picture"] is not None:
+        return element("div", picture(each["picture"]), class_=f"one {each['kind']}")
     if not each["rows"]:
         return Html()
     if each["kind"] != "changed":

@@ -31,15 +31,15 @@ _COLUMNS: Final = 12
 _CELL: Final = 60
 
 
-def picture(cell: bytes, values: Values) -> dict[str, Any] | None:
-    """Return what to draw for a value, or None if nothing is drawn for one like it, or it is too large."""
+def picture(cell: bytes, values: Values, *, most: int = _BYTES) -> dict[str, Any] | None:
+    """Return what to draw for a value, or None if nothing is drawn for one like it, or it has more than ``most`` bytes."""
     spent = 0
 
     def spend(size: int) -> None:
         nonlocal spent
         spent += size
-        if spent > _BYTES:
-            raise LimitExceededError("a value for a picture", limit=_BYTES)
+        if spent > most:
+            raise LimitExceededError("a value for a picture", limit=most)
 
     try:
         value = Decoder(values.nodes, None, spend=spend).decode(cell)

@@ -317,7 +317,8 @@ def _compare(ask: Ask) -> Result:
         a, b = splits[-1] if len(splits) == 1 else splits[0]
     first, second = ask.commit(a), ask.commit(b)
     names = tuple(each.short if name == each.id else name for name, each in ((a, first), (b, second)))
-    return Shown("compare", compare_view(ask.repository, ask.budget, first, second, names=(names[0], names[1])))
+    longer = bool(ask.query.get("longer"))
+    return Shown("compare", compare_view(ask.repository, ask.budget, first, second, names=(names[0], names[1]), longer=longer))
 
 
 def _verb(ask: Ask) -> tuple[str, str]:
@@ -470,13 +471,12 @@ class Page:
             work = asyncio.ensure_future(off_loop(render_all))
             work.add_done_callback(lambda _: ready.put_nowait(None))
             try:
-                while (piece := await ready.get()) is not None:
-                    there = [piece]
-                    while not ready.empty() and (piece := ready.get_nowait()) is not None:
-                        there.append(piece)
-                    yield "".join(there).encode("utf-8", "replace")
-                    if piece is None:
-                        break
+                there: list[str | None] = [""]
+                while there[-1] is not None:
+                    there = [await ready.get()]
+                    while not ready.empty():
+                        there.append(ready.get_nowait())
+                    yield "".join(filter(None, there)).encode("utf-8", "replace")
             finally:
                 await work
 

@@ -55,8 +55,8 @@ class Links:
     def events(self, rev: str, **query: object) -> str:
         return self.to("events", rev, **self._on(query))
 
-    def compare(self, a: str, b: str) -> str:
-        return self.to("compare", a, b)
+    def compare(self, a: str, b: str, **query: object) -> str:
+        return self.to("compare", a, b, **query)
 
     def search(self, rev: str, **query: object) -> str:
         return self.to("search", rev, **self._on(query))
