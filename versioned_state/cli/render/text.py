@@ -56,6 +56,11 @@ def commit_json(commit: Commit, names: Names) -> dict[str, Any]:
     }
 
 
+def head_json(head: Commit) -> dict[str, Any]:
+    """Return the head of a branch or tag in JSON types, for a list of them."""
+    return {"commit": head.id, "commits": head.height, "time": iso_time(head), "message": head.message}
+
+
 def commit_line(commit: Commit, names: Names, source: str | None = None) -> Line:
     """Return a commit on one line: id, the name by which it was found if that is given, names, and the first line of its message."""
     pruned: Line = ["  ", Span("(older history was pruned)", "dim")] if commit.shallow else []

@@ -12,7 +12,7 @@ import click
 
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.render.rows import Cells, fit_rows
-from versioned_state.cli.render.text import age, first_line, iso_instant, iso_time, plural
+from versioned_state.cli.render.text import age, first_line, head_json, iso_instant, plural
 from versioned_state.cli.shared import completion, current, store
 from versioned_state.cli.shared.filters import parse_when
 from versioned_state.cli.shared.handle import head_line
@@ -196,14 +196,4 @@ def _beside(info: BranchComparison) -> str:
 
 
 def _json(info: BranchComparison) -> dict[str, Any]:
-    head = info.head
-    return {
-        "name": info.name,
-        "commit": head.id,
-        "commits": head.height,
-        "time": iso_time(head),
-        "message": head.message,
-        "base": info.base,
-        "ahead": info.ahead,
-        "behind": info.behind,
-    }
+    return {"name": info.name, **head_json(info.head), "base": info.base, "ahead": info.ahead, "behind": info.behind}

@@ -13,7 +13,7 @@ import click
 
 from versioned_state.cli.render.output import Output, Span
 from versioned_state.cli.render.rows import Cells, fit_rows
-from versioned_state.cli.render.text import age, first_line, iso_time, plural, size
+from versioned_state.cli.render.text import age, first_line, head_json, plural, size
 from versioned_state.cli.shared.settings import Settings, json_option, limit_option, verb
 from versioned_state.errors import StorageError
 from versioned_state.objects.keys import OBJECTS
@@ -94,7 +94,7 @@ def _heads(refs: Refs) -> Iterator[tuple[str, Commit | StorageError]]:
 def _ref_json(name: str, head: Commit | StorageError) -> dict[str, Any]:
     if isinstance(head, StorageError):
         return {"name": name, "error": str(head)}
-    return {"name": name, "commit": head.id, "commits": head.height, "time": iso_time(head), "message": head.message}
+    return {"name": name, **head_json(head)}
 
 
 def _print_facts(output: Output, facts: dict[str, Any], branches: int, tags: int, *, chosen: str | None) -> None:

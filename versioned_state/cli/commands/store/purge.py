@@ -6,7 +6,6 @@ import sys
 from dataclasses import asdict
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
 
 import click
 
@@ -77,7 +76,7 @@ def purge(  # noqa: PLR0913 - an option each
             with progress_bar(output) as told:
                 report = run(dry_run=dry_run, progress=told)
         except UnfinishedPurgeError as error:
-            output.json(_json(error.report)) if as_json else _print(output, error.report)
+            output.json(asdict(error.report)) if as_json else _print(output, error.report)
             raise
     for what, patterns, found in (("branch", branches, report.branches), ("effect", effects, report.effects)):
         for pattern in patterns:
@@ -86,7 +85,7 @@ def purge(  # noqa: PLR0913 - an option each
     if prefixes and not report.paths:
         output.note(f"no commit has a key that begins with {' or '.join(map(repr, prefixes))}")
     if as_json:
-        output.json(_json(report))
+        output.json(asdict(report))
     elif _is_found(paths, report):
         _print(output, report)
     _check_found(paths, report)
@@ -144,20 +143,3 @@ def _print(output: Output, report: PurgeReport) -> None:
     output.note(Span("not reached:", "title"))
     for each in report.unreached:
         output.note("  ", each)
-
-
-def _json(report: PurgeReport) -> dict[str, Any]:
-    return {
-        "paths": list(report.paths),
-        "commits": dict(report.commits),
-        "holding": list(report.holding),
-        "refs": list(report.refs),
-        "branches": list(report.branches),
-        "effects": list(report.effects),
-        "records": list(report.records),
-        "shared": list(report.shared),
-        "mentions": list(report.mentions),
-        "unreached": list(report.unreached),
-        "collected": None if report.collected is None else asdict(report.collected),
-        "dry_run": report.dry_run,
-    }
