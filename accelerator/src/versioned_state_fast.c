@@ -35,6 +35,9 @@
 /* Values after which pack_all looks for Ctrl-C: some milliseconds. */
 #define BETWEEN_SIGNALS 1024
 
+/* Limits up to which a value that does not fit into the first room gets all of the room at once: they are most often its very size. */
+#define EXPECTED (1 << 17)
+
 #define LIST_WORD(size) (((uintptr_t)(size) << 2) | 1)
 #define DICT_WORD(size) (((uintptr_t)(size) << 2) | 3)
 #define IS_LEAF(word) (((word)&1) == 0)
@@ -72,9 +75,11 @@ grow(Buffer *buffer, Py_ssize_t more)
     if (more > buffer->limit - buffer->length)
         return GIVEN_UP;
     Py_ssize_t room = buffer->room;
+    int is_first = buffer->bytes == buffer->inside;
+    if (is_first && buffer->limit <= EXPECTED)
+        room = buffer->limit;
     while (room - buffer->length < more)
         room = room > PY_SSIZE_T_MAX / 2 ? PY_SSIZE_T_MAX : room * 2;
-    int is_first = buffer->bytes == buffer->inside;
     unsigned char *bytes = PyMem_Realloc(is_first ? NULL : buffer->bytes, (size_t)room);
     if (bytes == NULL)
         return NO_MEMORY;
@@ -168,18 +173,62 @@ put_text_size(Buffer *buffer, Py_ssize_t size)
     return put_size(buffer, size, 0xa0, 32, 0xda);
 }
 
-/* The bytes of a character in UTF-8; 0 for a surrogate, which has none. */
-static inline int
-utf8_size(Py_UCS4 character)
+/* The bytes of a text in UTF-8, or -1 if it has a surrogate, which has none; and these bytes, written from ``at`` on. For each width of the
+   characters on its own, with no branch in the first loop, so that the compiler makes vectors of it: most characters of most texts are
+   ASCII, also where a few are not. ``ascii`` are the bits that four ASCII characters do not have. */
+#define TEXT_OF(WIDTH, TYPE, ASCII)                                                                                                         \
+    static Py_ssize_t size_of_##WIDTH(const TYPE *data, Py_ssize_t length)                                                                  \
+    {                                                                                                                                       \
+        Py_ssize_t more = 0;                                                                                                                \
+        int has_surrogate = 0;                                                                                                              \
+        for (Py_ssize_t i = 0; i < length; i++) {                                                                                           \
+            uint32_t character = data[i];                                                                                                   \
+            more += (character >= 0x80) + (character >= 0x800) + (character >= 0x10000);                                                    \
+            has_surrogate |= (character & 0xfffff800u) == 0xd800u;                                                                          \
+        }                                                                                                                                   \
+        return has_surrogate ? -1 : length + more;                                                                                          \
+    }                                                                                                                                       \
+                                                                                                                                            \
+    static void write_##WIDTH(unsigned char *at, const TYPE *data, Py_ssize_t length)                                                       \
+    {                                                                                                                                       \
+        Py_ssize_t i = 0;                                                                                                                   \
+        while (i < length) {                                                                                                                \
+            for (; i + 4 <= length && !((data[i] | data[i + 1] | data[i + 2] | data[i + 3]) & (TYPE)(ASCII)); i += 4, at += 4) {            \
+                at[0] = (unsigned char)data[i];                                                                                             \
+                at[1] = (unsigned char)data[i + 1];                                                                                         \
+                at[2] = (unsigned char)data[i + 2];                                                                                         \
+                at[3] = (unsigned char)data[i + 3];                                                                                         \
+            }                                                                                                                               \
+            for (Py_ssize_t end = i + 4 < length ? i + 4 : length; i < end; i++)                                                            \
+                at = write_character(at, data[i]);                                                                                          \
+        }                                                                                                                                   \
+    }
+
+static inline unsigned char *
+write_character(unsigned char *at, uint32_t character)
 {
-    if (character < 0x80)
-        return 1;
+    if (character < 0x80) {
+        *at++ = (unsigned char)character;
+        return at;
+    }
     if (character < 0x800)
-        return 2;
-    if (character < 0x10000)
-        return character >= 0xd800 && character < 0xe000 ? 0 : 3;
-    return 4;
+        *at++ = (unsigned char)(0xc0 | character >> 6);
+    else {
+        if (character < 0x10000)
+            *at++ = (unsigned char)(0xe0 | character >> 12);
+        else {
+            *at++ = (unsigned char)(0xf0 | character >> 18);
+            *at++ = (unsigned char)(0x80 | (character >> 12 & 0x3f));
+        }
+        *at++ = (unsigned char)(0x80 | (character >> 6 & 0x3f));
+    }
+    *at++ = (unsigned char)(0x80 | (character & 0x3f));
+    return at;
 }
+
+TEXT_OF(1, Py_UCS1, 0x80)
+TEXT_OF(2, Py_UCS2, 0xff80)
+TEXT_OF(4, Py_UCS4, 0xffffff80)
 
 static int
 put_text(Buffer *buffer, PyObject *value)
@@ -205,31 +254,24 @@ put_text(Buffer *buffer, PyObject *value)
        surrogate may start the collector. */
     int kind = PyUnicode_KIND(value);
     const void *data = PyUnicode_DATA(value);
-    Py_ssize_t size = 0; /* at most four times a length that is within the limit: no overflow where limits are a few MiB */
-    for (Py_ssize_t i = 0; i < length; i++) {
-        int more = utf8_size(PyUnicode_READ(kind, data, i));
-        if (more == 0 || (size += more) > buffer->limit)
-            return GIVEN_UP;
-    }
+    /* At most four times a length that is within the limit: no overflow where limits are a few MiB. */
+    Py_ssize_t size = kind == PyUnicode_1BYTE_KIND ? size_of_1(data, length)
+                      : kind == PyUnicode_2BYTE_KIND ? size_of_2(data, length)
+                                                     : size_of_4(data, length);
+    if (size < 0)
+        return GIVEN_UP;
     int failed = put_text_size(buffer, size);
     if (!failed)
         failed = reserve(buffer, size);
     if (failed)
         return failed;
     unsigned char *at = buffer->bytes + buffer->length;
-    for (Py_ssize_t i = 0; i < length; i++) {
-        Py_UCS4 character = PyUnicode_READ(kind, data, i);
-        int more = utf8_size(character);
-        if (more == 1) {
-            *at++ = (unsigned char)character;
-            continue;
-        }
-        static const unsigned char first[] = {0, 0, 0xc0, 0xe0, 0xf0};
-        for (int j = more - 1; j > 0; j--, character >>= 6)
-            at[j] = (unsigned char)(0x80 | (character & 0x3f));
-        at[0] = (unsigned char)(first[more] | character);
-        at += more;
-    }
+    if (kind == PyUnicode_1BYTE_KIND)
+        write_1(at, data, length);
+    else if (kind == PyUnicode_2BYTE_KIND)
+        write_2(at, data, length);
+    else
+        write_4(at, data, length);
     buffer->length += size;
     return PACKED;
 }

@@ -81,6 +81,33 @@ def test_the_depth_is_counted_as_in_python(fast, depth, wrap):
     assert fast.pack_marked([wrap(value)], 0, 1, depth, ENOUGH) is None
 
 
+@pytest.mark.parametrize(
+    "characters",
+    [
+        "abc",
+        "é",
+        "abcdefé",
+        "漢",
+        "abcdef\u2019",
+        "abcdef\U0001f600",
+        "\x7f\x80\u07ff\u0800\ud7ff\ue000\uffff",
+        "\x7f\x80\U00010000\U0010ffff",
+    ],
+    ids=ascii,
+)
+def test_texts_of_each_width_are_packed_at_each_length_and_limit(fast, characters):
+    rng = random.Random(characters)
+    for length in (*range(1, 40), 255, 300):
+        text = "".join(rng.choice(characters) for _ in range(length))
+        cell = fuzz.packed(text, MAX_DEPTH)
+        assert cell is not None
+        assert fast.pack(text, MAX_DEPTH, len(cell)) == cell
+        assert fast.pack(text, MAX_DEPTH, len(cell) - 1) is None
+        at = rng.randrange(length)
+        for surrogate in ("\ud800", "\udbff", "\udc00", "\udfff"):
+            assert fast.pack(text[:at] + surrogate + text[at:], MAX_DEPTH, ENOUGH) is None
+
+
 def test_a_value_within_itself_ends_a_walk(fast):
     inner: list[Any] = []
     inner.append({"in": inner})

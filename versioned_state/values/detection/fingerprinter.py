@@ -339,14 +339,24 @@ class Fingerprinter:
         elif fingerprint < 0:  # type: ignore[operator]
             return self.same(fingerprint, run)
         else:
-            try:
-                packed = self._pack(run)
-            except _CANNOT_PACK:
-                return False
-            if hash_bytes(packed) != fingerprint:
+            packed = self._packed(run, group.weight)
+            if packed is None or hash_bytes(packed) != fingerprint:
                 return False
         self._compared = group, packed
         return True
+
+    def _packed(self, run: list[Any], weight: int) -> bytes | None:
+        """Return a run packed, or None if it is not of JSON types. ``weight``: its packed size, if it has not changed.
+
+        Unlike the accelerator, MessagePack needs a buffer of its own for each handle, and keeps UTF-8 beside each text.
+        """
+        if self.fast is not None and (packed := self.fast.pack(run, MAX_DEPTH + 1, weight + _HEADER)) is not None:
+            return packed
+        try:
+            slow: bytes = self._pack(run)
+        except _CANNOT_PACK:
+            return None
+        return slow
 
     def _same_marked(self, fast: Accelerator, group: Group, elements: list[Any], start: int) -> bool | None:
         """Do ``_same_group`` for a group of JSON types, and keep its marks.
