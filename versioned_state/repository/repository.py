@@ -55,6 +55,18 @@ if TYPE_CHECKING:  # loaded by the calls that need them: a commit needs no view 
 R = TypeVar("R")
 
 
+def _no_store(given: Any) -> InvalidArgumentError:
+    """Return the error for a value that is not a store."""
+    if isinstance(given, str | os.PathLike):
+        from versioned_state.storage.url import redact
+
+        location = redact(os.fspath(given))
+        hint = f"write versioned_state.open({location!r})" if "://" in location else f"write Disk({location!r})"
+        return InvalidArgumentError(f"{location!r} is not a store", hint=hint)
+    shown = f"the class {given.__name__}" if isinstance(given, type) else f"a value of type {type(given).__name__}"
+    return InvalidArgumentError(f"{shown} is not a store", hint="for example Disk('./agent-state'), or Memory()")
+
+
 class Repository:
     """Commits, branches and tags over one ``KVStore``. Safe for many threads.
 
@@ -101,21 +113,16 @@ class Repository:
             check_function("clock", clock)
         if signer is not None and not callable(getattr(signer, "sign", None)):
             raise InvalidArgumentError(f"signer must be a Signer, not {type(signer).__name__}")
-        given: Any = store
-        if isinstance(given, str | os.PathLike):
-            from versioned_state.storage.url import redact
+        from versioned_state.storage.base import KVStore
 
-            location = redact(os.fspath(given))
-            hint = f"write versioned_state.open({location!r})" if "://" in location else f"write Disk({location!r})"
-            raise InvalidArgumentError(f"{location!r} is not a store", hint=hint)
-        from versioned_state.storage import KVStore, Memory
+        if store is None:
+            from versioned_state.storage import Memory
 
-        if not isinstance(given, KVStore | None):
-            shown = f"the class {given.__name__}" if isinstance(given, type) else f"a value of type {type(given).__name__}"
-            raise InvalidArgumentError(f"{shown} is not a store", hint="for example Disk('./agent-state'), or Memory()")
-
+            store = Memory()
+        elif not isinstance(store, KVStore):
+            raise _no_store(store)
         self.database: Database = Database(
-            Memory() if store is None else store,
+            store,
             pickle=pickle,
             pickle_key=pickle_key,
             classes=classes,

@@ -38,4 +38,4 @@ class ServiceWithLifecycleManager(ABC):
 
 def as_id(name: str, id: object) -> str:
     """Return an id as a plain string. Raises ``InvalidArgumentError``, which names the argument, if it is not a string."""
-    return str.__str__(instance_of(name, id, str))
+    return id if type(id) is str else str.__str__(instance_of(name, id, str))

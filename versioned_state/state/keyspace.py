@@ -38,11 +38,15 @@ class KeySpace(State):
         lock: the lock of the handle.
     """
 
+    _prefix: bytes
+    _low: bytes
+    _high: bytes
+    _lock: HandleLock
+
     def __init__(self, prefix: bytes, lock: HandleLock) -> None:
-        self._prefix = prefix
-        self._low = prefix + USER
-        self._high = self._low + _AFTER
-        self._lock = lock
+        # Not assigned one by one, each through ``__setattr__`` of a state: a server makes a handle for each request.
+        low = prefix + USER
+        vars(self).update(_prefix=prefix, _low=low, _high=low + _AFTER, _lock=lock)
 
     @property
     @abstractmethod

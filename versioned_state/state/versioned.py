@@ -47,11 +47,14 @@ if TYPE_CHECKING:
     from versioned_state.repository.views.snapshot import Snapshot
     from versioned_state.state.aio.blocks import AsyncLock, AsyncTransaction
     from versioned_state.state.branch import merging, operations, publisher
+    from versioned_state.state.branch.branch_handle import BranchHandle
+    from versioned_state.state.branch.hooks import Hook
     from versioned_state.state.branch.lock import Lock
     from versioned_state.state.branch.merging import Resolving
-    from versioned_state.state.branch.transactions import Transaction
+    from versioned_state.state.branch.transactions import Transaction, Transactions
     from versioned_state.state.shape.migrations import Migrations
     from versioned_state.state.shape.shape import Shape
+    from versioned_state.state.worktree.unfinished import Unfinished
     from versioned_state.state.worktree.worktree import Worktree
     from versioned_state.storage import KVStore
     from versioned_state.values.codec.pickles import PickleMode
@@ -93,6 +96,15 @@ class Versioned(KeySpace):
         NewerVersionError, MigrationError: the state is newer than the migrations, or one of them raised. Nothing was changed.
     """
 
+    _handle: BranchHandle
+    _shape: Shape | None
+    _unfinished: Unfinished
+    _hooks: list[Hook]
+    _transactions: Transactions
+    _own_store: KVStore | None  # a store that is closed with the handle; see open()
+    _is_kept: bool  # a default Memory ends with the handle, with all commits
+    _closed: bool
+
     def __init__(  # noqa: PLR0913 - each is an option of its own
         self,
         store: KVStore | Repository | None = None,
@@ -126,24 +138,28 @@ class Versioned(KeySpace):
             repository = store
         else:
             repository = Repository(store, pickle=pickle, pickle_key=pickle_key, classes=classes, signer=signer, clock=clock)
-        super().__init__(b"", HandleLock())
-        self._handle = BranchHandle(repository, branch, author or None)
+        lock = HandleLock()
+        super().__init__(b"", lock)
+        handle = BranchHandle(repository, branch, author or None)
+        vars(self).update(
+            _handle=handle,
+            _shape=None,
+            _unfinished=handle.unfinished,
+            _hooks=handle.hooks.all,
+            _transactions=Transactions(handle, lock, ref(self)),
+            _own_store=None,
+            _is_kept=store is not None,
+            _closed=False,
+        )
         if ttl_seconds is not None:
-            self._handle.ttl = as_ttl(ttl_seconds)
+            handle.ttl = as_ttl(ttl_seconds)
         if stamp is not None:
-            self._handle.use_stamp(stamp)
-        self._shape: Shape | None = None
+            handle.use_stamp(stamp)
         if schema is not None or check_reads or migrations is not None:
             from versioned_state.state.shape.shape import Shape
 
             self._shape = Shape(schema, check_reads=check_reads, migrations=migrations)
-            self._shape.attach(self._handle)
-        self._unfinished = self._handle.unfinished
-        self._hooks = self._handle.hooks.all
-        self._transactions = Transactions(self._handle, self._lock, ref(self))
-        self._own_store: KVStore | None = None  # a store that is closed with the handle; see open()
-        self._is_kept = store is not None  # a default Memory ends with the handle, with all commits
-        self._closed = False
+            self._shape.attach(handle)
 
     @property
     def repository(self) -> Repository:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgpack
@@ -130,13 +131,19 @@ def check_name(kind: RefKind, name: str) -> None:
 
     Only new names are checked: older stores have names with control characters beyond ASCII.
     """
-    string(f"the name of a {kind}", name)
-    if not name or len(name.encode("utf-8", "surrogatepass")) > 255 or _BAD_NAME.search(name) or has_surrogate(name):
+    if type(name) is not str:
+        string(f"the name of a {kind}", name)
+    if len(name) > 255 or not _is_good(name):
         raise InvalidArgumentError(
             f"bad name for a {kind}: {name!r}",
             hint="1 to 255 bytes, without blanks, control characters (also those that turn the direction of text), "
             "~ ^ : ? * [ \\ .. @{ //, and with no / at either end",
         )
+
+
+@lru_cache(256)
+def _is_good(name: str) -> bool:
+    return bool(name) and len(name.encode("utf-8", "surrogatepass")) <= 255 and not _BAD_NAME.search(name) and not has_surrogate(name)
 
 
 @dataclass(slots=True, eq=False)

@@ -69,6 +69,7 @@ class TrackedKeys:
         self.journal: list[tuple[bytes, Any]] = []
         self.changes: int = 0
         self.since = 0
+        self._found: tuple[Tree, bytes, bytes | None] | None = None  # the last result of ``cell``: a call on one list asks several times
 
     @property
     def held_bytes(self) -> int:
@@ -83,9 +84,15 @@ class TrackedKeys:
 
     def cell(self, key: bytes) -> bytes | None:
         """Return the cell of a key as of the head."""
-        if not self.tree.count:
+        tree = self.tree
+        if not tree.count:
             return None
-        return find(self._nodes, self.tree, key)
+        found = self._found
+        if found is not None and found[0] is tree and found[1] == key:
+            return found[2]
+        cell = find(self._nodes, tree, key)
+        self._found = tree, key, cell
+        return cell
 
     def list_cell(self, key: bytes) -> bytes | None:
         """Return the cell of the head to which the edits of a list are relative: None if the key was removed and a new list begun."""

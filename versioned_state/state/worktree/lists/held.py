@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import gc
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from enum import Enum
+from itertools import chain
 from typing import Any, Final
 from weakref import getweakrefcount
 
@@ -32,12 +33,26 @@ def is_held(element: Element) -> bool:
     return _count is None or _is_held(element, _count)
 
 
-def are_held(elements: Iterable[Element]) -> list[bool]:
-    """Return ``is_held`` for each element. Faster than single calls if the values themselves are held, as just after a read."""
+def are_held(elements: Sequence[Element]) -> list[bool]:
+    """Return ``is_held`` for each element.
+
+    Faster than single calls if the values themselves are held, as just after a read, and if all are dicts of immutable values.
+    """
     count = _count
     if count is None:
         return list(map(is_held, elements))
+    if _are_flat([element.value for element in elements]):
+        return [count(element.value) > _ALONE for element in elements]
     return [(type(element.value) in _CONTAINERS and count(element.value) > _ALONE) or is_held(element) for element in elements]
+
+
+def _are_flat(values: list[Any]) -> bool:
+    """Return whether all values are dicts of immutable keys and values, of which no part can be held. Most messages are."""
+    if not _only_dicts(map(type, values)):
+        return False
+    return _only_immutable(map(type, chain.from_iterable(map(dict.values, values)))) and _only_immutable(
+        map(type, chain.from_iterable(values))
+    )
 
 
 def _is_held(element: Element, count: Callable[[Any], int]) -> bool:
@@ -69,6 +84,8 @@ def _is_countable(cls: type) -> bool:
     return cls in _CONTAINERS or type(layout_of(cls)) not in _UNCOUNTABLE
 
 
+_only_dicts: Final = frozenset({dict}).issuperset
+_only_immutable: Final = IMMUTABLE.issuperset
 _CONTAINERS: Final = frozenset({dict, list, tuple, set, frozenset})
 _UNCOUNTABLE: Final = frozenset({type(None), FunctionLayout})
 _SHARED: Final = (type, Enum)

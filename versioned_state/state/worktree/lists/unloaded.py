@@ -351,11 +351,11 @@ def _follow_each_other(elements: list[Element]) -> int:
 
 def _add_held(pieces: list[Piece], elements: list[Element], held: list[bool], position: int) -> None:
     """Append pieces for stored elements from a position on. An element that only the worktree refers to stays only in the store."""
-    if all(held):
-        add_piece(pieces, elements)
-        return
-    for index, (element, each_held) in enumerate(zip(elements, held, strict=True), position):
-        add_piece(pieces, [element] if each_held else range(index, index + 1))
+    start, count = 0, len(held)
+    for end in range(1, count + 1):
+        if end == count or held[end] is not held[start]:
+            add_piece(pieces, elements[start:end] if held[start] else range(position + start, position + end))
+            start = end
 
 
 def _path(key: bytes, index: int) -> str:
