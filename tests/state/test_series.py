@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from contextlib import suppress
+from itertools import islice
 
 import pytest
 
@@ -41,6 +43,82 @@ def test_a_large_entry_comes_back_and_lies_in_a_tree_of_its_own():
     add(state, "a", [text, {"deep": [1, 2]}])
     state.commit()
     assert entries(state) == {"a": [text, {"deep": [1, 2]}]}
+
+
+@pytest.mark.parametrize("others", [False, True])
+@pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
+def test_a_commit_after_one_that_failed_extends_the_entries_of_the_head(fault: Fault, *, others: bool):
+    """Each staging remembers the series that it made, and the next one begins with it only if the head has it."""
+    for k in itertools.count(1):
+        store = Faulty(Memory())
+        state = Versioned(store)
+        add(state, "a", 1)
+        state.commit("first")
+        add(state, "b", 2)
+        store.arm(k, fault=fault)
+        with suppress(StorageError):
+            state.commit("second")
+        fired = store.fired
+        store.arm(None)
+        if others:
+            other = Versioned(store)
+            add(other, "x", 8)
+            state._handle.pending.add(b"eothers", "y", state._worktree.encode_inline(9, "an entry"))
+            other.commit("of another handle")
+        state.status()
+        add(state, "c", 3)
+        state.commit("third")
+        add(state, "d", 4)
+        state.commit("fourth")
+        expected = {"a": 1, "b": 2, "c": 3, "d": 4} | ({"x": 8} if others else {})
+        assert entries(state) == expected == entries(Versioned(store))
+        if not fired:
+            return
+
+
+def test_a_series_that_a_failed_commit_had_and_the_next_one_has_not_is_that_of_the_head():
+    store = Faulty(Memory())
+    state = Versioned(store)
+    other = b"eothers"
+
+    def add_other(name: str) -> None:
+        state._handle.pending.add(other, name, state._worktree.encode_inline(name, "an entry"))
+
+    add(state, "a", 1)
+    add_other("A")
+    state.commit("first")
+    add(state, "b", 2)
+    add_other("withdrawn")
+    store.arm(1, fault=Fault.BEFORE)
+    with pytest.raises(StorageError):
+        state.commit("second")
+    store.arm(None)
+    state._handle.pending.discard(other, "withdrawn")
+    state.commit("third")
+    add(state, "c", 3)
+    add_other("B")
+    state.commit("fourth")
+    assert entries(state) == {"a": 1, "b": 2, "c": 3}
+    assert [name for name, _ in state.checkout("HEAD").series(other).iter_entries()] == ["A", "B"]
+
+
+class Interrupted(dict[bytes, dict[str, bytes]]):
+    """New entries of which the first series is staged before an interrupt comes."""
+
+    def items(self) -> Iterator[tuple[bytes, dict[str, bytes]]]:  # type: ignore[override]
+        yield from islice(super().items(), 1)
+        raise KeyboardInterrupt
+
+
+def test_an_interrupt_between_two_series_leaves_that_of_the_head():
+    state = Versioned()
+    add(state, "a", 1)
+    state.commit("first")
+    with pytest.raises(KeyboardInterrupt):
+        state._worktree.stage(pending=Interrupted({KEY: {"lost": state._worktree.encode_inline(0, "an entry")}}))
+    add(state, "b", 2)
+    state.commit("second")
+    assert entries(state) == {"a": 1, "b": 2}
 
 
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])

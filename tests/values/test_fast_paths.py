@@ -14,6 +14,7 @@
 | ``encode_list``, ``encode_dict``, ``encode_text``, ``encode_buffer`` with a baseline; its groups (``find_runs``, moved groups, ``extended``, fingerprints that are leaves, ``is_surely_longer``, runs kept for the inner list) | without one, by another encoder | ``test_values_with_baselines`` |
 | ``compose``: ``fit``, ``list_cell``, ``dict_cell``, ``splice_list`` | the value encoded for that place | ``tests/values/test_compose.py``, ``tests/values/test_splices.py`` |
 | ``diff_maps``: two inlined leaves, leaves read ahead | two dicts; ``_walk_maps`` | ``tests/values/test_diff.py`` |
+| ``held.are_held``, ``_add_held``: all elements at once | one by one | ``tests/state/test_held.py`` |
 | ``worktree``: packs of suspects, assigned lists, elements of lists that are not loaded, ``_splice`` of a loaded list, pending entries | the state built from scratch, read anew | ``tests/state/test_sizes.py``, ``tests/reliability/test_sizes_of_logs.py`` |
 """  # noqa: E501 - a table
 
@@ -34,7 +35,7 @@ from versioned_state import Memory
 from versioned_state.errors import StateError
 from versioned_state.objects.address import Address
 from versioned_state.objects.store import ObjectStore, Staging
-from versioned_state.values import cells as grammar
+from versioned_state.values import accelerator, cells as grammar
 from versioned_state.values.cells import pack
 from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.decode.live import LiveDecoder
@@ -358,7 +359,11 @@ def test_cells_of_small_values(long_run: bool):  # noqa: FBT001 - a fixture
         slow.is_plain = lambda part, *_: type(part) in (bool, int, float, type(None))  # part by part
         whole = slow.inline(value)
         assert InlineEncoder(PICKLES).encode_inline(value) == whole
-        assert plain_cell(value) in (None, whole)
+        cell = plain_cell(value)
+        assert cell in (None, whole)
+        with pytest.MonkeyPatch.context() as without:
+            without.setattr(accelerator, "fast", None)
+            assert plain_cell(value) == cell, "with the accelerator and without it"
         encoder = Encoder(new_nodes(), PICKLES)
         small = encoder.encode_small(value)
         if small is not None:

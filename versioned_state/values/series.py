@@ -100,9 +100,12 @@ def extend_series(nodes: Nodes, parts: Parts, entries: Mapping[str, bytes]) -> P
 def _come_last(nodes: Nodes, parts: Parts, key: bytes) -> bool:
     """Return whether a key comes after all entries, as new keys of a series in order of time do."""
     newest = parts.newest.tree.top
-    if isinstance(newest, Node) and newest.keys:
+    if type(newest) is Node and newest.keys:
         return newest.keys[-1] < key
-    tree = (parts.last if parts.last.tree.count else parts.complete).tree
+    if parts.last.tree.count:
+        keys = _leaf_of(nodes, parts.last).keys
+        return not keys or keys[-1] < key
+    tree = parts.complete.tree
     return not tree.count or locate(nodes, tree, key) == (tree.count, None)
 
 
@@ -114,7 +117,8 @@ def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -
     sizes = chunker.feed(items, keys)  # of the leaves that the new entries complete
     leaf = extended_leaf(_leaf_of(nodes, newest), keys, items)
     keys, items = leaf.keys or [], leaf.items
-    if not sizes and sum(map(len, keys)) + sum(map(len, items)) < GROUP:
+    # The raw bytes have a kind, a header, and another header of two bytes or more for each key.
+    if not sizes and (len(leaf.raw or b"") - 2 - 2 * leaf.count < GROUP or sum(map(len, keys)) + sum(map(len, items)) < GROUP):
         return Parts(complete, last, _part(Tree(Shape.MAP, leaf.count, leaf)))
     if sizes:
         first = sizes[0] - last.tree.count
@@ -132,7 +136,8 @@ def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -
 
 def _leaf_of(nodes: Nodes, part: Part) -> Node:
     """Return the one leaf of a part."""
-    leaf = top_of(nodes, part.tree)
+    top = part.tree.top
+    leaf = top if type(top) is Node and top.count == part.tree.count else top_of(nodes, part.tree)
     if leaf.level:
         raise CorruptObjectError("(a series)", "its last entries are not one leaf")
     return leaf

@@ -31,7 +31,7 @@ _FROM_ORDER: Final = bytes.maketrans(_IN_ORDER, _BASE64)
 def name_of(time: int, call: str) -> str:
     """Return the name of an event's entry. Names sort by time, and those of one microsecond by the ids of their calls."""
     data = ((time - EARLIEST) << 32 | int(call[:8], 16)).to_bytes(12, "big")
-    return b2a_base64(data, newline=False).translate(_TO_ORDER).decode("ascii")
+    return str(b2a_base64(data, newline=False).translate(_TO_ORDER), "ascii")
 
 
 def first_name(time: int) -> str:

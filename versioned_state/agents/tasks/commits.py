@@ -40,6 +40,9 @@ OnUnstorable = Literal["keep", "restore"]
 _OPTIONS: Final = CommitOptions()
 """Those of the transaction of a call, whose commits have their own."""
 
+_NO_RESULT: Final[tuple[dict[str, Any], bytes]] = {"result": None}, event_cell(SuccessEvent, plain_cell({"result": None}) or b"")
+"""The fields and the cell of the event of a call that returns None, as most do that change a state."""
+
 
 class _Repeated(Exception):  # noqa: N818 - caught here
     """Raised if another call has committed under the same key."""
@@ -67,9 +70,8 @@ class Commits(Round):
         assert call.versioned is not None
         self._state: Versioned = call.versioned
         super().__init__(call, on_event, is_kept=True, closes=self._state if closes else None)
-        self._lock = port.lock(self._state)
-        self._handle = port.handle(self._state)
         self._transactions = port.transactions(self._state)
+        self._handle, self._lock = self._transactions.handle, self._transactions.lock
         self._on_unstorable = on_unstorable
         self._pauses = pauses
         self._prefix = b"" if call.state is call.versioned else port.prefix(cast("Namespace", call.state))
@@ -132,7 +134,7 @@ class Commits(Round):
     def _keep_success(self) -> Kept:
         """Record the success of the call: its event, and its result under a key."""
         self._before_end = len(self._added)
-        fields, event = self._cell_of(SuccessEvent, {"result": self.result})
+        fields, event = self._cell_of(SuccessEvent, {"result": self.result}) if self.result is not None else _NO_RESULT
         with ready(self._lock):
             kept: Kept = (SuccessEvent, fields, *self._add(event))
             if self._keyed is not None:
@@ -252,7 +254,8 @@ class Commits(Round):
 
     def _commit(self, options: CommitOptions, *, ends: bool = False) -> Commit:
         try:
-            return self._transactions.commit(self._open(), options, ends=ends)
+            assert self._entered is not None, "the block was entered"
+            return self._transactions.commit(self._entered, options, ends=ends)
         except UNSTORABLE as error:
             self._unstorable = error
             if isinstance(error, UnserializableValueError):

@@ -14,6 +14,7 @@ from weakref import ReferenceType, ref
 
 from versioned_state.off_loop import off_loop, to_the_end
 from versioned_state.state.aio.ahead import stage_ahead
+from versioned_state.state.aio.caller import ready
 from versioned_state.state.aio.gate import run_on_handle
 from versioned_state.state.branch.lock import leave
 from versioned_state.state.branch.port import BranchState
@@ -96,9 +97,14 @@ class AsyncTransaction(AsyncBlock, Generic[S]):
     async def __aenter__(self) -> S:
         # An exit stack gives no reference. Its block may end at any time until its event loop is closed.
         transactions, block = self._transactions, self.reference or ref(AsyncTransaction)
+
+        def enter() -> OpenTransaction:
+            with ready(self._lock):
+                return transactions.enter(self._options, block)
+
         entered = await run_on_handle(
             self._lock,
-            lambda: transactions.enter(self._options, block),
+            enter,
             undo=lambda transaction: transactions.leave(transaction, _CANCELLED),
         )
         self.ends.append(partial(self._leave, entered))

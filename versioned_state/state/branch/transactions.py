@@ -135,7 +135,7 @@ class OpenTransaction:
         self.commits_made = commits_made
         self.block = block
         self.has_left = False
-        worker = owner if isinstance(owner, _Worker) else None
+        worker = owner if type(owner) is _Worker else None
         self.is_plain: Final = worker is not None
         self.has_begun: bool = worker is None
         self.doomed = False
@@ -157,11 +157,15 @@ class Transactions:
         handle: commits and rolls back.
         lock: the lock of the handle's calls.
         state: the state of the handle. A weak reference, because the state refers to its transactions and must not be kept alive by them.
+
+    Attributes:
+        handle, lock: see above.
+        open: the transactions.
     """
 
     def __init__(self, handle: BranchHandle, lock: HandleLock, state: ReferenceType[LockedState]) -> None:
-        self._handle = handle
-        self._lock = lock
+        self.handle: Final = handle
+        self.lock: Final = lock
         self._state = state
         self.open: list[OpenTransaction] = []
 
@@ -206,7 +210,7 @@ class Transactions:
                     self.forget(transaction)
                 self.drop_abandoned()  # the transactions apart from it
                 if lost:
-                    block, branch = transaction.owner.block, self._handle.branch
+                    block, branch = transaction.owner.block, self.handle.branch
                     what = f"the event loop was closed within {block} on branch {branch!r}: its uncommitted changes were rolled back"
                     warnings.warn(what, RuntimeWarning, stacklevel=2)  # most programs never see a ResourceWarning
                 return
@@ -220,7 +224,7 @@ class Transactions:
         space: bytes = b"",
         limited: bool = False,
     ) -> OpenTransaction:
-        """Open a transaction. Cost: a detection.
+        """Open a transaction. The lock must be held. Cost: a detection.
 
         Args:
             owner: the owner; by default this thread and task.
@@ -232,16 +236,15 @@ class Transactions:
             TransactionError: another owner is in a transaction; or this one would commit before the end of an enclosing one that does not.
             StorageError: a commit is in doubt, and the store does not answer; only if the owner is not this thread and task.
         """
-        with ready(self._lock):
-            try:
-                self._check_open()
-                return self._enter(options, block, owner, space=space, limited=limited)
-            except StateError:
-                raise
-            except BaseException:
-                with suppress(StateError):
-                    self._check_open()  # completes the interrupted step
-                raise
+        try:
+            self._check_open()
+            return self._enter(options, block, owner, space=space, limited=limited)
+        except StateError:
+            raise
+        except BaseException:
+            with suppress(StateError):
+                self._check_open()  # completes the interrupted step
+            raise
 
     def _enter(
         self, options: CommitOptions, block: ReferenceType[Any] | None, owner: Owner | None, *, space: bytes, limited: bool
@@ -252,12 +255,12 @@ class Transactions:
         if owner is not None and self.open and self.open[0].is_plain:
             raise TransactionError(f"{owner.block} within a transaction", hint=self.open[0].owner.hint)
         if owner is not None:
-            self._handle.resolve_doubt()
-        transaction = OpenTransaction(entering, options, self._handle.worktree.save(), self._handle.commits_made, block)
+            self.handle.resolve_doubt()
+        transaction = OpenTransaction(entering, options, self.handle.worktree.save(), self.handle.commits_made, block)
         if limited and space:
             transaction.within = space
-        if self._handle.hooks.all:
-            transaction.saved = self._handle.hooks.save()
+        if self.handle.hooks.all:
+            transaction.saved = self.handle.hooks.save()
         try:
             self.open.append(transaction)
         except BaseException:
@@ -290,21 +293,21 @@ class Transactions:
             TransactionError: a transaction within it is open.
             StateError: as ``commit``. The staged changes are still there.
         """
-        with ready(self._lock):
+        with ready(self.lock):
             self._check_open()
             if not self.open or transaction is not self.open[-1]:
                 if ends:
                     self.check_innermost(transaction)
                 raise self._within()
             try:
-                commit = operations.commit(self._handle, options, Resolving(options.policies, remains=STAGED))
+                commit = operations.commit(self.handle, options, Resolving(options.policies, remains=STAGED))
             except BaseException:
-                self._handle.finish()
+                self.handle.finish()
                 raise
             if ends:
                 self.forget(transaction)
-            if self._handle.hooks.all:
-                self._handle.notify_hooks()
+            if self.handle.hooks.all:
+                self.handle.notify_hooks()
             return commit
 
     def _within(self) -> TransactionError:
@@ -315,11 +318,11 @@ class Transactions:
 
     def hook(self, kind: type[H], make: Callable[[], H]) -> H:
         """Return the hook of a kind, or a new one if the handle has none. Open transactions roll it back to its present state."""
-        found = next((hook for hook in self._handle.hooks.all if isinstance(hook, kind)), None)
+        found = next((hook for hook in self.handle.hooks.all if isinstance(hook, kind)), None)
         return self._add_hook(make()) if found is None else found
 
     def _add_hook(self, hook: H) -> H:
-        self._handle.hooks.add(hook, self._handle.head)
+        self.handle.hooks.add(hook, self.handle.head)
         for transaction in self.open:
             transaction.saved.append((hook, hook.save()))
         return hook
@@ -347,13 +350,13 @@ class Transactions:
             TransactionError: it is not the innermost one, or was rolled back already with an enclosing one. All are rolled back.
             StateError: as ``commit``. The transaction was rolled back.
         """
-        with ready(self._lock):
+        with ready(self.lock):
             try:
                 self._leave(transaction, failed=error is not None)
             except BaseException:
                 transaction.has_left = True  # if the store fails here too, the next call ends it
-                self._handle.finish()  # an interrupt may have stopped it
-                if transaction in self.open and (transaction.is_plain or not self._handle.is_in_doubt):
+                self.handle.finish()  # an interrupt may have stopped it
+                if transaction in self.open and (transaction.is_plain or not self.handle.is_in_doubt):
                     self._abandon(transaction)
                 raise
 
@@ -384,7 +387,7 @@ class Transactions:
     def _commit(self, transaction: OpenTransaction) -> None:
         self._check_open()
         try:
-            operations.commit(self._handle, transaction.options, Resolving(transaction.options.policies, remains=STAGED))
+            operations.commit(self.handle, transaction.options, Resolving(transaction.options.policies, remains=STAGED))
         except StateError as error:
             in_doubt = isinstance(error, CommitInDoubtError)
             error.remains = _ROLLED_BACK + (_TAKEN_BACK if in_doubt else "")
@@ -392,11 +395,11 @@ class Transactions:
                 error.hint = "refresh(), and do it again; or give it policies="
             raise
         self.forget(transaction)
-        self._handle.notify_hooks()
+        self.handle.notify_hooks()
 
     def _abandon(self, transaction: OpenTransaction) -> None:
         """Roll back a transaction that failed, unless its commit was made nevertheless."""
-        if transaction.is_plain and self._handle.commits_made != transaction.commits_made:
+        if transaction.is_plain and self.handle.commits_made != transaction.commits_made:
             self.forget(transaction)
         else:
             self._roll_back(transaction)
@@ -404,13 +407,13 @@ class Transactions:
     def _roll_back(self, transaction: OpenTransaction) -> None:
         if not transaction.is_plain:
             # Resolve a commit in doubt first: adopted after the rollback, its changes would seem to have been undone.
-            self._handle.resolve_doubt(discarding=True)
-        if self._handle.commits_made != transaction.commits_made:
-            self._handle.worktree.restore(within=transaction.within)  # to the last commit within the transaction
+            self.handle.resolve_doubt(discarding=True)
+        if self.handle.commits_made != transaction.commits_made:
+            self.handle.worktree.restore(within=transaction.within)  # to the last commit within the transaction
         else:
-            self._handle.roll_back(transaction.savepoint, within=transaction.within)
+            self.handle.roll_back(transaction.savepoint, within=transaction.within)
         if transaction.saved and not transaction.within:
-            self._handle.hooks.roll_back(transaction.saved, to_head=self._handle.commits_made != transaction.commits_made)
+            self.handle.hooks.roll_back(transaction.saved, to_head=self.handle.commits_made != transaction.commits_made)
         self.forget(transaction)
 
     def _roll_back_all(self, left: OpenTransaction) -> None:
@@ -418,9 +421,9 @@ class Transactions:
         savepoint = self.open[0].savepoint
         for transaction in self.open:
             transaction.savepoint, transaction.doomed = savepoint, True
-        self._handle.roll_back(savepoint)
+        self.handle.roll_back(savepoint)
         if self.open[0].saved:
-            self._handle.hooks.roll_back(self.open[0].saved, to_head=False)
+            self.handle.hooks.roll_back(self.open[0].saved, to_head=False)
         self.open.remove(left)
 
     def forget(self, transaction: OpenTransaction) -> None:
@@ -476,7 +479,8 @@ class Transaction(Block, ContextDecorator, Generic[T]):
         self.state = state
 
     def __enter__(self) -> T:
-        entered = self.transactions.enter(self.options, self.reference)
+        with ready(self.transactions.lock):
+            entered = self.transactions.enter(self.options, self.reference)
         self.ends.append(partial(self.transactions.leave, entered))
         entered.has_begun = True
         return self.state
@@ -488,12 +492,9 @@ class Transaction(Block, ContextDecorator, Generic[T]):
 def current_worker() -> tuple[int, object]:
     """Return the thread and, if an event loop runs in it, the task. In a background call they are those of its caller."""
     caller = current_caller()
-    return (get_ident(), _current_task()) if caller is None else caller.owner
-
-
-def _current_task() -> object:
-    """Return the task that runs in this thread, or None if no event loop runs here."""
+    if caller is not None:
+        return caller.owner
     asyncio = sys.modules.get("asyncio")
     if asyncio is None or asyncio._get_running_loop() is None:  # current_task() would raise then, which takes longer than all of this
-        return None
-    return asyncio.current_task()
+        return get_ident(), None
+    return get_ident(), asyncio.current_task()

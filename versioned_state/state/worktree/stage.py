@@ -46,6 +46,7 @@ class Stager:
         self._encoder = encoder
         self._decoder = decoder
         self._series: dict[bytes, tuple[bytes, Parts]] = {}  # by engine key, the cell and the parts of the series that was staged last
+        self._extended: Tree | None = None  # the root that was staged last with entries of all of these series
 
     def stage(
         self,
@@ -119,6 +120,8 @@ class Stager:
             series = self._extend(pending)
             cells.update(series)
         tree = edit_map(self._nodes, tracked.tree, cells) if cells else tracked.tree
+        if series and len(series) == len(self._series):
+            self._extended = tree
         staged = Staged(tree, staging, changes, unchanged, broken, failed, series)
         if adopting:
             tracked.repack(staged)
@@ -127,9 +130,11 @@ class Stager:
     def _extend(self, pending: NewEntries) -> dict[bytes, bytes]:
         """Return the cells of the engine's series that the new entries change."""
         series = {}
+        is_own = self._tracked.tree is self._extended
+        self._extended = None  # until the new root is there, also if an interrupt comes before
         for key, entries in pending.items():
-            old = self._tracked.cell(key)
             known = self._series.get(key)
+            old = known[0] if is_own and known is not None else self._tracked.cell(key)
             parts = known[1] if known is not None and known[0] == old else parts_of(old)
             if max(map(len, entries.values())) > ELEMENT_INLINE:
                 entries = {name: self._entry_cell(entry) for name, entry in entries.items()}  # noqa: PLW2901

@@ -139,8 +139,22 @@ class MapLeafChunker(_CountingChunker):
 
     __slots__ = ()
 
+    pending: int
+
     def ends(self, item: bytes) -> bool:
         return xxh3_64_intdigest(item) < _KEYS_BELOW
+
+    def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
+        # The loop of the base with ``ends`` written out: every key of a large state comes here.
+        assert keys is not None
+        pending, boundaries = self.pending, []
+        for key in keys:
+            pending += 1
+            if pending >= NODE_LEAST and (pending >= NODE_GREATEST or xxh3_64_intdigest(key) < _KEYS_BELOW):
+                boundaries.append(pending)
+                pending = 0
+        self.pending = pending
+        return boundaries
 
 
 class InnerChunker(_CountingChunker):

@@ -106,9 +106,10 @@ def _write(shape: Shape, node: Node) -> bytes:
 
 def extended_leaf(leaf: Node, keys: list[bytes], items: list[bytes]) -> Node:
     """Append entries to a leaf of a map. Cost: the new entries, since the bytes of the old ones are reused."""
-    own = leaf.keys or []
-    node = Node(0, [*leaf.items, *items], None, [*own, *keys])
-    parts = [_MAP_LEAF, map_header(node.count), write_node(Shape.MAP, leaf)[1 + len(map_header(len(own))) :]]
+    node = Node(0, [*leaf.items, *items], None, [*(leaf.keys or ()), *keys])
+    raw = leaf.raw or write_node(Shape.MAP, leaf)
+    start = 2 if leaf.count < 16 else 1 + len(map_header(leaf.count))
+    parts = [_MAP_LEAF, map_header(node.count), raw[start:]]
     for key, cell in zip(keys, items, strict=True):
         parts += (pack(key), cell)
     node.raw = b"".join(parts)

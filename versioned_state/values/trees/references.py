@@ -45,6 +45,9 @@ not be decoded, which is ten times faster for most leaves. Each way begins with 
 codes 32 to 47 are those of trees: one that has no meaning yet matches too, so that gc stops there instead of deleting what it refers to."""
 
 
+_TWO_PARTS: Final = array_header(2)
+
+
 def tree_parts(tree: Tree) -> list[bytes]:
     """Return a tree as the first two parts of a payload."""
     top = pack(tree.top) if isinstance(tree.top, bytes) else b"\x91" + pack(tree.top.raw or write_node(tree.shape, tree.top))
@@ -54,6 +57,8 @@ def tree_parts(tree: Tree) -> list[bytes]:
 def tree_cell(code: Code, tree: Tree, *more: bytes) -> bytes:
     """Return the cell that refers to a tree."""
     count, top = tree_parts(tree)
+    if not more:
+        return extension(code, _TWO_PARTS + count + top)
     return extension(code, array_header(2 + len(more)) + count + top + b"".join(more))
 
 
