@@ -21,6 +21,7 @@ from typing import Any
 from tests.support.counted_calls import calls_of
 from versioned_state import Disk, Memory, Repository, Versioned, emit, task
 from versioned_state.agents import call as calls
+from versioned_state.services.agent_state.session_handle import Session, SessionHandle
 from versioned_state.storage import Counting
 from versioned_state.storage.base import KVStore
 
@@ -126,6 +127,19 @@ def request(store: KVStore) -> Callable[[], object]:
     return round_
 
 
+def saves(store: KVStore) -> Callable[[], object]:
+    """What a service does for a save, apart from its threads: a state of 200 messages, made anew, with two more each time."""
+    handle, session, log = SessionHandle(Repository(store), "user/trip"), Session("user", "trip", True), messages(200)
+
+    def round_() -> None:
+        log.extend(messages(2))
+        content = {"memory": {"content": [dict(message) for message in log]}, "name": "assistant", "turn": len(log)}
+        handle.save(session, handle.encoded(content), None)
+
+    round_()
+    return round_
+
+
 def open_and_read(store: KVStore) -> Callable[[], object]:
     state_of(store, messages=messages(1_000)).close()
 
@@ -217,6 +231,7 @@ WORKLOADS = (
     Workload("append 2 messages to 1,000 through a sequence", growing_sequence),
     Workload("replay, a round", replay, rounds=3, per=40),
     Workload("request of a stateless server", request),
+    Workload("save of a service", saves),
     Workload("open and read 1,000 messages", open_and_read, rounds=5),
     Workload("status of 1,000 small dicts", status, rounds=5),
     Workload("diff of scattered keys, a key", diff, rounds=3, per=len(SCATTERED)),
