@@ -131,6 +131,15 @@ def test_events_fit_the_terminal(store: Path, tmp_path: Path):
     assert lines[start].split()[3] == "planner/book"
 
 
+def test_a_wide_terminal_shows_more_of_an_event(store: Path, tmp_path: Path):
+    with Versioned(Disk(store)) as state:
+        book("x" * 110, state=state)
+    command = ["--store", str(store), "--no-pager", "--color", "never", "events", "--type", "Booked", "-n", "1"]
+    for columns, whole in ((200, True), (80, False)):
+        (line,) = " ".join(run_in_terminal(*command, cwd=tmp_path, columns=columns).text.split()).splitlines()
+        assert (f"Booked(city='{'x' * 110}')" in line) == whole
+
+
 def test_view_hides_events_and_fits_its_budget(vstate: Vstate, store: Path):
     shown = vstate("view", store=store).stdout.splitlines()
     assert shown[1:] == ["@book.trips = ['Oslo']", "trips = ['Rome']"]

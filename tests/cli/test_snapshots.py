@@ -50,6 +50,7 @@ COMMANDS = {
     "log-changed": "log -S 900 --oneline --all",
     "log-changed-text": "log -S 'AP 121' --json",
     "log-path-nowhere": "log --path budgte --oneline",
+    "log-path-nowhere-below": "log --path budget.limits",
     "log-task-nowhere": "log --task book",
     "diff-path-nowhere": "diff main~1 main --path budgte",
     "log-nothing": "log -S nowhere",

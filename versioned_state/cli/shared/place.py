@@ -137,9 +137,14 @@ def near_path(repository: Repository, rev: str, path: str) -> str:
         return ""
     try:
         snapshot = repository.snapshot(rev, describe=True)
-        return _near(snapshot, StatePath.parse(path))
+        if namespace_path(path) is not None:
+            return _near(snapshot, StatePath.parse(path))
+        snapshot.cell_at(path)
+    except UnknownPathError as error:
+        return _hint(snapshot, path, error)
     except StateError:
-        return ""
+        pass
+    return ""
 
 
 def entries(snapshot: Snapshot, convert: Callable[[Any], Any]) -> Iterator[tuple[str, Any]]:

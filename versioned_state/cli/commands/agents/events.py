@@ -20,7 +20,7 @@ from versioned_state.cli.shared.names import class_name, near_name
 from versioned_state.cli.shared.place import explained
 from versioned_state.cli.shared.settings import Settings, json_option, limit_option, parse_text, revision_argument, verb
 from versioned_state.repository.views.json_form import json_value
-from versioned_state.repository.views.render import escape, one_line
+from versioned_state.repository.views.render import WIDTH, escape, one_line
 from versioned_state.values.typed.tagged import Tagged
 
 
@@ -133,7 +133,7 @@ def _show(output: Output, event: Any, *, as_json: bool) -> None:
                 Span(f"{event.timestamp:%Y-%m-%d %H:%M:%S}", "time"),
                 "  ",
                 Span((event.commit_hash or "")[:12], "id"),
-                f"  {escape(event.full_namespace)}  {one_line(_shown(unstamped(event)))}",
+                f"  {escape(event.full_namespace)}  {one_line(_shown(unstamped(event)), width=max(WIDTH, output.width))}",
             ]
         ]
     )
