@@ -18,11 +18,16 @@ from tests.support.long_runs import first
 from tests.support.mutations import mutate, sample
 from tests.support.strategies import any_values, json_values, make_large, values
 from versioned_state import Change, Diff, Memory, Repository, Versioned
+from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.store import ObjectStore, Staging
 from versioned_state.storage import Counting
 from versioned_state.storage.testing.writers import run_together
-from versioned_state.values.changes.diff import diff_maps
-from versioned_state.values.paths.path import Index, Key
+from versioned_state.values.changes import diff as diff_module
+from versioned_state.values.changes.diff import CellChange, diff_maps, diff_values
+from versioned_state.values.codec.pickles import PicklePolicy
+from versioned_state.values.encode.compose import Composer
+from versioned_state.values.encode.inline import InlineEncoder
+from versioned_state.values.paths.path import Index, Key, StatePath
 from versioned_state.values.trees import prefetch
 from versioned_state.values.trees.edit import edit_map
 from versioned_state.values.trees.nodes import Nodes, Shape
@@ -334,6 +339,58 @@ def test_maps_are_compared_alike_in_both_ways(sizes, share, monkeypatch):
     for most in (10**6, 0):
         monkeypatch.setattr(prefetch, "_MOST", most)
         assert list(diff_maps(nodes, a, b)) == expected
+
+
+def changes_of(old: bytes, new: bytes) -> list[CellChange] | str:
+    """The changes between two inline cells, or the error."""
+    staging = Staging(ObjectStore(Memory()))
+    try:
+        return list(diff_values(Composer(Nodes(staging, staging=staging)), old, new, StatePath()))
+    except CorruptObjectError as error:
+        return str(error)
+
+
+def assert_compared_alike(old: bytes, new: bytes) -> None:
+    """Two cells are compared as if every dict were a tree of its entries, and every scalar perhaps one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(diff_module, "_changed_entries", lambda *_: None)
+        patch.setattr(diff_module, "_PLAIN", ())
+        expected = changes_of(old, new)
+    assert changes_of(old, new) == expected
+
+
+@given(st.dictionaries(some_keys, any_values, max_size=6), st.integers(0, 2**32), st.integers(1, 4))
+def test_small_dicts_are_compared_alike_in_both_ways(old, seed, steps):
+    new = clone(old)
+    rng = random.Random(seed)
+    for _ in range(steps):
+        mutate(rng, new)
+    encoder = InlineEncoder(PicklePolicy("allow", private=True))
+    assert_compared_alike(encoder.encode_inline(old), encoder.encode_inline(exact_data(new)))
+
+
+A, LONG_A, NAN = b"\xa1a", b"\xd9\x01a", b"\xcb\x7f\xf8" + bytes(6)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (b"\x82" + NAN + b"\x01" + NAN + b"\x02", b"\x82" + NAN + b"\x01" + NAN + b"\x03"),
+        (b"\x82" + A + b"\x01" + LONG_A + b"\x02", b"\x82" + A + b"\x01" + LONG_A + b"\x03"),
+        (b"\x81" + A + b"\x01", b"\x81" + LONG_A + b"\x01"),
+        (b"\x82" + A + b"\x01\xa1b\x02", b"\x82\xa1b\x02" + A + b"\x01"),
+        (b"\x82\xa1b\x01" + A + b"\x02", b"\x82\xa1b\x03" + A + b"\x04"),
+        (b"\x82" + A + b"\x01", b"\x81" + A + b"\x01"),
+        (b"\x81" + A + b"\x01", b"\x81" + A + b"\xd4"),
+        (b"\x81\xa1", b"\x81\xa2"),
+        (b"\x81" + A + b"\x01", b"\x01"),
+        (b"\x81" + A + b"\x01", b"\x81" + A + b"\xca\x3f\x80\x00\x00"),
+        (b"\xc1", b"\x01"),
+    ],
+)
+def test_cells_that_few_writers_write_are_compared_alike_in_both_ways(old, new):
+    """Keys that are equal, in other forms, in another order; dicts that end too early."""
+    assert_compared_alike(old, new)
 
 
 def test_threads_share_what_was_read():

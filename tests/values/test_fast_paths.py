@@ -15,6 +15,7 @@
 | ``compose``: ``fit``, ``list_cell``, ``dict_cell``, ``splice_list`` | the value encoded for that place | ``tests/values/test_compose.py``, ``tests/values/test_splices.py`` |
 | ``diff_maps``: two inlined leaves, leaves read ahead | two dicts; ``_walk_maps`` | ``tests/values/test_diff.py`` |
 | ``held.are_held``, ``_add_held``: all elements at once | one by one | ``tests/state/test_held.py`` |
+| ``diff_values``: scalars, and inline dicts of the same keys (``_changed_entries``) | as trees | ``tests/values/test_diff.py`` |
 | ``worktree``: packs of suspects, assigned lists, elements of lists that are not loaded, ``_splice`` of a loaded list, pending entries | the state built from scratch, read anew | ``tests/state/test_sizes.py``, ``tests/reliability/test_sizes_of_logs.py`` |
 """  # noqa: E501 - a table
 

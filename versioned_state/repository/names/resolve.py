@@ -239,5 +239,4 @@ def similar_refs(database: Database, name: str) -> list[str]:
     return get_close_matches(name, names, n=4)
 
 
-def _is_hex(text: str) -> bool:
-    return all(digit in "0123456789abcdef" for digit in text)
+_is_hex: Final = frozenset("0123456789abcdef").issuperset

@@ -12,8 +12,8 @@ from typing import Any, Final, Literal
 
 from versioned_state.errors import CorruptObjectError
 from versioned_state.records import dataclass
-from versioned_state.values.cells import key_cell, key_of_cell, pack_text
-from versioned_state.values.containers import Container, Head, container_of, is_record, order_keys
+from versioned_state.values.cells import is_map, key_cell, key_of_cell, pack_text, split_cells
+from versioned_state.values.containers import Container, Head, container_of, guarded, is_record, order_keys
 from versioned_state.values.detection.alignment import rising
 from versioned_state.values.encode.compose import Composer
 from versioned_state.values.paths.path import StatePath
@@ -322,9 +322,21 @@ def align_unique(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple
 # Values
 
 
+_PLAIN: Final = frozenset({*range(0x80), *range(0xA0, 0xC1), 0xC2, 0xC3, *range(0xCA, 0xD4), *range(0xD9, 0xDC), *range(0xE0, 0x100)})
+"""The first bytes of cells of None, bools, numbers and short strings, which have no parts and only one form."""
+
+
 def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> Iterator[CellChange]:
     """Yield the changes from one cell to another, in the order of their paths."""
     if old == new:
+        return
+    if old[0] in _PLAIN and new[0] in _PLAIN:
+        yield CellChange(path, "changed", old, new)
+        return
+    entries = guarded(_changed_entries, old, new)
+    if entries is not None:
+        for key, was, now in entries:
+            yield from diff_values(composer, was, now, composer.decoder.entry_path(path, key))
         return
     a, b = container_of(composer.nodes, old), container_of(composer.nodes, new)
     if a is None or b is None or a.tree.shape is not b.tree.shape or _name(a) != _name(b):
@@ -344,6 +356,23 @@ def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> 
             yield from _diff_given(composer, a, b, path)
     elif a.head is not None and b.head is not None and not composer.same(a.head.notes, b.head.notes):
         yield CellChange(path, "changed", old, new)  # they differ only in notes, such as the set of fields that were given
+
+
+def _changed_entries(old: bytes, new: bytes) -> list[tuple[bytes, bytes, bytes]] | None:
+    """Return the entries that differ between two inline dicts, in the order of their keys, or None if the cells are not such dicts.
+
+    Both have the same keys in the same order, as most dicts do that a diff compares, so they need not be made trees first.
+    """
+    if not (is_map(old) and is_map(new)):
+        return None
+    olds, news = split_cells(old), split_cells(new)
+    names = olds[::2]
+    if names != news[::2]:
+        return None
+    keys = [*map(key_of_cell, names)]
+    if len(set(keys)) < len(keys):  # several NaNs: no path distinguishes them
+        return None
+    return sorted([(key, was, now) for key, was, now in zip(keys, olds[1::2], news[1::2], strict=True) if was != now])
 
 
 def _diff_given(composer: Composer, a: Container, b: Container, path: StatePath) -> Iterator[CellChange]:

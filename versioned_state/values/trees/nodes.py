@@ -7,9 +7,11 @@ call. An inner node names its children by address, with the number of elements u
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from enum import Enum
 from itertools import islice
 from operator import lt
+from struct import unpack
 from threading import RLock
 from typing import Any, Final
 
@@ -146,8 +148,6 @@ def _read_leaf(shape: Shape, raw: bytes) -> Node:
             start = tell()
             skip()
             cells.append(raw[start : tell()])
-        if not _all_bytes(map(type, keys)):
-            raise ValueError("a key that is not bytes")
     else:
         count = unpacker.read_array_header()
         start = tell()
@@ -170,28 +170,31 @@ def _read_inner(shape: Shape, raw: bytes) -> Node:
     level, counts, joined, *rest = msgpack.unpackb(memoryview(raw)[1:], strict_map_key=False)
     if type(level) is not int or not 1 <= level <= _MAX_LEVEL or type(counts) is not list or type(joined) is not bytes:
         raise ValueError("its fields are not those of an inner node")
-    children, size = len(counts), len(joined)
-    if not children or size != ADDRESS_SIZE * children or not _all_ints(map(type, counts)) or min(counts) < 1:
+    children = len(counts)
+    if not children or len(joined) != ADDRESS_SIZE * children or not _all_ints(map(type, counts)) or min(counts) < 1:
         raise ValueError("its children do not add up")
     keys = None
     if shape is Shape.MAP:
         (keys,) = rest
-        if type(keys) is not list or len(keys) != children or not _all_bytes(map(type, keys)):
+        if type(keys) is not list or len(keys) != children:
             raise ValueError("its keys do not match its children")
         if not _are_sorted(keys):
             raise ValueError("its keys are not in order")
-    node = Node(level, [joined[i : i + ADDRESS_SIZE] for i in range(0, size, ADDRESS_SIZE)], counts, keys)
+    node = Node(level, list(unpack(_ADDRESS * children, joined)), counts, keys)
     if type(raw) is Segmented:
         node.is_open, node.cuts = True, cuts_of_node(raw, node.items)
     return node
 
 
 def _are_sorted(keys: list[bytes]) -> bool:
-    return all(map(lt, keys, islice(keys, 1, None)))
+    """Return whether these are bytes in rising order. Bytes compare with bytes only: a later key of another type raises ``TypeError``."""
+    return not keys or (type(keys[0]) is bytes and all(map(lt, keys, islice(keys, 1, None))))
 
 
 _all_ints: Final = frozenset({int}).issuperset
-_all_bytes: Final = frozenset({bytes}).issuperset
+
+_ADDRESS: Final = f"{ADDRESS_SIZE}s"
+"""An address, for ``struct``, which splits the addresses of a node in one call."""
 
 
 class NodeCache(OrderedDict[bytes, Node]):
@@ -400,6 +403,18 @@ class Nodes:
             clears = self._common.clears
             for address, raw in self.reader.read_many(wanted).items():
                 self._keep_read(address, read_node(shape, raw), raw, clears)
+
+    def get_all(self, shape: Shape, addresses: Iterable[bytes]) -> list[Node]:
+        """Return the nodes at some addresses, in their order. Those that are in no cache are read in one call of the store."""
+        used = self._cache.used
+        found = {address: used(address) or self._from_shared(shape, address) for address in addresses}
+        wanted = [Address(address) for address, node in found.items() if node is None]
+        if wanted:
+            clears = self._common.clears
+            for address, raw in self.reader.read_many(wanted).items():
+                found[address] = node = read_node(shape, raw)
+                self._keep_read(address, node, raw, clears)
+        return [node for node in found.values() if node is not None]
 
     def add(self, shape: Shape, node: Node) -> Address:
         """Stage a new node. Returns its address. An open node of a sequence is stored in segments."""

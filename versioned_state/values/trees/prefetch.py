@@ -34,11 +34,12 @@ def fetch_difference(nodes: Nodes, shape: Shape, a: Node | bytes, b: Node | byte
         wanted = [each for each in (*olds, *news) if each not in shared]
         if len(wanted) > _MOST:
             return None
-        nodes.fetch(shape, *wanted)
+        below = nodes.get_all(shape, wanted)
+        split = len(olds) - len(shared)
         if olds:
-            left = [nodes.get(shape, each) for each in olds if each not in shared]
+            left = below[:split]
         if news:
-            right = [nodes.get(shape, each) for each in news if each not in shared]
+            right = below[split:]
     return left, right
 
 
