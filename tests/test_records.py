@@ -145,3 +145,18 @@ def test_a_dataclass_may_extend_a_record() -> None:
 
     assert [each.name for each in dataclasses.fields(More)] == ["x", "y", "names", "more"]
     assert More(1, more=2) == More(1, 2, more=2)
+
+
+def test_an_initializer_is_compiled_when_it_is_first_used():
+    for way in ("made", "derived", "asked"):
+        cls = _define(records)["Open"]
+        assert not inspect.isfunction(vars(cls)["__init__"])
+        if way == "made":
+            assert cls([], inner=1).inner == 1
+        elif way == "derived":
+            assert type("Derived", (cls,), {})(inner=1).inner == 1
+        else:
+            assert list(inspect.signature(cls).parameters) == ["values", "inner"]
+        assert inspect.isfunction(vars(cls)["__init__"])
+        with pytest.raises(TypeError, match="unexpected keyword argument 'outer'"):
+            cls(outer=1)

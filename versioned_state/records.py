@@ -1,9 +1,9 @@
 """Dataclasses that are cheap to define. Beneath all layers.
 
 ``dataclasses`` loads ``inspect`` and compiles every method of every class, 0.5 ms each: a third of the time that importing ``Versioned``
-took. Here ``__init__`` alone is compiled, and the other methods are closures over the names of the fields. The instances behave alike, and
-``is_dataclass``, ``fields`` and ``asdict`` of the standard library work on them. Type checkers see its ``dataclass``, ``field`` and
-``replace``.
+took. Here ``__init__`` alone is compiled, when it is first used, and the other methods are closures over the names of the fields. The
+instances behave alike, and ``is_dataclass``, ``fields`` and ``asdict`` of the standard library work on them. Type checkers see its
+``dataclass``, ``field`` and ``replace``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ else:
         qualname = cls.__qualname__
         cls = type(cls)(cls.__name__, cls.__bases__, namespace)
         cls.__qualname__ = qualname
-        cls.__init__ = _initializer(cls, fields, frozen=frozen)
+        cls.__init__ = _Initializer(cls, fields, frozen=frozen)
         if repr and "__repr__" not in namespace:
             cls.__repr__ = _shown(tuple(name for name in names if fields[name].get("repr", True)))
         if eq:
@@ -80,6 +80,18 @@ else:
         cls.__dataclass_fields__ = Standard("__dataclass_fields__", frozen=frozen)
         cls.__dataclass_params__ = Standard("__dataclass_params__", frozen=frozen)
         return cls
+
+    class _Initializer:
+        """The ``__init__`` of a record, compiled at its first use: most classes are only defined, and compiling takes longest."""
+
+        def __init__(self, cls, fields, *, frozen):
+            self._cls = cls
+            self._fields = fields
+            self._frozen = frozen
+
+        def __get__(self, instance, cls):
+            self._cls.__init__ = method = _initializer(self._cls, self._fields, frozen=self._frozen)
+            return method.__get__(instance, cls)
 
     def _initializer(cls, fields, *, frozen):
         scope = {"__builtins__": {}}
