@@ -88,6 +88,13 @@ def test_purge(vstate: Vstate, own_trip: Trip):
     assert json.loads(vstate("get", "main:budget", "--json", store=own_trip.path).stdout) == {"spent": 98}
 
 
+def test_purge_counts_the_reflogs_of_deleted_branches_by_themselves(vstate: Vstate, own_trip: Trip):
+    vstate("branch", "-D", "idea", store=own_trip.path)
+    shown = vstate("purge", "budget.limit", "--dry-run", store=own_trip.path).stdout
+    assert shown.splitlines()[-1].endswith("would be rewritten, on 3 branches and tags and 1 reflog of deleted ones")
+    assert vstate("purge", "budget.limit", "--yes", store=own_trip.path).code == 0
+
+
 @pytest.mark.parametrize("how", [[], ["--dry-run"], ["--yes"]])
 def test_purge_of_a_path_that_no_commit_has(vstate: Vstate, own_trip: Trip, how: list[str]):
     result = vstate("purge", "budgte", *how, store=own_trip.path)

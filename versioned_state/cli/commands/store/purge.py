@@ -16,6 +16,7 @@ from versioned_state.cli.shared.progress import progress_bar
 from versioned_state.cli.shared.settings import Settings, json_option, verb
 from versioned_state.errors import UnfinishedPurgeError, UnknownPathError
 from versioned_state.repository.maintenance.purge.purge import PurgeReport
+from versioned_state.repository.repository import Repository
 
 
 @verb("purge", example="vstate purge users.alice --prefix user/alice/")
@@ -69,15 +70,16 @@ def purge(  # noqa: PLR0913 - an option each
         if not (dry_run or yes):
             dry = run(dry_run=True)
             _check_found(paths, dry)
-            if not _is_confirmed(output, dry):
+            if not _is_confirmed(output, _summary(repository, dry)):
                 output.note("nothing was changed")
                 context.exit(1)
         try:
             with progress_bar(output) as told:
                 report = run(dry_run=dry_run, progress=told)
         except UnfinishedPurgeError as error:
-            output.json(asdict(error.report)) if as_json else _print(output, error.report)
+            output.json(asdict(error.report)) if as_json else _print(output, error.report, _summary(repository, error.report))
             raise
+        summary = _summary(repository, report)
     for what, patterns, found in (("branch", branches, report.branches), ("effect", effects, report.effects)):
         for pattern in patterns:
             if not any(fnmatchcase(name, pattern) for name in found):
@@ -87,7 +89,7 @@ def purge(  # noqa: PLR0913 - an option each
     if as_json:
         output.json(asdict(report))
     elif _is_found(paths, report):
-        _print(output, report)
+        _print(output, report, summary)
     _check_found(paths, report)
 
 
@@ -101,8 +103,8 @@ def _check_found(paths: tuple[str, ...], report: PurgeReport) -> None:
         raise UnknownPathError(" or ".join(paths), at="any commit")
 
 
-def _is_confirmed(output: Output, dry: PurgeReport) -> bool:
-    output.note(_summary(dry) + "; this cannot be undone")
+def _is_confirmed(output: Output, summary: str) -> bool:
+    output.note(summary + "; this cannot be undone")
     if not sys.stdin.isatty():
         raise click.UsageError("purge asks for confirmation, and this is not a terminal: give --yes, or --dry-run to look only")
     try:
@@ -112,9 +114,12 @@ def _is_confirmed(output: Output, dry: PurgeReport) -> bool:
         raise
 
 
-def _summary(report: PurgeReport) -> str:
+def _summary(repository: Repository, report: PurgeReport) -> str:
     would = "would be " if report.dry_run else ""
-    refs = plural(len(report.refs), "branch or tag", "branches and tags")
+    live = {"branch": repository.branches, "tag": repository.tags}
+    deleted = sum(name not in live[kind] for kind, _, name in (ref.partition(" ") for ref in report.refs))
+    refs = plural(len(report.refs) - deleted, "branch or tag", "branches and tags")
+    refs += f" and {plural(deleted, 'reflog')} of deleted ones" if deleted else ""
     parts = [f"{plural(len(report.holding), 'commit')} held it"] if report.paths else []
     parts.append(f"{plural(len(report.commits), 'commit')} {would}rewritten, on {refs}")
     if report.branches:
@@ -122,7 +127,7 @@ def _summary(report: PurgeReport) -> str:
     return "; ".join(parts)
 
 
-def _print(output: Output, report: PurgeReport) -> None:
+def _print(output: Output, report: PurgeReport, summary: str) -> None:
     for path in report.paths:
         output.print(Span(f"- {path}", "removed"))
     for name in report.branches:
@@ -131,7 +136,7 @@ def _print(output: Output, report: PurgeReport) -> None:
         output.print(Span(f"- effect {key}", "removed"))
     for name in report.records:
         output.print(Span(f"- record {name}", "removed"))
-    output.print(_summary(report))
+    output.print(summary)
     if report.shared:
         output.note(f"{plural(len(report.shared), 'commit')} of erased branches stay: other branches, tags or reflogs refer to them")
     if report.collected is not None:
