@@ -356,6 +356,7 @@ class Runner:
     def __init__(self, world: World, actor: ActorPlan, site: Site) -> None:
         self.world, self.actor, self.site = world, actor, site
         self.model = world.model
+        self.closed: list[Versioned] = []  # handles that the operation has closed as it failed
 
     def run(self, at: int) -> None:
         for number in range(at, len(self.actor.operations)):
@@ -385,6 +386,7 @@ class Runner:
         operation = Operation(self.actor.name, name, "", self.world.scheduler.steps)
         self.model.operations.append(operation)
         operation.outcome = "begun"
+        self.closed = []
         self.faults_before = self.world.faults.happened
         self.world.scheduler.note(f"*** {name} begins")
         return operation
@@ -426,7 +428,7 @@ class Runner:
 
     def _is_stale(self) -> bool:
         """Whether a handle of this actor is at an old commit of its branch."""
-        handles = [handle for (actor, _), handle in self.site.handles.items() if actor == self.actor.name]
+        handles = [*self.closed, *(handle for (actor, _), handle in self.site.handles.items() if actor == self.actor.name)]
         with self.world.scheduler.paused():
             database = Repository(self.world.connection()).database
             return any(database.ref("branch", handle.branch).head != handle._handle.ref.head for handle in handles)

@@ -438,6 +438,7 @@ def lock(runner: Runner, rng: Dice, operation: Operation) -> None:
         runner.site.handles.pop((runner.actor.name, handle.branch), None)
         _dropped(runner, handle)
         handle._close(warning=False)
+        runner.closed.append(handle)
         raise
     _acked(runner, operation, handle)
 
