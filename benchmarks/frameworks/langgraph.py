@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sqlite3
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.frameworks.tables import OURS, THEIRS, Table, bytes_row, row, text
-from benchmarks.measure import alternate, timed
+from benchmarks.measure import alternate
 
 Config = dict[str, Any]
 
@@ -43,15 +44,35 @@ def _at(thread: str) -> Config:
     return {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
 
 
+class _Meter:
+    """Times calls of both sides. ``cpu`` has the seconds of the processor, which waits for no disk."""
+
+    def __init__(self) -> None:
+        self.cpu = {OURS: 0.0, THEIRS: 0.0}
+
+    def __call__(self, side: str, work: Callable[[], object]) -> float:
+        """Do a call, and return its seconds by the clock."""
+        before, start = time.process_time(), time.perf_counter()
+        work()
+        end = time.perf_counter()
+        self.cpu[side] += time.process_time() - before
+        return end - start
+
+    def once(self, works: Mapping[str, Callable[[], object]]) -> dict[str, list[float]]:
+        """Do one call on each side."""
+        return {side: [self(side, work)] for side, work in works.items()}
+
+
 class _Thread:
     """A thread that grows on one side."""
 
-    def __init__(self, saver: Any, thread: str) -> None:
+    def __init__(self, side: str, saver: Any, thread: str) -> None:
+        self.side = side
         self.saver = saver
         self.newest = _at(thread)
         self.at = self.newest
 
-    def put(self, step: int, values: dict[str, Any]) -> float:
+    def put(self, meter: _Meter, step: int, values: dict[str, Any]) -> float:
         """Put the next checkpoint, as LangGraph describes it, and return the seconds."""
         from langgraph.checkpoint.base import empty_checkpoint
         from langgraph.checkpoint.base.id import uuid6
@@ -60,7 +81,7 @@ class _Thread:
         checkpoint = empty_checkpoint() | {"id": str(uuid6(clock_seq=step)), "channel_values": values}
         checkpoint["channel_versions"] = dict.fromkeys(values, version)
         checkpoint["versions_seen"] = {"__input__": {}, "agent": dict.fromkeys(values, step)}
-        return timed(lambda: self._put(checkpoint, step, dict.fromkeys(values, version)))
+        return meter(self.side, lambda: self._put(checkpoint, step, dict.fromkeys(values, version)))
 
     def _put(self, checkpoint: Any, step: int, versions: dict[str, int]) -> None:
         self.at = self.saver.put(self.at, checkpoint, {"source": "loop", "step": step, "parents": {}}, versions)
@@ -69,19 +90,21 @@ class _Thread:
 def _reads(threads: Mapping[str, _Thread], step: int, turns: int) -> list[list[str]]:
     """Rows for reading a thread; ``step`` is that of a checkpoint in its middle."""
 
-    def each(call: Callable[[Any, Config], object], at: Mapping[str, Config]) -> dict[str, list[float]]:
-        def reading(name: str, _: int) -> float:
-            return timed(lambda: call(threads[name].saver, at[name]))
+    def measured(name: str, call: Callable[[Any, Config], object], at: Mapping[str, Config], aim: str = "") -> list[str]:
+        meter = _Meter()
 
-        return alternate({name: partial(reading, name) for name in threads}, turns, batch=3)
+        def reading(side: str, _: int) -> float:
+            return meter(side, lambda: call(threads[side].saver, at[side]))
+
+        return row(name, alternate({side: partial(reading, side) for side in threads}, turns, batch=3), aim, meter.cpu)
 
     newest = {name: thread.newest for name, thread in threads.items()}
     middle = {name: next(iter(thread.saver.list(thread.newest, filter={"step": step}))).config for name, thread in threads.items()}
     return [
-        row("get_tuple, the newest", each(lambda saver, at: saver.get_tuple(at), newest), "3"),
-        row("get_tuple, by its id", each(lambda saver, at: saver.get_tuple(at), middle)),
-        row("list, the newest 10", each(lambda saver, at: list(saver.list(at, limit=10)), newest)),
-        row("list, filter for one step", each(lambda saver, at: list(saver.list(at, filter={"step": step})), newest), "2"),
+        measured("get_tuple, the newest", lambda saver, at: saver.get_tuple(at), newest, "3"),
+        measured("get_tuple, by its id", lambda saver, at: saver.get_tuple(at), middle),
+        measured("list, the newest 10", lambda saver, at: list(saver.list(at, limit=10)), newest),
+        measured("list, filter for one step", lambda saver, at: list(saver.list(at, filter={"step": step})), newest, "2"),
     ]
 
 
@@ -96,14 +119,22 @@ def _conversation(count: int, size: int, folder: Path, *, quick: bool) -> Table:
     dice = random.Random(1)
     messages = [_message(dice, at, size) for at in range(count)]
     with _savers(folder) as savers:
-        threads = {name: _Thread(saver, "thread") for name, saver in savers.items()}
+        threads = {name: _Thread(name, saver, "thread") for name, saver in savers.items()}
         # A list of its own for each checkpoint, of the messages that were there before: as add_messages makes them.
-        puts = {name: lambda at, thread=thread: thread.put(at, {"messages": messages[: at + 1]}) for name, thread in threads.items()}
-        rows = [row("put", alternate(puts, count // _BATCH, batch=_BATCH), "1"), *_reads(threads, count // 2, 3 if quick else 9)]
+        meter = _Meter()
+        puts = {name: lambda at, thread=thread: thread.put(meter, at, {"messages": messages[: at + 1]}) for name, thread in threads.items()}
+        rows = [row("put", alternate(puts, count // _BATCH, batch=_BATCH), "1", meter.cpu), *_reads(threads, count // 2, 3 if quick else 9)]
     rows.append(bytes_row(folder, "0.1"))
     with _savers_again(folder) as savers:
-        deleted = {name: [timed(partial(saver.delete_thread, "thread"))] for name, saver in savers.items()}
-    return f"a conversation of {count} messages of {size} B", [*rows, row("delete_thread", deleted, "1")]
+        rows.append(_delete(savers))
+    return f"a conversation of {count} messages of {size} B", rows
+
+
+def _delete(savers: Mapping[str, Any]) -> list[str]:
+    meter = _Meter()
+    return row(
+        "delete_thread", meter.once({name: partial(saver.delete_thread, "thread") for name, saver in savers.items()}), "1", meter.cpu
+    )
 
 
 @contextmanager
@@ -123,24 +154,29 @@ def _savers_again(folder: Path) -> Iterator[dict[str, Any]]:
 def _small(folder: Path, *, quick: bool) -> Table:
     count = 300 if quick else 3_000
     writes: dict[str, list[float]] = {OURS: [], THEIRS: []}
+    meter, writing = _Meter(), _Meter()
     with _savers(folder) as savers:
-        threads = {name: _Thread(saver, "thread") for name, saver in savers.items()}
+        threads = {name: _Thread(name, saver, "thread") for name, saver in savers.items()}
 
         def step(name: str, at: int) -> float:
             thread = threads[name]
-            seconds = thread.put(at, {"step": at, "values": {"count": at, "last": f"message {at}"}})
+            seconds = thread.put(meter, at, {"step": at, "values": {"count": at, "last": f"message {at}"}})
             task = str(uuid.UUID(int=at))
-            writes[name].append(timed(lambda: thread.saver.put_writes(thread.at, [("values", f"value {at}")], task)))
+            writes[name].append(writing(name, lambda: thread.saver.put_writes(thread.at, [("values", f"value {at}")], task)))
             return seconds
 
         puts = alternate({name: partial(step, name) for name in threads}, count // _BATCH, batch=_BATCH)
-        rows = [row("put", puts, "1"), row("put_writes", writes, "1"), *_reads(threads, count // 2, 3 if quick else 15)]
+        rows = [
+            row("put", puts, "1", meter.cpu),
+            row("put_writes", writes, "1", writing.cpu),
+            *_reads(threads, count // 2, 3 if quick else 15),
+        ]
     rows.append(bytes_row(folder, "1.1"))
     with _savers_again(folder) as savers:
-        cold = {name: [timed(partial(_found, saver, count // 2))] for name, saver in savers.items()}
-        rows.append(row("list, filter, by a process that has seen nothing", cold))
-        deleted = {name: [timed(partial(saver.delete_thread, "thread"))] for name, saver in savers.items()}
-    return f"{count:,} small checkpoints, each with a write", [*rows, row("delete_thread", deleted, "1")]
+        meter = _Meter()
+        cold = meter.once({name: partial(_found, saver, count // 2) for name, saver in savers.items()})
+        rows += [row("list, filter, by a process that has seen nothing", cold, "2", meter.cpu), _delete(savers)]
+    return f"{count:,} small checkpoints, each with a write", rows
 
 
 def _found(saver: Any, step: int) -> list[Any]:
@@ -151,32 +187,36 @@ def _threads(folder: Path, *, quick: bool) -> Table:
     count = 200 if quick else 10_000
     dice = random.Random(1)
     names = [str(uuid.UUID(int=dice.getrandbits(128))) for _ in range(count)]
+    meter, reading, deleting = _Meter(), _Meter(), _Meter()
     with _savers(folder) as savers:
 
-        def step(saver: Any, at: int) -> float:
+        def step(side: str, saver: Any, at: int) -> float:
             # One invocation of a graph makes these three.
             words = random.Random(at)
             messages = [_message(words, number, 200) for number in range(2)]
-            thread = _Thread(saver, names[at])
+            thread = _Thread(side, saver, names[at])
             made: list[dict[str, Any]] = [{"__start__": {"messages": messages[:1]}}, {"messages": messages[:1]}, {"messages": messages}]
-            return sum(thread.put(number, values) for number, values in enumerate(made))
+            return sum(thread.put(meter, number, values) for number, values in enumerate(made))
 
-        puts = alternate({name: partial(step, saver) for name, saver in savers.items()}, count // _BATCH, batch=_BATCH)
+        puts = alternate({name: partial(step, name, saver) for name, saver in savers.items()}, count // _BATCH, batch=_BATCH)
         some = dice.sample(names, 60)
 
-        def read(saver: Any, at: int) -> float:
-            return timed(lambda: saver.get_tuple(_at(some[at])))
+        def read(side: str, saver: Any, at: int) -> float:
+            return reading(side, lambda: saver.get_tuple(_at(some[at])))
 
-        reads = {name: partial(read, saver) for name, saver in savers.items()}
-        rows = [row("three puts", puts, "1"), row("get_tuple, the newest", alternate(reads, 20, batch=3), "3")]
+        reads = {name: partial(read, name, saver) for name, saver in savers.items()}
+        rows = [
+            row("three puts", puts, "1", meter.cpu),
+            row("get_tuple, the newest", alternate(reads, 20, batch=3), "3", reading.cpu),
+        ]
     rows.append(bytes_row(folder, "1.1"))
     with _savers_again(folder) as savers:
 
-        def delete(saver: Any, at: int) -> float:
-            return timed(lambda: saver.delete_thread(some[at]))
+        def delete(side: str, saver: Any, at: int) -> float:
+            return deleting(side, lambda: saver.delete_thread(some[at]))
 
-        deletes = {name: partial(delete, saver) for name, saver in savers.items()}
-        rows.append(row("delete_thread", alternate(deletes, 20, batch=3), "1"))
+        deletes = {name: partial(delete, name, saver) for name, saver in savers.items()}
+        rows.append(row("delete_thread", alternate(deletes, 20, batch=3), "1", deleting.cpu))
     return f"{count:,} threads of one invocation", rows
 
 
