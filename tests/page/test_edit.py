@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from urllib.parse import quote, urlencode
 
 import pytest
 
-from tests.support.page import HOSTILE, Site
+from tests.support.page import HOSTILE, Links, Site
 from versioned_state import Disk, Versioned
 from versioned_state.server.page.views.edit import VERBS
 
@@ -106,3 +107,23 @@ def test_nothing_deletes(site: Site):
     for verb in ("delete", "purge", "gc", "prune", "reset"):
         assert site.ask("GET", f"/edit/{verb}/main").status_code == 404
         site.post(f"/edit/{verb}/main", {"author": "me"}, status=404)
+
+
+def test_a_form_holds_names_and_paths_as_they_are(tmp_path: Path):
+    """Where a text shows, its unseen characters are written out; what a browser sends back is the text."""
+    name, odd = "zero\u200bwidth", 'a\u202e "quoted" <b>\u200b'
+    state = Versioned(Disk(tmp_path / "store"), branch=name)
+    state["odd"] = {odd: 1}
+    first = state.commit("first")
+    state["odd"][odd] = 2
+    state.commit("second")
+    site = Site(state.repository, edit=True, author="me").sign_in()
+    (change,) = state.diff(first, "HEAD")
+    query = urlencode({"path": str(change.path), "at": first.id})
+    page = site.get(f"/edit/restore/{quote(name)}?{query}")
+    assert "\u202e" not in Links(page, "/").text
+    ((_, action, fields),) = [form for form in Links(page, "/").forms if form[0] == "POST"]
+    site.post(action, {key: text for key, text in fields.items() if key != "token"})
+    assert state.repository.snapshot(name)["odd"] == {odd: 1}
+    forms = Links(site.get(f"/b/{quote(name)}"), "/").forms
+    assert next(fields["a"] for _, action, fields in forms if action == "/compare") == name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
+from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +23,11 @@ def _shown(value: Any) -> Any:
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
+def _exact(value: object) -> components.Html:
+    """Return the value of a field of a form, escaped and otherwise as it is: the browser sends it back."""
+    return components.Html(escape(str(value)))
+
+
 @cache
 def _environment() -> Environment:
     made = Environment(
@@ -34,6 +40,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     made.filters["number"] = components.number
+    made.filters["exact"] = _exact
     made.globals["ui"] = components
     return made
 
