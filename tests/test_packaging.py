@@ -53,7 +53,15 @@ def test_the_wheel_holds_the_package_and_nothing_else(dist: Path):
     page = ROOT / "versioned_state" / "server" / "page"
     files = {str(path.relative_to(ROOT)) for folder in ("templates", "static") for path in (page / folder).iterdir()}
     assert len(files) > 5
+    files.add("versioned_state/repository/shown/components.css")
     assert source | files | {"versioned_state/py.typed"} <= set(names)
+
+
+def test_the_page_adds_at_most_200_kilobytes_to_the_wheel(dist: Path):
+    (wheel,) = dist.glob("*.whl")
+    held = zipfile.ZipFile(wheel).infolist()
+    page = [each for each in held if each.filename.startswith(("versioned_state/server/page/", "versioned_state/repository/shown/"))]
+    assert 40_000 < sum(each.compress_size for each in page) < 200_000
 
 
 def test_the_package_is_pure_and_does_not_ask_for_its_accelerator(dist: Path):

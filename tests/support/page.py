@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ from urllib.parse import urlencode, urljoin
 import httpx
 from starlette.datastructures import Headers
 
-from versioned_state import Disk, Repository, Versioned
+from versioned_state import Disk, Repository, Versioned, task
+from versioned_state.errors import StateError
 from versioned_state.server.page.app import Page, Settings
 from versioned_state.server.page.guard import OneViewer
 
@@ -143,6 +145,11 @@ class Links(HTMLParser):
         self.text += data
 
 
+@task
+def refuse(what: str) -> None:
+    raise ValueError(what)
+
+
 def make_store(folder: Path) -> Repository:
     """A store with branches, a merge, texts that differ, and hostile strings wherever a text may be."""
     repository = Repository(Disk(folder))
@@ -165,6 +172,12 @@ def make_store(folder: Path) -> Repository:
     repository.notes[state.head] = {"score": 0.5, "judge": HOSTILE[0]}
     repository.tags.create("v1", "main~1")
     hostile = Versioned(repository, branch="hostile", author=HOSTILE[0] + HOSTILE[28])
+    for text in HOSTILE:
+        with suppress(ValueError):
+            refuse(text, state=hostile)
+        with suppress(StateError):  # not every text can be the name of a branch, or of a tag
+            Versioned(repository, branch=text).commit(text, author=text, allow_empty=True)
+            repository.tags.create(text, "main~1")
     hostile["texts"] = list(HOSTILE)
     hostile["keys"] = dict.fromkeys(HOSTILE, 1)
     hostile["messages"] = [{"role": text[:60], "content": text} for text in HOSTILE]
@@ -173,5 +186,6 @@ def make_store(folder: Path) -> Repository:
     hostile.commit(HOSTILE[1], meta={"kind": HOSTILE[0], HOSTILE[15]: 1})
     hostile["texts"] = [text[::-1] for text in HOSTILE]
     hostile.commit("\n".join(HOSTILE[2:9]))
+    repository.notes[hostile.head] = {text: text for text in HOSTILE}
     Versioned(repository, branch="x<script>alert(1)</script>", author="a").commit("nothing but a name", allow_empty=True)
     return repository
