@@ -165,6 +165,9 @@ def test_a_damaged_object_is_named(tmp_path: Path):
     assert answer.status_code == 500
     assert "damaged" in answer.text
     assert "vstate fsck" in answer.text
+    search = site.get(f"/search/{commit.id}?q=5")
+    assert "The search was ended by damage" in search, "it is on its way already, and says so at its end"
+    assert search.endswith("</html>")
 
 
 def test_a_closed_store_is_said(tmp_path: Path):
