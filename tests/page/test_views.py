@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+import time
 from collections.abc import Iterable, MutableMapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
+import httpx
 import numpy as np
 import pandas as pd
 import pytest
@@ -183,6 +185,59 @@ def test_a_page_ends_with_its_time(repository: Repository):
         answer = site.ask("GET", path)
         assert answer.status_code == 503
         assert "took too long" in answer.text
+
+
+class Crowd(Wrapper):
+    """A store that notes how many threads read it at once."""
+
+    def __init__(self, store: Memory) -> None:
+        super().__init__(store)
+        self.lock = threading.Lock()
+        self.here = self.peak = 0
+
+    def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
+        with self.lock:
+            self.here += 1
+            self.peak = max(self.peak, self.here)
+        time.sleep(0.01)
+        try:
+            return super().get_many(keys)
+        finally:
+            with self.lock:
+                self.here -= 1
+
+    def get(self, key: str) -> bytes | None:
+        return self.get_many([key]).get(key)
+
+
+def test_a_viewer_has_four_requests_at_work_and_others_wait():
+    memory = Memory()
+    state = Versioned(memory)
+    state["messages"] = [{"role": "user", "content": f"question {number}" * 100} for number in range(100)]
+    state.commit()
+    crowd = Crowd(memory)
+    site = Site(Repository(crowd)).sign_in()
+    paths = ["/b/main", "/search/main?q=question", "/chat/main", "/c/main/state"] * 4
+
+    async def run() -> list[int]:
+        transport = httpx.ASGITransport(site.application)
+        async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers={"cookie": site.cookie}) as client:
+            return [answer.status_code for answer in await asyncio.gather(*map(client.get, paths))]
+
+    assert set(asyncio.run(run())) <= {200, 404}
+    assert 1 < crowd.peak <= 4
+
+
+def test_no_query_is_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    repository = make_store(tmp_path / "store")
+    site = Site(repository, read_timeout=1e-9).sign_in()
+    caplog.set_level("DEBUG")
+    caplog.clear()
+    for path in ("/b/main", "/search/main", "/c/0", "/nowhere"):
+        site.ask("GET", f"{path}?q=a-secret&path=a-secret&after=a-secret")
+    logged = [record for record in caplog.records if record.name.startswith("versioned_state")]
+    assert logged
+    assert not [record for record in logged if "a-secret" in f"{record.getMessage()} {record.__dict__}"]
 
 
 def test_the_log_draws_a_merge_and_pages_have_all_commits_once(tmp_path: Path):
