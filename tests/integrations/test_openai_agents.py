@@ -433,6 +433,15 @@ async def test_tasks_that_add_at_once_lose_and_mix_nothing(session):
 
 
 @in_event_loop
+async def test_a_fork_that_several_begin_at_once_is_begun_once(session):
+    async with talk(session):
+        other = VersionedSession(session.repository, session.session_id)
+        made = await asyncio.gather(*(each.fork("fork", turn=2) for each in (session, other) * 3), return_exceptions=True)
+        assert sorted(type(each).__name__ for each in made) == ["RefExistsError"] * 5 + ["VersionedSession"]
+        assert await VersionedSession(session.repository, "fork").get_items() == TALK[:2]
+
+
+@in_event_loop
 async def test_an_item_is_popped_once(session):
     await session.add_items([user(str(number)) for number in range(10)])
     popped = await asyncio.gather(*(session.pop_item() for _ in range(12)))

@@ -22,7 +22,7 @@ from google.adk.sessions.session import Session
 from google.adk.sessions.state import State
 
 from versioned_state.arguments import string
-from versioned_state.errors import BranchMovedError, InvalidArgumentError, UnknownRevisionError
+from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
 from versioned_state.integrations.adapter import Adapter, Place
 from versioned_state.integrations.adk_branches import EVENTS, SESSION, STATE, branch_of, prefix_of, session_facts
 from versioned_state.integrations.frameworks import check_version
@@ -31,8 +31,7 @@ from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.services.calls.handles import close_handle
-from versioned_state.services.calls.heads import at_head, at_listed, head_of, unless_erased
+from versioned_state.services.calls.heads import at_head, at_listed, head_of
 from versioned_state.state.branch import port
 from versioned_state.state.versioned import Versioned
 
@@ -278,27 +277,21 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
     def _fork(self, app_name: str, user_id: str, source_id: str, before: str | None, new_id: str) -> Session:
         branch, target = self.branch(app_name, user_id, source_id), self.branch(app_name, user_id, new_id)
 
-        def attempt() -> None:
+        def begin(state: Versioned) -> None:
             head = head_of(self.repository.database, branch)
             if head is None:
                 raise SessionNotFoundError(f"Session {source_id} not found.")
+            if port.handle(state).ref.head is not None:
+                raise AlreadyExistsError(f"Session with id {new_id} already exists.")
             start, missing = (head, []) if before is None else self._before(head, before)
-            state = Versioned(self.repository, branch=target)
-            try:
-                if port.handle(state).ref.head is not None:
-                    raise AlreadyExistsError(f"Session with id {new_id} already exists.")
-                kept = self.repository.snapshot(start)
-                for key in kept:
-                    state[key] = kept[key]
-                state[SESSION] = {**kept[SESSION], "id": new_id}
-                _replay(state, missing)
-                state.commit(f"fork of {source_id}", parent=start, on_moved=OnMoved.REFUSE)
-            except BranchMovedError:
-                raise AlreadyExistsError(f"Session with id {new_id} already exists.") from None
-            finally:
-                close_handle(state)
+            kept = self.repository.snapshot(start)
+            for key in kept:
+                state[key] = kept[key]
+            state[SESSION] = {**kept[SESSION], "id": new_id}
+            _replay(state, missing)
+            state.commit(f"fork of {source_id}", parent=start, on_moved=OnMoved.REFUSE)
 
-        unless_erased(attempt)
+        self.writers.write(target, begin)
         found = self._get(app_name, user_id, new_id, GetSessionConfig())
         if found is None:
             raise SessionNotFoundError(f"Session {new_id} not found.")

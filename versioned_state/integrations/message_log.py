@@ -6,13 +6,12 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from versioned_state.errors import BranchMovedError, RefExistsError, UnknownRevisionError
+from versioned_state.errors import RefExistsError, UnknownRevisionError
 from versioned_state.integrations.adapter import Writers
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import ROOT, Commit
 from versioned_state.repository.names.branch_name import id_of
 from versioned_state.repository.views.snapshot import Snapshot
-from versioned_state.services.calls.handles import close_handle
 from versioned_state.services.calls.heads import at_head, at_listed, head_of, iter_sessions, unless_erased
 from versioned_state.state.branch import port
 from versioned_state.state.sequence import StateSequence
@@ -125,24 +124,18 @@ class MessageLog:
             RefExistsError: there is a branch of that name.
         """
         repository = self._repository
+        if keep is None:
+            unless_erased(lambda: repository.branches.begin(target, head_of(repository.database, branch) or ROOT, origin=branch))
+            return
 
-        def attempt() -> None:
-            head = head_of(repository.database, branch) or ROOT
-            if keep is None:
-                repository.branches.begin(target, head, origin=branch)
-                return
-            state = Versioned(repository, branch=target)
-            try:
-                if port.handle(state).ref.head is not None:
-                    raise RefExistsError("branch", target)
-                state[MESSAGES] = self.read(branch)[:keep]
-                state.commit(f"fork after {keep} messages", parent=head, on_moved=OnMoved.REFUSE)
-            except BranchMovedError:
-                raise RefExistsError("branch", target) from None
-            finally:
-                close_handle(state)
+        def begin(state: Versioned) -> None:
+            if port.handle(state).ref.head is not None:
+                raise RefExistsError("branch", target)
+            head = head_of(repository.database, branch)
+            state[MESSAGES] = [] if head is None else _messages(None, repository.snapshot(head))[:keep]
+            state.commit(f"fork after {keep} messages", parent=head or ROOT, on_moved=OnMoved.REFUSE)
 
-        unless_erased(attempt)
+        self._writers.write(target, begin)
 
     def delete(self, branch: str) -> list[Any] | None:
         """Delete a branch and return its messages, or None if there was none. Its reflog keeps it until it expires."""
