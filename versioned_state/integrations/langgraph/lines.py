@@ -309,9 +309,12 @@ class Lines:
 
     def forget(self, line: Line) -> None:
         """Drop what is in memory of a line."""
-        self._handles.forget(line.branch)
+        self._forget(line.branch)
+
+    def _forget(self, branch: str) -> None:
+        self._handles.forget(branch)
         with self._guard:
-            self._known.pop(line.branch, None)
+            self._known.pop(branch, None)
 
     def lines(self, thread: str | None = None) -> list[Line]:
         """Return all lines, or those of a thread. Cost: lists their branches."""
@@ -405,9 +408,8 @@ class Lines:
         root = Line(thread).branch
         branches = self.repository.branches
         with self._locks.held(root):
-            for line in self.lines(thread):
-                self.forget(line)
             for name in [root, *(info.name for info in branches.iter_info(prefix=root + "/"))]:
+                self._forget(name)
                 with suppress(UnknownRevisionError):
                     branches.delete(name, force=True)
             self.repository.records.delete_many([root], prefix=root + "/")
