@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -147,6 +147,22 @@ async def test_a_rewritten_history_leaves_the_old_one(store):
     assert [texts([entry.message for entry in await store.read_history(tip)]) for tip in record.branches] == [list("abcd")]
     assert texts([entry.message for entry in await store.read_history(record.branches[0], limit=2)]) == list("cd")
     assert (await store.read_history(record.branches[0], limit=2))[0].parent_id == (await store.read_history(record.branches[0]))[1].id
+
+
+@in_event_loop
+async def test_a_history_that_the_record_no_longer_names_is_released(store):
+    conversation = await talk(store)
+    conversation.messages[1:] = [ask("B")]
+    await store.save(conversation)
+    record = await store.read_record("trip")
+    (tip,) = record.branches
+    await store.write_record(replace(record, branches=[], revision="next"), expected_revision=record.revision)
+    assert (await store.read_record("trip")).branches == []
+    assert texts((await loaded(store)).messages) == list("aB")
+    if isinstance(store, VersionedConversationStore):
+        assert "left" not in store.repository.snapshot(store.branch("trip"))
+        with pytest.raises(LookupError):
+            await store.read_history(tip)
 
 
 @in_event_loop
