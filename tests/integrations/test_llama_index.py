@@ -26,6 +26,7 @@ from tests.support.killed_writers import assert_kept
 from versioned_state import Disk, Memory, Repository, Versioned
 from versioned_state.errors import StateError
 from versioned_state.integrations.llama_index import VersionedChatStore, VersionedDBChatStore
+from versioned_state.storage import Counting
 
 Store = Any
 
@@ -178,6 +179,18 @@ async def test_messages_of_a_memory_are_set_and_deleted(db_store):
     await db_store.delete_messages("ann")
     assert await db_store.get_messages("ann", None) == await db_store.get_keys() == []
     assert await db_store.archive_oldest_messages("ann", 3) == await db_store.delete_oldest_messages("ann", 3) == []
+
+
+@in_event_loop
+async def test_a_page_reads_its_messages_and_no_others():
+    store = Memory()
+    chat = VersionedDBChatStore(store)
+    await chat.add_messages("ann", [ChatMessage(f"{number} " * 50) for number in range(2_000)])
+    await chat.archive_oldest_messages("ann", 1_000)
+    counting = Counting(store)
+    found = await VersionedDBChatStore(counting).get_messages("ann", None, limit=4, offset=998)
+    assert [message.content.split()[0] for message in found] == ["998", "999", "1000", "1001"]
+    assert counting.counts.bytes_read < 10_000
 
 
 @in_event_loop

@@ -148,11 +148,23 @@ class VersionedDBChatStore(_Kept, AsyncDBChatStore):  # type: ignore[misc, unuse
     ) -> list[ChatMessage]:
         """Return the messages of a status, or the archived ones and then the active ones, oldest first.
 
+        Cost: the messages that it returns.
+
         Args:
             limit: at most this many, the first ones after ``offset``.
         """
-        found = await off_loop(partial(self._read, key, status))
-        return _messages(found[offset or 0 :][:limit])
+
+        def read(snapshot: Snapshot) -> list[Any]:
+            kept = [snapshot.sequence(name) for name in _keys(status)]
+            wanted = range(sum(map(len, kept)))[offset or 0 :][:limit]
+            found: list[Any] = []
+            start = 0  # of a list, among all messages
+            for each in kept:
+                found += each[max(wanted.start - start, 0) : max(wanted.stop - start, 0)]
+                start += len(each)
+            return found
+
+        return _messages(await off_loop(lambda: self._log.at_head(self.branch(key), read, [])))
 
     async def count_messages(self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE) -> int:
         """Return the number of messages. Cost: O(log n)."""
@@ -226,9 +238,6 @@ class VersionedDBChatStore(_Kept, AsyncDBChatStore):  # type: ignore[misc, unuse
     async def get_keys(self) -> list[str]:
         """List the keys, by name. Cost: as ``VersionedChatStore.get_keys``."""
         return await off_loop(partial(self._log.threads, f"{_PREFIX}/"))
-
-    def _read(self, key: str, status: MessageStatus | None) -> list[Any]:
-        return self._log.at_head(self.branch(key), lambda snapshot: [each for name in _keys(status) for each in snapshot.get(name, ())], [])
 
     async def _edit(self, key: str, edit: Callable[[Versioned], tuple[T, str]]) -> T:
         return await off_loop(lambda: self._log.edit(self.branch(key), edit, thread=key))
