@@ -116,3 +116,9 @@ def test_a_list_of_commits_in_python(team: Path):
         assert head == state.head
         assert sorted(state) == ["plan", "prefs"]
         assert state.revert([]) == head
+
+
+def test_the_oldest_commit_of_pruned_history_cannot_be_reverted(vstate: Vstate, team: Path):
+    assert vstate("prune", "--keep-last", "1").code == 0
+    for options in ([], ["--dry-run"]):
+        assert_error(vstate("revert", "HEAD", *options), "has no parent in the store, so its changes are not known; nothing was changed")

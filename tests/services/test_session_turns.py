@@ -215,6 +215,25 @@ async def test_bounds_of_state_messages_and_sessions() -> None:
 
 
 @in_event_loop
+async def test_an_undo_beyond_pruned_history_says_so_and_changes_nothing() -> None:
+    async with SessionService.over(Memory()) as service:
+        for text in ("first", "second", "third"):
+            await take_turn(service, text)
+        service.repository.prune(keep_last=2)
+        for turns, message in (
+            (3, r"has 2 turns, not 3; older history was pruned"),
+            (2, r"before turn \w+ is not there; older history was pruned"),
+        ):
+            with pytest.raises(InvalidArgumentError, match=message):
+                await service.undo("u", "s", turns=turns)
+        assert (await all_of(service)).messages == ["first", "second", "third"]
+        await service.undo("u", "s")
+        assert (await all_of(service)).messages == ["first", "second"]
+        with pytest.raises(InvalidArgumentError, match="older history was pruned"):
+            await service.undo("u", "s")
+
+
+@in_event_loop
 async def test_a_session_expires_and_begins_anew() -> None:
     async with SessionService.over(Memory(), ttl_seconds=0.05) as service:
         await take_turn(service, "first")

@@ -233,7 +233,8 @@ class VersionedSessionService(StoreService, SessionService):
         back, and ``repository`` can restore it. The files of a workspace follow with the next turn. Cost: reads the commits taken back.
 
         Raises:
-            InvalidArgumentError: ``turns`` is not 1 or more, or the session has fewer. Nothing was changed.
+            InvalidArgumentError: ``turns`` is not 1 or more, or the session has fewer, or ``prune`` removed the commit before them. Nothing
+                was changed.
             SessionNotFoundError: there is no such session.
             StorageError: the store failed. The turns may have been taken back.
         """

@@ -290,14 +290,20 @@ class StoredTurns:
             head = head_of(self._database, branch)
             if head is None:
                 raise SessionNotFoundError(session_id)
-            made = (commit for commit in graph.first_parents(head, read) if commit.id != ROOT_ID and "round" in commit.meta)
-            found = list(islice(made, turns))
+            oldest, found = head, []
+            for oldest in graph.first_parents(head, read):
+                if oldest.id != ROOT_ID and "round" in oldest.meta:
+                    found.append(oldest)
+                    if len(found) == turns:
+                        break
+            pruned = f"; {graph.pruned_reason(oldest)}" if oldest.shallow and not oldest.parent_addresses else ""
             if len(found) < turns:
                 raise InvalidArgumentError(
-                    f"the session has {len(found)} turn{'s' * (len(found) != 1)}, not {turns}", remains="nothing was changed"
+                    f"the session has {len(found)} turn{'s' * (len(found) != 1)}, not {turns}{pruned}", remains="nothing was changed"
                 )
-            last = found[-1]
-            target = read(last.parent_addresses[0])
+            if pruned:
+                raise InvalidArgumentError(f"the state before turn {oldest.short} is not there{pruned}", remains="nothing was changed")
+            target = read(oldest.parent_addresses[0])
             if target.id == ROOT_ID:
 
                 def check(_: Ref, now: Commit) -> None:

@@ -17,7 +17,7 @@ from versioned_state.cli.shared.settings import Settings, full_option, parse_tex
 from versioned_state.errors import InvalidArgumentError, MergeConflictError
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.commit import Commit
-from versioned_state.repository.history.graph import first_parents
+from versioned_state.repository.history.graph import first_parent_of, first_parents
 from versioned_state.repository.merging.merge import Resolution, merge_trees
 from versioned_state.repository.merging.policies import Policies, Policy
 from versioned_state.repository.names.syntax import split_range
@@ -126,14 +126,21 @@ def _preview(repository: Repository, output: Output, what: str, chosen: Choices,
 def _dry_attempt(repository: Repository, commits: Sequence[Commit]) -> Attempt[Diff]:
     """Return an attempt that only shows the difference that it would make."""
     head = repository.commit("HEAD")
+    steps: list[tuple[Commit, Commit]] = []
+    for commit in commits:
+        parent = first_parent_of(commit, repository.database.commits.read)
+        if parent is None:
+            what = f"{commit.short} has no parent in the store, so its changes are not known"
+            raise InvalidArgumentError(what, remains="nothing was changed")
+        steps.append((commit, parent))
 
     def attempt(policies: Mapping[str, Policy], values: Mapping[StatePath, Any]) -> Diff:
         staging = Staging(repository.database.objects)
         tree = head.tree
-        for commit in commits:
+        for commit, parent in steps:
             merged = merge_trees(
                 Nodes(staging, staging=staging),
-                (commit.tree, tree, repository.parents(commit)[0].tree),
+                (commit.tree, tree, parent.tree),
                 pickles=repository.database.policy,
                 policies=Policies(repository.merge_policies, policies),
                 resolutions=[Resolution(path, None, value) for path, value in values.items()],
