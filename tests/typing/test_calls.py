@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.typing import right
+from versioned_state.integrations.frameworks import FRAMEWORKS
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -56,5 +57,6 @@ def test_every_public_type_is_known(tmp_path):
     done = run("basedpyright", "--verifytypes", "versioned_state", "--ignoreexternal", "--outputjson", env=env)
     found = json.loads(done.stdout)["typeCompleteness"]
     doubtful = {each["name"] for each in found["symbols"] if each["isExported"] and not each["isTypeKnown"]}
-    assert doubtful == set()
-    assert found["completenessScore"] == 1
+    # The type of a class whose base is in a framework is known where that is installed.
+    absent = [f"versioned_state.integrations.{each.module}." for each in FRAMEWORKS if each.installed is None]
+    assert {name for name in doubtful if not any(name.startswith(prefix) and name.count(".") == 3 for prefix in absent)} == set()

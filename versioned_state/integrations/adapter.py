@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from functools import partial, wraps
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from versioned_state.errors import InvalidArgumentError
-from versioned_state.off_loop import off_loop
 from versioned_state.repository.repository import Repository
 from versioned_state.services.calls.handles import Handles, close_handle
 from versioned_state.services.calls.heads import unless_erased
@@ -21,7 +19,6 @@ from versioned_state.storage import Cache, KVStore, open_store
 from versioned_state.storage.url import is_remote
 from versioned_state.values.codec.trust import TrustedModules
 
-P = ParamSpec("P")
 T = TypeVar("T")
 
 _HANDLES: Final = 64
@@ -144,17 +141,6 @@ class Writers:
                 raise
             close_handle(state)
         return self._open(branch)
-
-
-def as_coroutine(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return a method of the same class that runs another one off the event loop. A subclass overrides both by overriding that one."""
-
-    @wraps(method)
-    async def call(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        overriding: Callable[P, T] = getattr(self, method.__name__)
-        return await off_loop(partial(overriding, *args, **kwargs))
-
-    return call
 
 
 def check_trusted(repository: Repository, modules: Sequence[str]) -> None:

@@ -55,7 +55,8 @@ class VersionedMemory(MemoryBase, Adapter):  # type: ignore[misc, unused-ignore]
     def __init__(self, place: Place, session_id: str, user_id: str = "") -> None:
         MemoryBase.__init__(self)
         Adapter.__init__(self, place)
-        self.session_id, self.user_id = string("session_id", session_id), string("user_id", user_id)
+        self.session_id: str = string("session_id", session_id)
+        self.user_id: str = string("user_id", user_id)
         self._log = MessageLog(self.writers)
 
     def branch(self, session_id: str | None = None, user_id: str | None = None) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Final
@@ -19,10 +20,11 @@ from pydantic_core import to_jsonable_python
 
 from versioned_state.arguments import count, string
 from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
-from versioned_state.integrations.adapter import Place, as_coroutine
+from versioned_state.integrations.adapter import Place
 from versioned_state.integrations.frameworks import check_version
 from versioned_state.integrations.message_log import MessageLog
 from versioned_state.integrations.model_adapter import ModelAdapter
+from versioned_state.off_loop import off_loop
 from versioned_state.repository.history.commit import ROOT, Commit
 from versioned_state.repository.names.branch_name import branch_name
 from versioned_state.services.calls.handles import close_handle
@@ -94,7 +96,8 @@ class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unuse
             close_handle(state)
         return f"{location}#{checkpoint_id}"
 
-    acheckpoint = as_coroutine(checkpoint)
+    async def acheckpoint(self, data: str, location: str, *, parent_id: str | None = None, branch: str = "main") -> str:
+        return await off_loop(partial(self.checkpoint, data, location, parent_id=parent_id, branch=branch))
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main") -> int:
         """Remove the checkpoints of a branch except the newest ones. Returns how many were removed. Cost: reads the heads of all."""
@@ -118,7 +121,8 @@ class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unuse
             raise UnknownRevisionError(location)
         return json.dumps(dict(self.repository.snapshot(commit)))
 
-    afrom_checkpoint = as_coroutine(from_checkpoint)
+    async def afrom_checkpoint(self, location: str) -> str:
+        return await off_loop(partial(self.from_checkpoint, location))
 
     def export(self, location: str) -> str:
         """Write a checkpoint to a file, and return its path, for ``CheckpointConfig(restore_from=…)``. ``close`` removes the file.
