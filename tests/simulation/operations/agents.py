@@ -511,8 +511,8 @@ def run_parallel(runner: Runner, rng: Dice, operation: Operation) -> None:
     handle = runner.handle(branch)
     operation.detail = branch
     runner.model.write(operation, branch)
-    # Its forks stand on the head of its beginning. If that is squashed meanwhile, a list that an earlier commit has replaced differs on both
-    # sides from their base, and the policy for conflicts chooses one.
+    # Its forks stand on the head of its beginning. If that is squashed meanwhile, a list that an earlier commit has
+    # replaced differs on both sides from their base, and the policy for conflicts chooses one.
     runner.model.carry(operation, branch)
     words = [runner.world.word() for _ in range(2)]
     tokens = [Token(word, branch, operation.start) for word in words]
