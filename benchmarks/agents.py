@@ -1,6 +1,7 @@
 """``scripts/bench agents``: what a call of a task costs beside the bare commit, and its events; modules; workspaces.
 
-The n-th turns of all three are moments apart and compared as a pair, as in ``commits``. A turn is 40 rounds on a branch of its own.
+The n-th turns of all three are moments apart and compared as a pair, as in ``commits``. A turn is 40 rounds on a branch
+of its own.
 """
 
 from __future__ import annotations
@@ -73,9 +74,13 @@ AIMS = {"bare commit": "", "task": "1.8", "task with an event": "2.2"}
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks agents", description="What a call of a task costs beside the bare commit.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks agents", description="What a call of a task costs beside the bare commit."
+    )
     parser.add_argument("--turns", type=int, default=100, metavar="COUNT", help="turns of each (100)")
-    parser.add_argument("--quick", action="store_true", help="few turns and a small log: to see that it works, not to quote")
+    parser.add_argument(
+        "--quick", action="store_true", help="few turns and a small log: to see that it works, not to quote"
+    )
     parser.add_argument("--part", choices=PARTS, help="one part only")
     options = parser.parse_args(arguments)
     turns, sizes = (5, (10, 1000)) if options.quick else (options.turns, SIZES)
@@ -98,7 +103,8 @@ def main(arguments: Sequence[str]) -> int:
     report.print_table(["a round", "time", "to bare", "aim", "10 to 90 % of pairs", "calls", "requests", "bytes"], rows)
     print()
     report.print_table(
-        ["an event into a log of", "requests", "objects read", "objects written", "bytes", "newest 10 read"], list(_logs(sizes))
+        ["an event into a log of", "requests", "objects read", "objects written", "bytes", "newest 10 read"],
+        list(_logs(sizes)),
     )
     print()
     seconds = statistics.median(_import_seconds() for _ in range(5 if options.quick else 15))
@@ -166,7 +172,14 @@ def _logs(sizes: Sequence[int]) -> Iterator[list[str]]:
             newest = list(events(state, limit=10, reverse=True))
             seconds = time.perf_counter() - start
             assert len(newest) == 10
-        yield [f"{size:,}", str(difference[0]), str(difference[2]), str(difference[3]), str(difference[1]), f"{seconds * 1e3:.2f} ms"]
+        yield [
+            f"{size:,}",
+            str(difference[0]),
+            str(difference[2]),
+            str(difference[3]),
+            str(difference[1]),
+            f"{seconds * 1e3:.2f} ms",
+        ]
 
 
 def _import_seconds() -> float:

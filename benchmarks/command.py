@@ -9,7 +9,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import agents, commits, data, report, services, services_history, services_http, services_soak, sides, workloads
+from benchmarks import (
+    agents,
+    commits,
+    data,
+    report,
+    services,
+    services_history,
+    services_http,
+    services_soak,
+    sides,
+    workloads,
+)
 from benchmarks.frameworks import command as frameworks
 from benchmarks.measure import environment
 from benchmarks.sessions import command as sessions
@@ -72,7 +83,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             workload = workloads.WORKLOADS[name]
             result = workload.run(context, workload)
             report.print_result(result)
-            report.save(result, options.out, environment=surroundings, sides=settings, data=source.source, quick=options.quick)
+            report.save(
+                result, options.out, environment=surroundings, sides=settings, data=source.source, quick=options.quick
+            )
     return 0
 
 
@@ -86,9 +99,13 @@ def _parser() -> argparse.ArgumentParser:
         "for many users beside AgentScope Runtime, `services history` appends, `services http` requests to `vstate serve`, and `services "
         "soak` memory and files over time. Each has a `--help`.",
     )
-    parser.add_argument("workload", nargs="*", metavar="WORKLOAD", help="what to run (all without a name); --list shows them")
+    parser.add_argument(
+        "workload", nargs="*", metavar="WORKLOAD", help="what to run (all without a name); --list shows them"
+    )
     parser.add_argument("--list", action="store_true", help="list the workloads and stop")
-    parser.add_argument("--quick", action="store_true", help="small sizes and few rounds: to see that it works, not to quote")
+    parser.add_argument(
+        "--quick", action="store_true", help="small sizes and few rounds: to see that it works, not to quote"
+    )
     parser.add_argument("--full", action="store_true", help="the largest sizes of `growth` as well")
     parser.add_argument(
         "--sides",
@@ -96,5 +113,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="A,B",
         help=f"only these of {', '.join(sides.NAMES)}",
     )
-    parser.add_argument("--out", type=Path, default=RESULTS, metavar="FOLDER", help="where the JSON and the SVG go (benchmarks/results)")
+    parser.add_argument(
+        "--out", type=Path, default=RESULTS, metavar="FOLDER", help="where the JSON and the SVG go (benchmarks/results)"
+    )
     return parser

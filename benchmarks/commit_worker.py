@@ -1,7 +1,10 @@
-"""One checkout under measurement: commits as it is told, and answers with figures. `benchmarks.commits` starts it, once a checkout.
+"""One checkout under measurement: commits as it is told, and answers with figures.
 
-It imports nothing of this project but public names of ``versioned_state``, since it runs with the package of another checkout too. A line
-on standard input asks for one turn, ``[kind, workload, number]``; a line of JSON on standard output answers it.
+`benchmarks.commits` starts it, once a checkout.
+
+It imports nothing of this project but public names of ``versioned_state``, since it runs with the package of another
+checkout too. A line on standard input asks for one turn, ``[kind, workload, number]``; a line of JSON on standard
+output answers it.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """``scripts/bench commit``: what a small commit costs here and, with ``--against``, in another checkout, in interleaved turns.
 
-Each checkout runs in a process of its own (`benchmarks.commit_worker`) and has its turns in alternation with the other, so a machine that
-slows down slows both. A turn is one conversation, 40 counter commits or 40 appends to about 230 small messages; the n-th turns of both
-sides are compared as a pair, and the ratio is the median over the pairs.
+Each checkout runs in a process of its own (`benchmarks.commit_worker`) and has its turns in alternation with the other,
+so a machine that slows down slows both. A turn is one conversation, 40 counter commits or 40 appends to about 230 small
+messages; the n-th turns of both sides are compared as a pair, and the ratio is the median over the pairs.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ def main(arguments: Sequence[str]) -> int:
         prog="python -m benchmarks commit",
         description="What a small commit costs: time, function calls, requests to the store, bytes sent.",
     )
-    parser.add_argument("--against", type=Path, metavar="PATH", help="another checkout, measured in turns with this one")
+    parser.add_argument(
+        "--against", type=Path, metavar="PATH", help="another checkout, measured in turns with this one"
+    )
     parser.add_argument("--turns", type=int, default=200, metavar="COUNT", help="turns of each side and workload (200)")
     options = parser.parse_args(arguments)
     checkouts = {"here": ROOT}
@@ -97,7 +99,9 @@ def main(arguments: Sequence[str]) -> int:
             stack.callback(workers[side].close)
         rows = [row for workload in WORKLOADS for row in _rows(workload, workers, options.turns)]
     print()
-    report.print_table(["a commit of", "side", "time", "ratio", "10 to 90 % of pairs", "calls", "requests", "bytes"], rows)
+    report.print_table(
+        ["a commit of", "side", "time", "ratio", "10 to 90 % of pairs", "calls", "requests", "bytes"], rows
+    )
     return 0
 
 
@@ -111,7 +115,9 @@ def _rows(workload: str, workers: dict[str, Worker], turns: int) -> list[list[st
     for side, worker in workers.items():
         counted = range(COUNTED_TURNS)
         calls = [count for turn in counted for count in worker.ask("calls", workload, turn)]
-        requests, sent = zip(*(pair for turn in counted for pair in worker.ask("requests", workload, turn)), strict=True)
+        requests, sent = zip(
+            *(pair for turn in counted for pair in worker.ask("requests", workload, turn)), strict=True
+        )
         rows.append(
             [
                 WORKLOADS[workload] if not rows else "",
@@ -141,6 +147,9 @@ def _revision(checkout: Path) -> str:
         ["git", "-C", checkout, "log", "-1", "--format=%h %s"], check=False, capture_output=True, text=True
     ).stdout.strip()
     changed = subprocess.run(
-        ["git", "-C", checkout, "status", "--porcelain", "--", "versioned_state"], check=False, capture_output=True, text=True
+        ["git", "-C", checkout, "status", "--porcelain", "--", "versioned_state"],
+        check=False,
+        capture_output=True,
+        text=True,
     )
     return (found or "not a git checkout") + (", with changes" if changed.stdout else "")

@@ -1,8 +1,9 @@
 """The input of tests and benchmarks: real conversations, and long histories of messages made from their sentences.
 
-There are 200 conversations of users with a tool-calling airline agent (tau-bench, MIT License). 40 of them lie in ``conversations/``
-beside this file, with the license. The tests read these 40 everywhere, so that they test the same in every checkout. The benchmarks read
-all 200 from the folder that ``VSTATE_DATA`` names, or from ``../shared/data`` beside the project, and fall back to the 40.
+There are 200 conversations of users with a tool-calling airline agent (tau-bench, MIT License). 40 of them lie in
+``conversations/`` beside this file, with the license. The tests read these 40 everywhere, so that they test the same in
+every checkout. The benchmarks read all 200 from the folder that ``VSTATE_DATA`` names, or from ``../shared/data``
+beside the project, and fall back to the 40.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class Data:
     def sentences(self) -> list[str]:
         """Every different sentence of the conversations, sorted: what generated messages are made of.
 
-        Each counts once however often it was said, so the 200 copies of the system prompt do not make up half of all text.
+        Each counts once however often it was said, so the 200 copies of the system prompt do not make up half of all
+        text.
         """
         found: set[str] = set()
         for conversation in self.conversations:

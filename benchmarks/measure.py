@@ -27,10 +27,11 @@ def timed(work: Callable[[], object]) -> float:
 def alternate(steps: Mapping[str, Step], turns: int, *, batch: int = 1) -> dict[str, list[float]]:
     """Give every side ``turns`` turns of ``batch`` rounds, and return the mean seconds of a round for each turn.
 
-    A machine drifts (other work, heat, a filling disk), so no side has all its rounds in one stretch, and another side begins each
-    time. The n-th turns of two sides are moments apart and may be compared as a pair. The mean of a turn, and not each round by itself,
-    because some sides put work off: SQLite writes its log back every 4 MB, which a median over single rounds would not show. Garbage of
-    one side is collected before the next begins, which it would otherwise pay for; the collector itself stays on.
+    A machine drifts (other work, heat, a filling disk), so no side has all its rounds in one stretch, and another side
+    begins each time. The n-th turns of two sides are moments apart and may be compared as a pair. The mean of a turn,
+    and not each round by itself, because some sides put work off: SQLite writes its log back every 4 MB, which a median
+    over single rounds would not show. Garbage of one side is collected before the next begins, which it would otherwise
+    pay for; the collector itself stays on.
     """
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     names = list(steps)
@@ -54,7 +55,10 @@ def median(values: list[float]) -> float:
 
 
 def environment(folder: Path) -> dict[str, str]:
-    """The facts that the figures depend on besides the code. The cost of a sync is measured, because not all peers sync."""
+    """The facts that the figures depend on besides the code.
+
+    The cost of a sync is measured, because not all peers sync.
+    """
     target = folder / "sync"
     with target.open("wb") as file:
 

@@ -1,6 +1,7 @@
 """The part "modules" of ``scripts/bench agents``: trees of modules, saved and loaded, beside AgentScope's own in the same run.
 
-AgentScope is taken from a folder beside the environment, without what it depends on: its modules and sessions need next to nothing of it.
+AgentScope is taken from a folder beside the environment, without what it depends on: its modules and sessions need next
+to nothing of it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def print_modules(folder: Path, turns: int) -> None:
         print(f"agentscope is not in {PEERS}: scripts/bench agents puts it there")
         return
     rows = list(_rows(folder, turns, *theirs))
-    report.print_table([f"a tree of {MODULES:,} modules", "here", "AgentScope", "ratio", "10 to 90 % of pairs", "note"], rows)
+    report.print_table(
+        [f"a tree of {MODULES:,} modules", "here", "AgentScope", "ratio", "10 to 90 % of pairs", "note"], rows
+    )
 
 
 def _agentscope() -> tuple[type[Any], type[Any]] | None:
@@ -81,7 +84,9 @@ def _rows(folder: Path, turns: int, their_module: type[Any], their_session: type
         state = there.state_dict()
         assert here.state_dict() == state
         kind = "text and number" if plain else "and a list of dicts"
-        yield _row(f"state_dict, {kind}", turns, here.state_dict, there.state_dict, "" if plain else "theirs is not a copy")
+        yield _row(
+            f"state_dict, {kind}", turns, here.state_dict, there.state_dict, "" if plain else "theirs is not a copy"
+        )
         yield _row(
             f"load_state_dict, {kind}",
             turns,
@@ -102,14 +107,36 @@ def _rows(folder: Path, turns: int, their_module: type[Any], their_session: type
         return loop.run_until_complete(versioned.save_session_state("one", agent=here))
 
     call(versioned.save_session_state, here)()
-    yield _row("save to a file", turns, call(ours.save_session_state, here), call(other.save_session_state, there), "ours syncs the file")
-    yield _row("load from the file", turns, call(ours.load_session_state, here), call(other.load_session_state, there), "all or nothing")
+    yield _row(
+        "save to a file",
+        turns,
+        call(ours.save_session_state, here),
+        call(other.save_session_state, there),
+        "ours syncs the file",
+    )
+    yield _row(
+        "load from the file",
+        turns,
+        call(ours.load_session_state, here),
+        call(other.load_session_state, there),
+        "all or nothing",
+    )
     if MEMORY.is_dir():
         with tempfile.TemporaryDirectory(dir=MEMORY) as name:
             ours, other = JSONSession(save_dir=name), their_session(save_dir=name)
-            yield _row("save to a file in memory", turns, call(ours.save_session_state, here), call(other.save_session_state, there), "")
-            yield _row("load from it", turns, call(ours.load_session_state, here), call(other.load_session_state, there), "")
-    yield _row("save one change, VersionedSession", turns, one_changed, call(other.save_session_state, there), "a commit")
+            yield _row(
+                "save to a file in memory",
+                turns,
+                call(ours.save_session_state, here),
+                call(other.save_session_state, there),
+                "",
+            )
+            yield _row(
+                "load from it", turns, call(ours.load_session_state, here), call(other.load_session_state, there), ""
+            )
+    yield _row(
+        "save one change, VersionedSession", turns, one_changed, call(other.save_session_state, there), "a commit"
+    )
     loop.close()
 
 

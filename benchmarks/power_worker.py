@@ -2,8 +2,8 @@
 
     python -m benchmarks.power_worker FOLDER SYNCS WAY WRITERS ROUNDS
 
-SYNCS is ``shared``, or ``each``, which makes SQLite sync every commit while it holds its lock. WAY is ``threads`` or ``processes``. Prints
-the seconds from the moment when all writers are ready to the end of the last one.
+SYNCS is ``shared``, or ``each``, which makes SQLite sync every commit while it holds its lock. WAY is ``threads`` or
+``processes``. Prints the seconds from the moment when all writers are ready to the end of the last one.
 """
 
 from __future__ import annotations
@@ -41,11 +41,15 @@ def run(folder: Path, way: str, writers: int, rounds: int) -> float:
     if way == "threads":
         with Repository(Disk(folder, durability="power")) as repository:
             ready: Any = threading.Barrier(writers + 1)
-            workers: list[Any] = [threading.Thread(target=_commit, args=(repository, n, rounds, ready)) for n in range(writers)]
+            workers: list[Any] = [
+                threading.Thread(target=_commit, args=(repository, n, rounds, ready)) for n in range(writers)
+            ]
             return _time(workers, ready)
     context = multiprocessing.get_context("fork")
     ready = context.Barrier(writers + 1)
-    return _time([context.Process(target=_commit_in_a_process, args=(folder, n, rounds, ready)) for n in range(writers)], ready)
+    return _time(
+        [context.Process(target=_commit_in_a_process, args=(folder, n, rounds, ready)) for n in range(writers)], ready
+    )
 
 
 def _time(workers: list[Any], ready: Any) -> float:

@@ -11,7 +11,9 @@ from benchmarks.results import Metric, Result
 from benchmarks.sides import OURS, PEERS
 
 
-def print_heading(environment: Mapping[str, str], settings: Mapping[str, Mapping[str, str]], notes: Sequence[str], *, quick: bool) -> None:
+def print_heading(
+    environment: Mapping[str, str], settings: Mapping[str, Mapping[str, str]], notes: Sequence[str], *, quick: bool
+) -> None:
     """Print the facts that the figures depend on: the machine, each side's version and settings, and the missing sides."""
     print(", ".join(f"{name} {value}" for name, value in environment.items()))
     for name, facts in settings.items():
@@ -53,7 +55,9 @@ def save(
         "quick": quick,
         **result.to_json(),
     }
-    (folder / f"{result.workload}.json").write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    (folder / f"{result.workload}.json").write_text(
+        json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
 
 
 def _metric_rows(metrics: Sequence[Metric]) -> list[list[str]]:
@@ -70,7 +74,10 @@ def _metric_rows(metrics: Sequence[Metric]) -> list[list[str]]:
                     metric.unit.show(metric.values[side]) if side else "-",
                     *(metric.unit.show(metric.values[peer]) if peer in metric.values else "-" for peer in PEERS),
                     f"{metric.ratio(side, best):.3g}" if side and best else "-",
-                    "; ".join(_with_ratio(verdict.target.show(metric.unit), verdict.target.base, verdict.ratio) for verdict in mine),
+                    "; ".join(
+                        _with_ratio(verdict.target.show(metric.unit), verdict.target.base, verdict.ratio)
+                        for verdict in mine
+                    ),
                     "; ".join({True: "yes", False: "NO", None: "-"}[verdict.met] for verdict in mine),
                 ]
             )

@@ -1,4 +1,7 @@
-"""The result of a workload: metrics with a figure for each side, targets for ours, and tables. Data only; nothing is measured here."""
+"""The result of a workload: metrics with a figure for each side, targets for ours, and tables.
+
+Data only; nothing is measured here.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,10 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Metric:
-    """One quantity, a figure a side. ``samples`` are the turns behind it, taken in alternation, so that they can be paired."""
+    """One quantity, a figure a side.
+
+    ``samples`` are the turns behind it, taken in alternation, so that they can be paired.
+    """
 
     name: str
     unit: Unit
@@ -79,9 +85,13 @@ class Metric:
     targets: Sequence[tuple[str, Target]] = ()
 
     @classmethod
-    def of_samples(cls, name: str, samples: Mapping[str, Sequence[float]], targets: Sequence[tuple[str, Target]] = ()) -> Metric:
+    def of_samples(
+        cls, name: str, samples: Mapping[str, Sequence[float]], targets: Sequence[tuple[str, Target]] = ()
+    ) -> Metric:
         """Seconds a round, of alternating turns; the figure is their median."""
-        return cls(name, Unit.SECONDS, {side: statistics.median(found) for side, found in samples.items()}, samples, targets)
+        return cls(
+            name, Unit.SECONDS, {side: statistics.median(found) for side, found in samples.items()}, samples, targets
+        )
 
     @property
     def ours(self) -> list[str]:
@@ -118,7 +128,10 @@ class Metric:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of (label, figure, ...) for figures without peers: growth and memory. A cell is a figure with its unit, or text."""
+    """Rows of (label, figure, ...) for figures without peers: growth and memory.
+
+    A cell is a figure with its unit, or text.
+    """
 
     title: str
     columns: Sequence[str]
@@ -148,7 +161,12 @@ class Result:
                     "samples": {side: list(found) for side, found in metric.samples.items()},
                     "best_peer": metric.best_peer(),
                     "verdicts": [
-                        {"side": verdict.side, "target": verdict.target.show(metric.unit), "ratio": verdict.ratio, "met": verdict.met}
+                        {
+                            "side": verdict.side,
+                            "target": verdict.target.show(metric.unit),
+                            "ratio": verdict.ratio,
+                            "met": verdict.met,
+                        }
                         for verdict in metric.verdicts()
                     ],
                 }

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 class Servers:
     """A Redis, a PostgreSQL and an S3 server on this machine; ``RuntimeError`` if the program of one is missing.
 
-    What the tests set for speed is set back, so that the figures are those of a server that keeps what it was told: PostgreSQL runs with
-    its own defaults (a commit waits for the disk), Redis with its append-only file (synced every second). The S3 server is the one of the
-    tests: in memory, with no network before it.
+    What the tests set for speed is set back, so that the figures are those of a server that keeps what it was told:
+    PostgreSQL runs with its own defaults (a commit waits for the disk), Redis with its append-only file (synced every
+    second). The S3 server is the one of the tests: in memory, with no network before it.
     """
 
     SETTINGS = "PostgreSQL with its defaults (fsync on), Redis with appendonly yes, both at Unix sockets"
@@ -56,5 +56,7 @@ class Servers:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._stack.close()

@@ -1,7 +1,7 @@
 """``scripts/bench services``: saves of an agent's state for many users, beside AgentScope Runtime's own service on the same Redis.
 
-The runtime is taken from a folder beside the environment; see ``benchmarks/sides/agentscope_runtime.py``. Each save hands over the whole
-state, made anew, as an agent's ``state_dict()`` does.
+The runtime is taken from a folder beside the environment; see ``benchmarks/sides/agentscope_runtime.py``. Each save
+hands over the whole state, made anew, as an agent's ``state_dict()`` does.
 """
 
 from __future__ import annotations
@@ -42,8 +42,12 @@ SAVES: Final = 100
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks services", description="Saves of states for many users, on Redis.")
-    parser.add_argument("--sizes", type=lambda text: [int(each) for each in text.split(",")], default=SIZES, metavar="N,N")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks services", description="Saves of states for many users, on Redis."
+    )
+    parser.add_argument(
+        "--sizes", type=lambda text: [int(each) for each in text.split(",")], default=SIZES, metavar="N,N"
+    )
     parser.add_argument("--turns", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="few saves: to see that it works, not to quote")
     parser.add_argument("--part", choices=("saves", "sizes", "contention"), help="one part only")
@@ -53,16 +57,30 @@ def main(arguments: Sequence[str]) -> int:
     if theirs is None:
         print(f"agentscope-runtime is not in {agentscope_runtime.FOLDER}: scripts/bench services puts it there")
     with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
-        facts = environment(Path(name)) | {"load": f"{os.getloadavg()[0]:.1f}", "Redis": "appendonly yes, at a Unix socket"}
+        facts = environment(Path(name)) | {
+            "load": f"{os.getloadavg()[0]:.1f}",
+            "Redis": "appendonly yes, at a Unix socket",
+        }
         print(", ".join(f"{name} {value}" for name, value in facts.items()))
         url = servers.redis.url
         sides: dict[str, type[Any]] = {_OURS: RedisStateService} | ({} if theirs is None else {_THEIRS: theirs})
         if options.part in (None, "saves"):
-            rows = [_saves(sides | {_FLOOR: ServiceFloor}, url, sessions, turns, quick=options.quick) for sessions in SESSIONS]
-            columns = [*(f"{side}, saves/s" for side in sides), "ratio", "of turns", *(f"{side}, KB a save" for side in sides), ""]
+            rows = [
+                _saves(sides | {_FLOOR: ServiceFloor}, url, sessions, turns, quick=options.quick)
+                for sessions in SESSIONS
+            ]
+            columns = [
+                *(f"{side}, saves/s" for side in sides),
+                "ratio",
+                "of turns",
+                *(f"{side}, KB a save" for side in sides),
+                "",
+            ]
             columns += ["the floor, saves/s", "its ratio"]
             report.print_table([f"{MESSAGES} messages, 2 more a save: sessions at once", *columns], rows)
-            print("the floor: the state packed, one EVALSHA of 1 KB in a pipeline of up to 16. It finds no change, and makes no commit")
+            print(
+                "the floor: the state packed, one EVALSHA of 1 KB in a pipeline of up to 16. It finds no change, and makes no commit"
+            )
             rows = [[f"{sessions}", *_floors(url, sessions, turns, quick=options.quick)] for sessions in SESSIONS]
             report.print_table(["the floor, without a service: callers at once", *_FLOORS], rows)
         if options.part in (None, "sizes"):
@@ -92,7 +110,8 @@ class _Agents:
         self._service = service
         loaded = data.load()
         count = MESSAGES + MORE
-        self._all = [loaded.messages(count, start=number * count) for number in range(sessions)]  # no two sessions share a message
+        # no two sessions share a message
+        self._all = [loaded.messages(count, start=number * count) for number in range(sessions)]
         self._turn = 0
 
     async def save(self, rounds: int) -> None:
@@ -137,7 +156,9 @@ def _saves(sides: dict[str, type[Any]], url: str, sessions: int, turns: int, *, 
     sizes = [f"{each / 1000:.1f}" for each in stored.values()]
     if len(stored) == 1:
         return [f"{sessions}", *rates, "", "", *sizes, "", floor, ""]
-    ratios, of_floor = ([b / a for a, b in zip(seconds[side], seconds[_THEIRS], strict=True)] for side in (_OURS, _FLOOR))
+    ratios, of_floor = (
+        [b / a for a, b in zip(seconds[side], seconds[_THEIRS], strict=True)] for side in (_OURS, _FLOOR)
+    )
     spread = f"{min(ratios):.1f} to {max(ratios):.1f}"
     smaller = f"1/{stored[_THEIRS] / stored[_OURS]:.0f}"
     return [
@@ -146,7 +167,11 @@ def _saves(sides: dict[str, type[Any]], url: str, sessions: int, turns: int, *, 
     ]
 
 
-_FLOORS: Final = ("EVALSHA of 1 KB on a thread, calls/s", "SET of 1 KB by redis.asyncio", "the state as JSON, SET by redis.asyncio")
+_FLOORS: Final = (
+    "EVALSHA of 1 KB on a thread, calls/s",
+    "SET of 1 KB by redis.asyncio",
+    "the state as JSON, SET by redis.asyncio",
+)
 
 
 def _floors(url: str, callers: int, turns: int, *, quick: bool) -> list[str]:
@@ -201,7 +226,10 @@ def _among(url: str, size: int) -> float:
             async with StateService.over(repository) as service:
                 state = {"messages": data.load().messages(20)}
                 for start in range(0, size, 1000):
-                    calls = (service.save_state(f"user-{n // 10}", state, f"s{n}") for n in range(start, min(start + 1000, size)))
+                    calls = (
+                        service.save_state(f"user-{n // 10}", state, f"s{n}")
+                        for n in range(start, min(start + 1000, size))
+                    )
                     await asyncio.gather(*calls)
 
         async def ask(number: int) -> float:

@@ -38,10 +38,16 @@ APPENDS: Final = 100
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks services history", description="Appends to histories, on Redis.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks services history", description="Appends to histories, on Redis."
+    )
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="few appends and short histories: to see that it works, not to quote")
-    parser.add_argument("--part", choices=("appends", "request", "sessions", "together", "contention"), help="one part only")
+    parser.add_argument(
+        "--quick", action="store_true", help="few appends and short histories: to see that it works, not to quote"
+    )
+    parser.add_argument(
+        "--part", choices=("appends", "request", "sessions", "together", "contention"), help="one part only"
+    )
     options = parser.parse_args(arguments)
     quick, turns = options.quick, 1 if options.quick else options.turns
     theirs = agentscope_runtime.load("session_history.redis_session_history_service", "RedisSessionHistoryService")
@@ -53,22 +59,38 @@ def main(arguments: Sequence[str]) -> int:
         return options.part in (None, part)
 
     with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
-        facts = environment(Path(name)) | {"load": f"{os.getloadavg()[0]:.1f}", "Redis": "appendonly yes, at a Unix socket"}
+        facts = environment(Path(name)) | {
+            "load": f"{os.getloadavg()[0]:.1f}",
+            "Redis": "appendonly yes, at a Unix socket",
+        }
         print(", ".join(f"{name} {value}" for name, value in facts.items()))
         url = servers.redis.url
         if wants("appends"):
             rows = [asyncio.run(_appends(sides, url, sessions, turns, quick=quick)) for sessions in SESSIONS]
-            columns = [*(f"{side}, appends/s" for side in sides), "ratio", "of turns", *(f"{side}, KB sent" for side in sides), ""]
+            columns = [
+                *(f"{side}, appends/s" for side in sides),
+                "ratio",
+                "of turns",
+                *(f"{side}, KB sent" for side in sides),
+                "",
+            ]
             report.print_table([f"sessions of {MESSAGES} messages at once", *columns], rows)
         if wants("request"):
-            rows = [asyncio.run(_requests(sides, url, Path(name), length, quick=quick)) for length in (LENGTHS[:1] if quick else LENGTHS)]
+            rows = [
+                asyncio.run(_requests(sides, url, Path(name), length, quick=quick))
+                for length in (LENGTHS[:1] if quick else LENGTHS)
+            ]
             columns = [f"{HERE}, Redis", f"{HERE}, Disk", *(f"{side}, Redis" for side in list(sides)[1:])]
             report.print_table([f"messages: read the last {LAST}, append 2", *columns], rows)
         if wants("sessions"):
-            rows = [[f"{number:,}", _ms(asyncio.run(_among(url, number)))] for number in (NUMBERS[:1] if quick else NUMBERS)]
+            rows = [
+                [f"{number:,}", _ms(asyncio.run(_among(url, number)))] for number in (NUMBERS[:1] if quick else NUMBERS)
+            ]
             report.print_table(["sessions in the store", f"read the last {LAST}, append 2"], rows)
         if wants("together"):
-            rows = [[side, f"{asyncio.run(_together(service, url, quick=quick)):,.0f}"] for side, service in sides.items()]
+            rows = [
+                [side, f"{asyncio.run(_together(service, url, quick=quick)):,.0f}"] for side, service in sides.items()
+            ]
             report.print_table(["appends at once to one session", "appends/s"], rows)
         if wants("contention"):
             rows = [[side, f"{_contend(service, url):,} of {CLIENTS * APPENDS}"] for side, service in sides.items()]
@@ -125,7 +147,14 @@ async def _appends(sides: dict[str, type[Any]], url: str, sessions: int, turns: 
         return [f"{sessions}", *rates, "", "", *sizes, ""]
     ratios = sorted(theirs / ours for ours, theirs in zip(seconds[HERE], seconds[THEIRS], strict=True))
     smaller = statistics.median(sent[THEIRS]) / statistics.median(sent[HERE])
-    return [f"{sessions}", *rates, f"{statistics.median(ratios):.1f}", f"{ratios[0]:.1f} to {ratios[-1]:.1f}", *sizes, f"1/{smaller:.0f}"]
+    return [
+        f"{sessions}",
+        *rates,
+        f"{statistics.median(ratios):.1f}",
+        f"{ratios[0]:.1f} to {ratios[-1]:.1f}",
+        *sizes,
+        f"1/{smaller:.0f}",
+    ]
 
 
 def _traffic(client: Any) -> int:
@@ -243,7 +272,9 @@ def _client(service: type[Any], url: str, number: int) -> None:
         own = service(redis_url=url)
         await own.start()
         session = await own.get_session("u", "s")
-        await asyncio.gather(*(own.append_message(session, {"metadata": {"client": number, "n": n}}) for n in range(APPENDS)))
+        await asyncio.gather(
+            *(own.append_message(session, {"metadata": {"client": number, "n": n}}) for n in range(APPENDS))
+        )
         await own.stop()
 
     asyncio.run(append())

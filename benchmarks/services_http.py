@@ -30,18 +30,28 @@ from versioned_state.services.session_history import SessionHistoryService
 TOKEN: Final = "token"
 CLIENTS: Final = (1, 8, 32)
 REQUESTS: Final = 4_000
-HEAD: Final = f"Host: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nAccept: application/json\r\n"
-MESSAGE: Final = {"role": "user", "content": [{"type": "text", "text": "Is there a flight to Rome on Tuesday, before noon?"}]}
+HEAD: Final = (
+    f"Host: x\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\nAccept: application/json\r\n"
+)
+MESSAGE: Final = {
+    "role": "user",
+    "content": [{"type": "text", "text": "Is there a flight to Rome on Tuesday, before noon?"}],
+}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks services http", description="Requests to vstate serve, on Redis.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks services http", description="Requests to vstate serve, on Redis."
+    )
     parser.add_argument("--quick", action="store_true", help="few requests: to see that it works, not to quote")
     options = parser.parse_args(arguments)
     share = 20 if options.quick else 1
     with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
-        facts = environment(Path(name)) | {"load": f"{os.getloadavg()[0]:.1f}", "Redis": "appendonly yes, at a Unix socket"}
+        facts = environment(Path(name)) | {
+            "load": f"{os.getloadavg()[0]:.1f}",
+            "Redis": "appendonly yes, at a Unix socket",
+        }
         print(", ".join(f"{name} {value}" for name, value in facts.items()))
         url = servers.redis.url
         rows = [_clients(Path(name), f"{url}?prefix=c{count}", count, REQUESTS // share) for count in CLIENTS]
@@ -64,7 +74,9 @@ class Client:
     def ask(self, method: str, target: str, body: Any = None) -> None:
         """Send a request and read its answer, which must be a success."""
         content = b"" if body is None else json.dumps(body).encode()
-        self._socket.sendall(f"{method} {target} HTTP/1.1\r\n{HEAD}Content-Length: {len(content)}\r\n\r\n".encode() + content)
+        self._socket.sendall(
+            f"{method} {target} HTTP/1.1\r\n{HEAD}Content-Length: {len(content)}\r\n\r\n".encode() + content
+        )
         said = b""
         while b"\r\n\r\n" not in said:
             said += self._socket.recv(65536)
@@ -83,7 +95,18 @@ def server(folder: Path, store: str, *options: str, user: str = "alice") -> Iter
     tokens = folder / "tokens.json"
     tokens.write_text(json.dumps({TOKEN: {"user": user, "scopes": ["read", "write"]}}))
     tokens.chmod(0o600)
-    command = [sys.executable, "-m", "versioned_state.cli.main", "--store", store, "serve", "--port", "0", "--tokens", str(tokens)]
+    command = [
+        sys.executable,
+        "-m",
+        "versioned_state.cli.main",
+        "--store",
+        store,
+        "serve",
+        "--port",
+        "0",
+        "--tokens",
+        str(tokens),
+    ]
     with subprocess.Popen([*command, "--log-level", "error", *options], stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         line = process.stderr.readline()

@@ -38,13 +38,18 @@ AT_ONCE: Final = 8
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks services soak", description="Memory and files of services over time.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks services soak", description="Memory and files of services over time."
+    )
     parser.add_argument("--quick", action="store_true", help="few operations: to see that it works, not to quote")
     parser.add_argument("--part", choices=("process", "http", "idle"), help="one part only")
     options = parser.parse_args(arguments)
     share = 20 if options.quick else 1
     with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name, Servers() as servers:
-        facts = environment(Path(name)) | {"load": f"{os.getloadavg()[0]:.1f}", "Redis": "appendonly yes, at a Unix socket"}
+        facts = environment(Path(name)) | {
+            "load": f"{os.getloadavg()[0]:.1f}",
+            "Redis": "appendonly yes, at a Unix socket",
+        }
         print(", ".join(f"{name} {value}" for name, value in facts.items()))
         url = servers.redis.url
         columns = ["operations", "memory, MB", "open files"]
@@ -56,8 +61,18 @@ def main(arguments: Sequence[str]) -> int:
             rows = []
             for length in LENGTHS:
                 count = SESSIONS // share
-                rows.append([f"{length}, in this process", f"{asyncio.run(_idle(f'{url}?prefix=i{length}', count, length)):.0f}"])
-                rows.append([f"{length}, over HTTP", f"{_idle_over_http(Path(name), f'{url}?prefix=h{length}', count, length):.0f}"])
+                rows.append(
+                    [
+                        f"{length}, in this process",
+                        f"{asyncio.run(_idle(f'{url}?prefix=i{length}', count, length)):.0f}",
+                    ]
+                )
+                rows.append(
+                    [
+                        f"{length}, over HTTP",
+                        f"{_idle_over_http(Path(name), f'{url}?prefix=h{length}', count, length):.0f}",
+                    ]
+                )
             report.print_table([f"{SESSIONS // share:,} idle sessions; messages of each", "MB more"], rows)
     return 0
 
@@ -75,13 +90,17 @@ async def operation(services: Sequence[Any], number: int) -> None:
         case 3:
             await history.get_session(user, id, 5)
         case 4:
-            await states.save_state(user, {"messages": [MESSAGE | {"n": n} for n in range(20 + turn)], "turn": turn}, id)
+            await states.save_state(
+                user, {"messages": [MESSAGE | {"n": n} for n in range(20 + turn)], "turn": turn}, id
+            )
         case 5:
             await states.export_state(user, id)
         case 6:
             await memories.add_memory(user, [MESSAGE], id)
         case 7 if turn % 3 == 2:
-            await asyncio.gather(history.delete_session(user, id), states.delete_state(user, id), memories.delete_memory(user, id))
+            await asyncio.gather(
+                history.delete_session(user, id), states.delete_state(user, id), memories.delete_memory(user, id)
+            )
         case _:
             await memories.search_memory(user, [MESSAGE], {"rank": "bm25", "top_k": 3})
 
@@ -103,7 +122,9 @@ async def _in_process(url: str, count: int, every: int, columns: list[str]) -> N
         repository = Repository(store)
         repository.database.nodes.max_bytes = SMALL
         kinds = (StateService, SessionHistoryService, MemoryService)
-        services: list[Any] = [await stack.enter_async_context(kind.over(repository, handle_bytes=SMALL)) for kind in kinds]
+        services: list[Any] = [
+            await stack.enter_async_context(kind.over(repository, handle_bytes=SMALL)) for kind in kinds
+        ]
         rows = []
         for start in range(0, count, every):
             await run(lambda number: operation(services, number), range(start, start + every))
@@ -118,7 +139,9 @@ def _over_http(folder: Path, url: str, count: int, every: int, columns: list[str
     async def work(address: str, pid: int) -> list[list[str]]:
         async with AsyncExitStack() as stack:
             kinds: tuple[Any, ...] = (RemoteStateService, RemoteSessionHistoryService, RemoteMemoryService)
-            services: list[Any] = [await stack.enter_async_context(kind(address, "token", connections=AT_ONCE)) for kind in kinds]
+            services: list[Any] = [
+                await stack.enter_async_context(kind(address, "token", connections=AT_ONCE)) for kind in kinds
+            ]
             rows = []
             for start in range(0, count, every):
                 await run(lambda number: operation(services, number), range(start, start + every))

@@ -1,7 +1,7 @@
 """The worker of ``typed``: runs one case on one kind of class and prints its figures, for ``workloads/typed.py``.
 
-Every case is a process of its own, which runs this module as a script: there the classes of ``__main__`` are those that it defines,
-and the importable ones are those of the same module, imported under its name.
+Every case is a process of its own, which runs this module as a script: there the classes of ``__main__`` are those that
+it defines, and the importable ones are those of the same module, imported under its name.
 """
 
 from __future__ import annotations
@@ -62,7 +62,12 @@ def makers(kind: str, module: ModuleType) -> dict[str, Make]:
 
     def fields(number: int) -> dict[str, Any]:
         role = module.Role.ASSISTANT if number % 2 else module.Role.USER
-        return {"role": role, "content": f"message {number}: see you at {number % 24} o'clock", "step": number, "score": number / 8}
+        return {
+            "role": role,
+            "content": f"message {number}: see you at {number % 24} o'clock",
+            "step": number,
+            "score": number / 8,
+        }
 
     def as_dict(number: int) -> dict[str, Any]:
         found = fields(number)
@@ -78,7 +83,9 @@ def makers(kind: str, module: ModuleType) -> dict[str, Make]:
 # Cases, each in a process of its own.
 
 
-def append(folders: Mapping[str, Path], make: dict[str, Make], chosen: Mapping[str, type[Side]], options: dict[str, int]) -> Any:
+def append(
+    folders: Mapping[str, Path], make: dict[str, Make], chosen: Mapping[str, type[Side]], options: dict[str, int]
+) -> Any:
     """Append one element to a list and commit; seconds a round by turn, and stored bytes a round."""
     length, turns, batch = options["length"], options["turns"], options["batch"]
     before: dict[str, int] = {}
@@ -117,7 +124,9 @@ def append(folders: Mapping[str, Path], make: dict[str, Make], chosen: Mapping[s
     return {"seconds": seconds, "stored": stored}
 
 
-def size(folders: Mapping[str, Path], make: dict[str, Make], chosen: Mapping[str, type[Side]], options: dict[str, int]) -> Any:
+def size(
+    folders: Mapping[str, Path], make: dict[str, Make], chosen: Mapping[str, type[Side]], options: dict[str, int]
+) -> Any:
     """The bytes of a store that holds a list of ``length`` elements, and the seconds of its first commit."""
     seconds: dict[str, float] = {}
     for name, side in chosen.items():
@@ -129,7 +138,9 @@ def size(folders: Mapping[str, Path], make: dict[str, Make], chosen: Mapping[str
     return {"seconds": seconds, "stored": {name: stored_bytes(side, folders[name]) for name, side in chosen.items()}}
 
 
-def status(folders: Mapping[str, Path], make: dict[str, Make], chosen: Mapping[str, type[Side]], options: dict[str, int]) -> Any:
+def status(
+    folders: Mapping[str, Path], make: dict[str, Make], chosen: Mapping[str, type[Side]], options: dict[str, int]
+) -> Any:
     """``status()`` with ``length`` unchanged elements, as one list and as a key each; seconds by turn."""
     from benchmarks.sides.ours import OurSession
 

@@ -1,6 +1,7 @@
 """The part "workspace" of ``scripts/bench agents``: commits and moves of a folder of 10,000 files, beside git's on a copy.
 
-A command of git is a process of its own, which takes some milliseconds to start; a workspace lives in the agent's process.
+A command of git is a process of its own, which takes some milliseconds to start; a workspace lives in the agent's
+process.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ def lay(folder: Path, files: int) -> list[str]:
         path = f"package{n // FOLDER // FOLDER:02}/part{n // FOLDER % FOLDER:02}/module_{n:05}.py"
         at = folder / path
         at.parent.mkdir(parents=True, exist_ok=True)
-        lines = (f"name_{dice.randrange(10**6)} = function_{dice.randrange(1000)}(value)\n" for _ in range(dice.randrange(5, 60)))
+        lines = (
+            f"name_{dice.randrange(10**6)} = function_{dice.randrange(1000)}(value)\n"
+            for _ in range(dice.randrange(5, 60))
+        )
         at.write_text("".join(lines))
         paths.append(path)
     return paths
@@ -62,7 +66,9 @@ def print_workspaces(folder: Path, turns: int, files: int = FILES) -> None:
     if shutil.which("git") is None:
         print("git is not installed: workspaces are not compared")
         return
-    report.print_table([f"{files:,} files", "here", "git", "ratio", "10 to 90 % of pairs", "aim"], list(_rows(folder, turns, files)))
+    report.print_table(
+        [f"{files:,} files", "here", "git", "ratio", "10 to 90 % of pairs", "aim"], list(_rows(folder, turns, files))
+    )
 
 
 def _rows(folder: Path, turns: int, files: int) -> Iterator[list[str]]:
@@ -90,7 +96,9 @@ def _rows(folder: Path, turns: int, files: int) -> Iterator[list[str]]:
     state.commit()
     change(theirs, 0)
     git.commit()
-    found = alternate({"here": lambda n: commit(ours, state.commit, n), "git": lambda n: commit(theirs, git.commit, n)}, turns)
+    found = alternate(
+        {"here": lambda n: commit(ours, state.commit, n), "git": lambda n: commit(theirs, git.commit, n)}, turns
+    )
     yield _row("commit one changed file", found["here"], found["git"], "1")
 
     def back(call: Callable[[], object], there: Callable[[], object]) -> float:
@@ -158,7 +166,12 @@ def _bytes(folder: Path, files: int) -> Iterator[list[str]]:
                     file.write(f"round_{number} = 1\n")
             state.commit()
             git.commit()
-        yield ["bytes of one changed file", *_counts(*((now - was) / rounds for now, was in _pairs(store, objects, before))), "", "1"]
+        yield [
+            "bytes of one changed file",
+            *_counts(*((now - was) / rounds for now, was in _pairs(store, objects, before))),
+            "",
+            "1",
+        ]
 
 
 def _pairs(store: Requests, objects: Path, before: tuple[int, int]) -> Iterator[tuple[int, int]]:

@@ -2,8 +2,9 @@
 
     python examples/chat_completions.py
 
-Such functions are ``OpenAI().chat.completions.create`` and the like of other libraries and servers; here a list of replies stands for one.
-The conversation lives in the state, so each answer of the model is a commit, and each call of a tool knows which.
+Such functions are ``OpenAI().chat.completions.create`` and the like of other libraries and servers; here a list of
+replies stands for one. The conversation lives in the state, so each answer of the model is a commit, and each call of a
+tool knows which.
 """
 
 from __future__ import annotations
@@ -25,11 +26,20 @@ def described(tool: Callable[..., Any]) -> dict[str, Any]:
     types = get_type_hints(function)
     parameters = [each for each in inspect.signature(function).parameters.values() if each.name != "state"]
     properties = {each.name: {"type": JSON_TYPES.get(types.get(each.name, str), "string")} for each in parameters}
-    schema = {"type": "object", "properties": properties, "required": [each.name for each in parameters if each.default is each.empty]}
-    return {"type": "function", "function": {"name": tool.__name__, "description": inspect.getdoc(tool) or "", "parameters": schema}}
+    schema = {
+        "type": "object",
+        "properties": properties,
+        "required": [each.name for each in parameters if each.default is each.empty],
+    }
+    return {
+        "type": "function",
+        "function": {"name": tool.__name__, "description": inspect.getdoc(tool) or "", "parameters": schema},
+    }
 
 
-def chat_runner(complete: Callable[..., Any], *, model: str, tools: Iterable[Callable[..., Any]] = ()) -> Callable[[Call], Any]:
+def chat_runner(
+    complete: Callable[..., Any], *, model: str, tools: Iterable[Callable[..., Any]] = ()
+) -> Callable[[Call], Any]:
     """A runner that asks ``complete(model=…, messages=…, tools=…)`` until it answers without calling a tool."""
     functions = {tool.__name__: tool for tool in tools}
     told = {name: described(tool) for name, tool in functions.items()}
@@ -44,7 +54,8 @@ def chat_runner(complete: Callable[..., Any], *, model: str, tools: Iterable[Cal
             if given.keys() - told[name]["function"]["parameters"]["properties"].keys():
                 raise TypeError("unknown arguments")  # the model is not to choose the state of a task
             result = functions[name](**given)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:  # the model erred: it is told, and may try again
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            # the model erred: it is told, and may try again
             result = f"error: {error!r}"
         call.emit(OutputEvent(parts=[result]))
         return {"role": "tool", "tool_call_id": wanted["id"], "content": json.dumps(result, default=str)}
@@ -71,8 +82,13 @@ def chat_runner(complete: Callable[..., Any], *, model: str, tools: Iterable[Cal
 
 def said(content: str | None = None, **arguments: Any) -> dict[str, Any]:
     """A completion as a server sends it: a text, or calls of tools, each with its arguments."""
-    calls = [{"id": name, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments[name])}} for name in arguments]
-    return {"choices": [{"message": {"role": "assistant", "content": content} | ({"tool_calls": calls} if calls else {})}]}
+    calls = [
+        {"id": name, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments[name])}}
+        for name in arguments
+    ]
+    return {
+        "choices": [{"message": {"role": "assistant", "content": content} | ({"tool_calls": calls} if calls else {})}]
+    }
 
 
 def weather(city: str) -> str:

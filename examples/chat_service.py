@@ -29,7 +29,10 @@ def model(seen: list[Message], remembered: list[Message], mood: str) -> str:
 
 
 class Chat:
-    """What a web server would call for each request. It keeps nothing between two calls, so any number of processes may run it."""
+    """What a web server would call for each request.
+
+    It keeps nothing between two calls, so any number of processes may run it.
+    """
 
     def __init__(self, store: Disk) -> None:
         self.states = StateService.over(store)
@@ -81,7 +84,12 @@ async def talk(store: Disk) -> None:
 
         # Bob leaves, and nothing of his is left in any of the services.
         report = await chat.states.delete_user("bob")
-        print("erased:", len(report.branches), "branches;", "nothing is left" if report.is_complete else f"left: {report.left}")
+        print(
+            "erased:",
+            len(report.branches),
+            "branches;",
+            "nothing is left" if report.is_complete else f"left: {report.left}",
+        )
         assert report.is_complete
         assert await chat.memories.list_memory("bob") == []
 

@@ -2,8 +2,8 @@
 
     python examples/coding_agent.py
 
-The agent edits a program until its test passes. A script stands for the model. An attempt that breaks the test leaves neither files nor
-messages; two ideas are tried in folders of their own, and the faster one is merged.
+The agent edits a program until its test passes. A script stands for the model. An attempt that breaks the test leaves
+neither files nor messages; two ideas are tried in folders of their own, and the faster one is merged.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ CACHED = SIMPLE.replace("\n\ndef", "\nfrom functools import cache\n\n\n@cache\nd
 
 REPLIES = {
     "write fib": {"fib.py": SIMPLE, "test_fib.py": TEST},
-    "make it faster": {"fib.py": SIMPLE.replace("n < 2", "n < 3"), "notes/tried.txt": "base case of 3"},  # which is wrong
+    # which is wrong
+    "make it faster": {"fib.py": SIMPLE.replace("n < 2", "n < 3"), "notes/tried.txt": "base case of 3"},
     "use a loop": {"fib.py": LOOP},
     "use a cache": {"fib.py": CACHED},
 }

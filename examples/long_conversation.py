@@ -31,7 +31,10 @@ def answer(question: str) -> str:
     """One round: a question, and an answer with the whole conversation in view."""
     messages = current_state().setdefault("messages", [])
     messages.append({"role": "user", "content": question})
-    reply = f"{question.rsplit(maxsplit=1)[-1].rstrip('?')} is worth a weekend, and here is why: " + "a long and thorough answer " * 6
+    reply = (
+        f"{question.rsplit(maxsplit=1)[-1].rstrip('?')} is worth a weekend, and here is why: "
+        + "a long and thorough answer " * 6
+    )
     messages.append({"role": "assistant", "content": reply})
     return reply
 
@@ -46,7 +49,9 @@ def main() -> None:
         assert sum(map(tokens, state["messages"])) <= BUDGET
 
     summary, *rest = state["messages"]
-    print(f"{len(rounds)} rounds; in view: 1 summary and {len(rest)} messages, {sum(map(tokens, state['messages']))} tokens")
+    print(
+        f"{len(rounds)} rounds; in view: 1 summary and {len(rest)} messages, {sum(map(tokens, state['messages']))} tokens"
+    )
     print("summary:", summary["content"])
     assert summary["content"] == "So far: Lisbon, Rome, Oslo, Vienna, Prague, Porto, Athens, Bergen"
 

@@ -2,8 +2,8 @@
 
     python examples/payment.py
 
-An agent buys three tickets. Each time its process is killed: before the bank has the payment, after that, and before the commit. Another
-process runs the same task again. The bank is a file with a line for each payment.
+An agent buys three tickets. Each time its process is killed: before the bank has the payment, after that, and before
+the commit. Another process runs the same task again. The bank is a file with a line for each payment.
 """
 
 from __future__ import annotations

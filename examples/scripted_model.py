@@ -2,8 +2,9 @@
 
     python examples/scripted_model.py
 
-The code works on the state: a variable that it assigns is a key of the state, and is there in the next round, and in the next call. A
-variable that cannot be stored, such as a cursor, is dropped, and the model is told how to do without. The code runs in this process, with
+The code works on the state: a variable that it assigns is a key of the state, and is there in the next round, and in
+the next call. A variable that cannot be stored, such as a cursor, is dropped, and the model is told how to do without.
+The code runs in this process, with
 all that this process may do: give a real model a sandbox.
 """
 
@@ -64,7 +65,8 @@ def act(call: Call, code: str, names: dict[str, Any]) -> str:
         told = f"{name} cannot be kept: use it up in one expression, such as db.execute(…).fetchall()"
         call.emit(ErrorEvent(error=told, recoverable=True))
         return told
-    except (ArithmeticError, LookupError, NameError, TypeError, ValueError) as error:  # the model erred, and may try again
+    except (ArithmeticError, LookupError, NameError, TypeError, ValueError) as error:
+        # the model erred, and may try again
         call.emit(ErrorEvent(error=repr(error), recoverable=True))
         return repr(error)
     call.emit(OutputEvent(parts=[printed.getvalue()]))
@@ -85,7 +87,9 @@ def main() -> None:
 
     state = Versioned()
     with closing(sqlite3.connect(":memory:")) as db:
-        db.executescript("create table sales (city, amount); insert into sales values ('Rome', 3), ('Oslo', 4), ('Rome', 5)")
+        db.executescript(
+            "create table sales (city, amount); insert into sales values ('Rome', 3), ('Oslo', 4), ('Rome', 5)"
+        )
         assert total_sales(db, state=state) == 12
     assert dict(state) == {"rows": [("Rome", 3), ("Oslo", 4), ("Rome", 5)], "total": 12}
     for event in events(state):

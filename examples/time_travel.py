@@ -2,9 +2,9 @@
 
     python examples/time_travel.py
 
-The agent books a trip. Its model is a few lines of Python that speak the shape of chat completions, and its tool for prices errs. What did
-it know when it booked? An event leads to the commit that it saw. And what if it had known better? From there it goes on once more, on a
-branch of its own.
+The agent books a trip. Its model is a few lines of Python that speak the shape of chat completions, and its tool for
+prices errs. What did it know when it booked? An event leads to the commit that it saw. And what if it had known better?
+From there it goes on once more, on a branch of its own.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ async def main(folder: Path) -> None:
             state = await service.state.export_state("alice", session)
             assert history is not None
             assert state is not None
-            print(f"{len(history.messages)} messages, {len(await service.log('alice', session))} turns, plan {state['plan']['stops']}")
+            print(
+                f"{len(history.messages)} messages, {len(await service.log('alice', session))} turns, plan {state['plan']['stops']}"
+            )
         found = await service.memory.search_memory("alice", [said("user", "Oslo")])
         print(f"the other session remembers: {found[0].get_text_content()}")
 

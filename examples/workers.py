@@ -46,13 +46,19 @@ def main(folder: str) -> None:
 
         # Workers in processes of their own, over the same store.
         outcomes = parallel(
-            state, [partial(research, "food"), partial(research, "museums")], policies={"sources": "append"}, executor="processes"
+            state,
+            [partial(research, "food"), partial(research, "museums")],
+            policies={"sources": "append"},
+            executor="processes",
         )
         print([outcome.value for outcome in outcomes], "pages by two processes")
         assert len(state["findings"]) == 5
 
-        # Two change the same path. With "return", the first one lands, and the other is told where it conflicts, and with whom.
-        first, second = parallel(state, [partial(title, "Lisbon by train"), partial(title, "Lisbon, cheap")], on_failure="return")
+        # Two change the same path. With "return", the first one lands, and the other is told where it conflicts, and
+        # with whom.
+        first, second = parallel(
+            state, [partial(title, "Lisbon by train"), partial(title, "Lisbon, cheap")], on_failure="return"
+        )
         assert first.error is None
         for conflict in second.conflicts:
             print(f"conflict at {conflict.path} with call {conflict.calls}")

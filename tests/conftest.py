@@ -1,8 +1,10 @@
 """Shared by all tests: the everyday and the long run, Hypothesis profiles, conversations, and skips that fail.
 
-Fixtures: ``real_conversations``, ``long_run``, ``without_collector``, ``small_tree_nodes``, ``earlier_leaves``, and the servers.
-Options: ``--long``, ``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers: ``long``, ``every_case``, ``browser``,
-``no_oracle``. With ``VERSIONED_STATE_CHECK=1``, as in ``scripts/test``, the oracle checks the commits of all tests.
+Fixtures: ``real_conversations``, ``long_run``, ``without_collector``, ``small_tree_nodes``, ``earlier_leaves``, and the
+servers.
+Options: ``--long``, ``--no-skips``, ``--oracle-seed``, ``--oracle-share``. Markers: ``long``, ``every_case``,
+``browser``, ``no_oracle``. With ``VERSIONED_STATE_CHECK=1``, as in ``scripts/test``, the oracle checks the commits of
+all tests.
 """
 
 from __future__ import annotations
@@ -30,13 +32,13 @@ from versioned_state.values import accelerator
 
 CI = bool(os.environ.get("CI"))
 
-# Compiled modules are kept even if the environment says otherwise. Each run would rewrite the asserts of all tests again, and each process
-# that a test starts would compile the package again.
+# Compiled modules are kept even if the environment says otherwise. Each run would rewrite the asserts of all tests
+# again, and each process that a test starts would compile the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
-# Time limits of single examples say more about the machine than about the code. In CI the examples are the same in every
-# run, so that a change is not blamed for what another one did; elsewhere each run looks at new ones.
+# Time limits of single examples say more about the machine than about the code. In CI the examples are the same in
+# every run, so that a change is not blamed for what another one did; elsewhere each run looks at new ones.
 settings.register_profile(
     "everyday",
     deadline=None,
@@ -56,7 +58,10 @@ settings.register_profile(
 
 
 MOST_CASES: Final = 5
-"""The cases of one test that an everyday run of the whole suite takes, evenly spaced. All run if a path is named, and in the long run."""
+"""The cases of one test that an everyday run of the whole suite takes, evenly spaced.
+
+All run if a path is named, and in the long run.
+"""
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -64,7 +69,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--long", action="store_true", help="the long run: tests marked long too, and many more examples")
     group.addoption("--oracle-seed", type=int, help="which commits the oracle checks: the seed of an earlier run")
     group.addoption("--oracle-share", type=float, help="how many of those it checks, 0 to 1; all in the long run")
-    group.addoption("--no-skips", action="store_true", help="fail when a test was skipped, for example for want of a server")
+    group.addoption(
+        "--no-skips", action="store_true", help="fail when a test was skipped, for example for want of a server"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -117,7 +124,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    # The half million objects of the collected tests stay to the end: without this, every collection would look at all of them.
+    # The half million objects of the collected tests stay to the end: without this, every collection would look at all
+    # of them.
     gc.collect()
     gc.freeze()
 
@@ -130,7 +138,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
     if skipped := _forbidden_skips(config):
-        terminalreporter.write_line(f"FAILED: {skipped} skipped, and --no-skips allows none; the reasons are below", red=True)
+        terminalreporter.write_line(
+            f"FAILED: {skipped} skipped, and --no-skips allows none; the reasons are below", red=True
+        )
 
 
 def _forbidden_skips(config: pytest.Config) -> int:

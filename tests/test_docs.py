@@ -1,7 +1,8 @@
 """The code blocks of README.md and docs/ work as printed.
 
 Each page runs from top to bottom in an empty folder, as one program: its ``python`` blocks share their names. In a
-``console`` block each line ``$ vstate …`` or ``$ python …`` is run and must succeed; lines below it, where there are any,
+``console`` block each line ``$ vstate …`` or ``$ python …`` is run and must succeed; lines below it, where there are
+any,
 are its output, with ``...`` for what varies. ``<!-- skip: next -->`` above a block leaves it out. A page with
 ``<!-- needs: NAMES -->`` runs where these distributions are installed: see tests/integrations/test_framework_venvs.py.
 """
@@ -36,8 +37,12 @@ def run_console(example: Example) -> None:
         if not block.strip():
             continue
         command, _, shown = block.removeprefix("$ ").partition("\n")
-        assert command.startswith(("vstate ", "python ")), f"not a command that this test runs: {command!r}; skip the block?"
-        done = subprocess.run(command, shell=True, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        assert command.startswith(("vstate ", "python ")), (
+            f"not a command that this test runs: {command!r}; skip the block?"
+        )
+        done = subprocess.run(
+            command, shell=True, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
         assert done.returncode == 0, f"$ {command}\n{done.stdout}"
         if shown.strip():
             assert_output(command, tidy(shown), tidy(done.stdout))
@@ -46,7 +51,15 @@ def run_console(example: Example) -> None:
 def environment() -> dict[str, str]:
     """The environment of programs: this Python and its vstate first, a plain terminal of 100 columns, no settings of the user."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    return {"PATH": path, "HOME": str(Path.cwd()), "LANG": "C.UTF-8", "TERM": "dumb", "NO_COLOR": "1", "COLUMNS": "100", "TZ": "UTC"}
+    return {
+        "PATH": path,
+        "HOME": str(Path.cwd()),
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "NO_COLOR": "1",
+        "COLUMNS": "100",
+        "TZ": "UTC",
+    }
 
 
 def assert_output(command: str, shown: str, got: str) -> None:
@@ -75,7 +88,9 @@ def test_the_page_works_as_printed(page: Path, tmp_path: Path, monkeypatch: pyte
     run(page, monkeypatch)
 
 
-def test_the_commands_of_the_tutorial_print_the_same_at_the_end_of_its_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_commands_of_the_tutorial_print_the_same_at_the_end_of_its_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.chdir(tmp_path)
     tutorial = ROOT / "docs" / "tutorial.md"
     run(tutorial, monkeypatch)
@@ -96,7 +111,9 @@ DOCUMENTS = sorted({*PAGES, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"})
 def test_the_links_of_a_page_lead_somewhere(page: Path):
     links = re.findall(r"\]\((?!\w+:)([^)#]*)(?:#([^)]*))?\)", prose(page))
     targets = [((page.parent / path).resolve() if path else page, anchor) for path, anchor in links]
-    assert not [target for target, anchor in targets if not target.exists() or (anchor and anchor not in anchors(target))]
+    assert not [
+        target for target, anchor in targets if not target.exists() or (anchor and anchor not in anchors(target))
+    ]
 
 
 def prose(page: Path) -> str:
@@ -115,7 +132,11 @@ def anchors(page: Path) -> set[str]:
 def test_the_modules_that_a_page_names_exist(page: Path):
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     named = set(re.findall(r"`(?:\.\./)*([\w/]+/\w+\.py)`", text))
-    there = [f"/{path.relative_to(ROOT)}" for folder in ("versioned_state", "tests", "examples") for path in (ROOT / folder).rglob("*.py")]
+    there = [
+        f"/{path.relative_to(ROOT)}"
+        for folder in ("versioned_state", "tests", "examples")
+        for path in (ROOT / folder).rglob("*.py")
+    ]
     assert not [name for name in named if not any(path.endswith(f"/{name}") for path in there)]
 
 

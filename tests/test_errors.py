@@ -53,7 +53,9 @@ ARGUMENTS: dict[str, Callable[[Any], StateError]] = {
     "SessionNotFoundError": lambda cls: cls("trip"),
     "RefExistsError": lambda cls: cls("branch", "main"),
     "MissingDependencyError": lambda cls: cls("Redis", extra="redis"),
-    "UnfinishedPurgeError": lambda cls: cls("another gc is at work", report=("alice/1",), remains="its objects may be there"),
+    "UnfinishedPurgeError": lambda cls: cls(
+        "another gc is at work", report=("alice/1",), remains="its objects may be there"
+    ),
     "CommitInDoubtError": lambda cls: cls("ab" * 24),
     "StorageFullError": lambda cls: cls("full", limit=1000),
     "SessionFileError": lambda cls: cls("the disk is full", errno=28, remains="the file is as it was"),
@@ -148,7 +150,9 @@ def test_a_conflict_crosses_from_a_store_that_fails():
 
 def test_an_error_is_read_where_nothing_else_of_the_library_was_loaded():
     data = pickle.dumps(conflict())
-    script = "import pickle, sys; error = pickle.load(sys.stdin.buffer); print(error.conflicts[0].path, error.can_resolve)"
+    script = (
+        "import pickle, sys; error = pickle.load(sys.stdin.buffer); print(error.conflicts[0].path, error.can_resolve)"
+    )
     shown = subprocess.run([sys.executable, "-c", script], input=data, check=True, capture_output=True)
     assert shown.stdout.split() == [b"a", b"False"]
 

@@ -29,15 +29,24 @@ def imported_modules(source: str) -> Iterator[str]:
 
 
 def shared_with_tests(source: str) -> list[str]:
-    """Imports of test modules and of ``conftest``. A source with such a word only in its own tests' names is not parsed."""
+    """Imports of test modules and of ``conftest``.
+
+    A source with such a word only in its own tests' names is not parsed.
+    """
     if not _NAMES_A_TEST.search(source):
         return []
-    return [name for name in imported_modules(source) if any(part.startswith(("test_", "conftest")) for part in name.split(".")[1:])]
+    return [
+        name
+        for name in imported_modules(source)
+        if any(part.startswith(("test_", "conftest")) for part in name.split(".")[1:])
+    ]
 
 
 def test_no_test_imports_from_a_test_module():
     found = {
-        str(path.relative_to(TESTS)): shared_with_tests(path.read_text("utf-8")) for path in TESTS.rglob("*.py") if path != Path(__file__)
+        str(path.relative_to(TESTS)): shared_with_tests(path.read_text("utf-8"))
+        for path in TESTS.rglob("*.py")
+        if path != Path(__file__)
     }
     assert {path: names for path, names in found.items() if names} == {}
 
@@ -80,7 +89,17 @@ LAYERS = [path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name
 ON_STATES = ("agents", "services", "server", "cli", "sandbox")
 ORDER = ("errors", "storage", "objects", "values", "repository", "state", "agents", "services", "server", "cli")
 
-OF_A_STATE = {"_handle", "_worktree", "_transactions", "_check_open", "_hooks", "_close", "_shape", "_resolve", "_prefix"}
+OF_A_STATE = {
+    "_handle",
+    "_worktree",
+    "_transactions",
+    "_check_open",
+    "_hooks",
+    "_close",
+    "_shape",
+    "_resolve",
+    "_prefix",
+}
 """Private names of a state that other layers have as well, for objects of their own."""
 
 OF_THE_STANDARD_LIBRARY = {"_replace", "_missing_", "_fields"}
@@ -106,9 +125,9 @@ def private_names_used(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
         match node:
             case ast.Attribute(value=owner, attr=name) if is_private(name):
                 pass
-            case ast.Call(func=ast.Name(id="getattr" | "setattr" | "hasattr"), args=[owner, ast.Constant(value=str(name)), *_]) if (
-                is_private(name)
-            ):
+            case ast.Call(
+                func=ast.Name(id="getattr" | "setattr" | "hasattr"), args=[owner, ast.Constant(value=str(name)), *_]
+            ) if is_private(name):
                 pass
             case _:
                 continue
@@ -119,14 +138,23 @@ def private_names_used(tree: ast.Module) -> Iterator[tuple[int, str, str]]:
 @pytest.fixture(scope="module")
 def modules() -> dict[str, dict[Path, ast.Module]]:
     """The modules of each layer."""
-    return {layer: {path: ast.parse(path.read_text("utf-8")) for path in (PACKAGE / layer).rglob("*.py")} for layer in LAYERS}
+    return {
+        layer: {path: ast.parse(path.read_text("utf-8")) for path in (PACKAGE / layer).rglob("*.py")}
+        for layer in LAYERS
+    }
 
 
 def test_no_layer_uses_a_private_name_of_another(modules):
-    names = {layer: {name for tree in trees.values() for name in private_names(tree)} for layer, trees in modules.items()}
+    names = {
+        layer: {name for tree in trees.values() for name in private_names(tree)} for layer, trees in modules.items()
+    }
     found = []
     for layer, trees in modules.items():
-        foreign = {name for other in LAYERS if other != layer for name in names[other]} - names[layer] - OF_THE_STANDARD_LIBRARY
+        foreign = (
+            {name for other in LAYERS if other != layer for name in names[other]}
+            - names[layer]
+            - OF_THE_STANDARD_LIBRARY
+        )
         for path, tree in trees.items():
             for line, owner, name in private_names_used(tree):
                 if name in foreign or (layer in ON_STATES and name in OF_A_STATE and "state" in owner.lower()):
@@ -134,10 +162,14 @@ def test_no_layer_uses_a_private_name_of_another(modules):
     assert found == []
 
 
-@pytest.mark.parametrize("source", ["state._handle", "getattr(state, '_handle', None)", "self._state._handle.ref", "f(state)._handle"])
+@pytest.mark.parametrize(
+    "source", ["state._handle", "getattr(state, '_handle', None)", "self._state._handle.ref", "f(state)._handle"]
+)
 def test_a_private_name_is_found(source):
     assert [name for _, _, name in private_names_used(ast.parse(source)) if name != "_state"] == ["_handle"]
-    assert not list(private_names_used(ast.parse("self._handle, cls._handle, super()._handle, state.__class__, handle")))
+    assert not list(
+        private_names_used(ast.parse("self._handle, cls._handle, super()._handle, state.__class__, handle"))
+    )
 
 
 def test_no_import_runs_up_a_layer_not_even_for_types(modules):

@@ -72,7 +72,12 @@ def test_a_command_loads_what_it_shows(tmp_path):
         state["messages"] = []
         state.commit("first")
     modules = loaded(LOG.format(store=str(tmp_path / "store")))
-    assert sorted(modules & {"dataclasses", "difflib", "subprocess", "pydantic", "versioned_state.repository.views.change"}) == []
+    assert (
+        sorted(
+            modules & {"dataclasses", "difflib", "subprocess", "pydantic", "versioned_state.repository.views.change"}
+        )
+        == []
+    )
     assert len([name for name in modules if name.startswith("versioned_state.")]) <= 140
 
 

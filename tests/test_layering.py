@@ -1,7 +1,8 @@
 """Imports point one way and never in a circle, only ``cli`` meets the user's machine, and storage needs no more than Python.
 
-The rules are the tables below. They are held by reading the source (``ast``), so an import inside a function counts. One under
-``if TYPE_CHECKING:`` counts for circles only. At the end, each rule is shown to catch violations that are planted for it.
+The rules are the tables below. They are held by reading the source (``ast``), so an import inside a function counts.
+One under ``if TYPE_CHECKING:`` counts for circles only. At the end, each rule is shown to catch violations that are
+planted for it.
 """
 
 from __future__ import annotations
@@ -87,7 +88,10 @@ class Import:
 @functools.cache
 def modules() -> list[Module]:
     paths = sorted(PACKAGE.rglob("*.py"))
-    return [Module(".".join(path.relative_to(PACKAGE).with_suffix("").parts), ast.parse(path.read_text("utf-8"))) for path in paths]
+    return [
+        Module(".".join(path.relative_to(PACKAGE).with_suffix("").parts), ast.parse(path.read_text("utf-8")))
+        for path in paths
+    ]
 
 
 def at_the_top(tree: ast.AST) -> Iterator[ast.AST]:
@@ -104,7 +108,9 @@ def nodes(tree: ast.AST) -> Iterator[ast.AST]:
     while left:
         node = left.pop()
         yield node
-        only_for_types = node.body if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING") else []
+        only_for_types = (
+            node.body if isinstance(node, ast.If) and ast.unparse(node.test).endswith("TYPE_CHECKING") else []
+        )
         left += [child for child in ast.iter_child_nodes(node) if child not in only_for_types]
 
 
@@ -114,7 +120,10 @@ def imports(module: Module) -> list[Import]:
 
 
 def imports_for_types_too(module: Module) -> list[Import]:
-    """What a module imports when it is loaded, or names in its types. A function imports later, and so needs no order."""
+    """What a module imports when it is loaded, or names in its types.
+
+    A function imports later, and so needs no order.
+    """
     return list(iter_imports(module, at_the_top(module.tree)))
 
 
@@ -185,7 +194,9 @@ def cycles(package: list[Module], imports_of: Callable[[Module], list[Import]] =
     for module in package:
         here = module.name.removesuffix(".__init__")
         targets = {
-            each.target.removeprefix("versioned_state.") for each in imports_of(module) if each.target.startswith("versioned_state.")
+            each.target.removeprefix("versioned_state.")
+            for each in imports_of(module)
+            if each.target.startswith("versioned_state.")
         }
         # from a.b import c is the module a.b.c if there is one, else the name c of the module a.b
         edges[here] = {target if target in names else target.rpartition(".")[0] for target in targets} & names - {here}
@@ -243,19 +254,39 @@ def planted(name: str, source: str) -> Module:
 
 
 CASES: list[tuple[Rule, str, str, str]] = [
-    (one_way, "storage.disk", "from versioned_state.objects import hashing", "storage.disk:1: versioned_state.objects.hashing"),
+    (
+        one_way,
+        "storage.disk",
+        "from versioned_state.objects import hashing",
+        "storage.disk:1: versioned_state.objects.hashing",
+    ),
     (one_way, "storage.disk", "from ..objects.hashing import address", "versioned_state.objects.hashing.address"),
     (one_way, "storage.__init__", "from ..objects import hashing", "versioned_state.objects.hashing"),
     (one_way, "storage.disk", "import versioned_state.state.live as live", "versioned_state.state.live"),
-    (one_way, "storage.disk", "def late():\n    from versioned_state import repository", "storage.disk:2: versioned_state.repository"),
+    (
+        one_way,
+        "storage.disk",
+        "def late():\n    from versioned_state import repository",
+        "storage.disk:2: versioned_state.repository",
+    ),
     (one_way, "state.live", "from versioned_state import Versioned", "versioned_state.Versioned"),
     (one_way, "errors", "from versioned_state.storage import KVStore", "versioned_state.storage.KVStore"),
     (one_way, "__init__", "from versioned_state.cli import main", "versioned_state.cli.main"),
     (one_way, "services.history", "from versioned_state.cli import main", "versioned_state.cli.main"),
     (one_way, "newcomer", "", "does not say where 'newcomer' stands"),
-    (one_way, "storage.disk", "from versioned_state.errors import StorageError\nfrom .kv import KVStore\nimport sqlite3", ""),
+    (
+        one_way,
+        "storage.disk",
+        "from versioned_state.errors import StorageError\nfrom .kv import KVStore\nimport sqlite3",
+        "",
+    ),
     (one_way, "errors", "if TYPE_CHECKING:\n    from versioned_state.repository.merging.merge import Conflict", ""),
-    (one_way, "errors", "if typing.TYPE_CHECKING:\n    pass\nelse:\n    from .storage import KVStore", "versioned_state.storage.KVStore"),
+    (
+        one_way,
+        "errors",
+        "if typing.TYPE_CHECKING:\n    pass\nelse:\n    from .storage import KVStore",
+        "versioned_state.storage.KVStore",
+    ),
     (one_way, "agents.task", "from versioned_state.agents.events import record", ""),
     (one_way, "__init__", "from versioned_state.agents.view import view", ""),
     (one_way, "cli.main", "from versioned_state import Versioned\nfrom versioned_state.cli import demo", ""),
@@ -274,7 +305,12 @@ CASES: list[tuple[Rule, str, str, str]] = [
     (quiet, "cli.main", "import os, click\nprint(os.environ)", ""),
     (storage_is_python_only, "storage.disk", "import msgpack", "storage.disk:1: msgpack"),
     (storage_is_python_only, "storage.disk", "def late():\n    from diskcache import Cache", "diskcache.Cache"),
-    (storage_is_python_only, "storage.disk", "import sqlite3\nfrom .kv import KVStore\nimport versioned_state.errors", ""),
+    (
+        storage_is_python_only,
+        "storage.disk",
+        "import sqlite3\nfrom .kv import KVStore\nimport versioned_state.errors",
+        "",
+    ),
     (storage_is_python_only, "storage.local.guarded_cache", "import diskcache", ""),
     (storage_is_python_only, "objects.compress", "import zstandard", ""),
 ]
@@ -292,16 +328,34 @@ def test_a_planted_violation_is_caught(rule: Rule, name: str, source: str, named
 CIRCLES: list[tuple[dict[str, str], list[str]]] = [
     ({"values.a": "from versioned_state.values import b", "values.b": "from .a import x"}, ["values.a - values.b"]),
     (
-        {"values.a": "def late():\n    from versioned_state.values.b import x", "values.b": "import versioned_state.values.a"},
+        {
+            "values.a": "def late():\n    from versioned_state.values.b import x",
+            "values.b": "import versioned_state.values.a",
+        },
         ["values.a - values.b"],
     ),
     (
-        {"values.a": "from .b import x", "values.b": "from .c import x", "values.c": "from .a import x", "values.d": "from .a import x"},
+        {
+            "values.a": "from .b import x",
+            "values.b": "from .c import x",
+            "values.c": "from .a import x",
+            "values.d": "from .a import x",
+        },
         ["values.a - values.b - values.c"],
     ),
-    ({"values.__init__": "from .a import x", "values.a": "from versioned_state.values import x"}, ["values - values.a"]),
+    (
+        {"values.__init__": "from .a import x", "values.a": "from versioned_state.values import x"},
+        ["values - values.a"],
+    ),
     ({"values.a": "from .b import x", "values.b": "if TYPE_CHECKING:\n    from .a import x"}, []),
-    ({"values.__init__": "", "values.a": "from versioned_state.values import b", "values.b": "from versioned_state.values import c"}, []),
+    (
+        {
+            "values.__init__": "",
+            "values.a": "from versioned_state.values import b",
+            "values.b": "from versioned_state.values import c",
+        },
+        [],
+    ),
 ]
 
 
@@ -314,7 +368,9 @@ CIRCLES: list[tuple[dict[str, str], list[str]]] = [
     ],
 )
 def test_a_planted_circle_of_types_is_caught(source: str, found: list[str]):
-    assert cycles([planted("values.a", "from .b import x"), planted("values.b", source)], imports_for_types_too) == found
+    assert (
+        cycles([planted("values.a", "from .b import x"), planted("values.b", source)], imports_for_types_too) == found
+    )
 
 
 @pytest.mark.parametrize(("sources", "found"), CIRCLES)

@@ -122,7 +122,10 @@ def test_a_leaf_that_is_split_too_early(monkeypatch: pytest.MonkeyPatch):
         if node.level or len(items) < 2:
             return original(shape, node, items, counts, keys)
         _, row = original(shape, node, items[:1], counts, keys and keys[:1])
-        return False, [*row, *original(shape, type(node)(0, [], None, keys and []), items[1:], None, keys and keys[1:])[1]]
+        return False, [
+            *row,
+            *original(shape, type(node)(0, [], None, keys and []), items[1:], None, keys and keys[1:])[1],
+        ]
 
     monkeypatch.setattr(edit, "_appended", appended)
     found = asked(lambda: changed(state))

@@ -40,7 +40,9 @@ def test_tools_skip_the_link_and_not_the_folder(name: str):
 def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the wheel and the sdist."""
     folder = tmp_path_factory.mktemp("dist")
-    subprocess.run([sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=ROOT, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-d", str(folder)], cwd=ROOT, check=True, capture_output=True
+    )
     return folder
 
 
@@ -60,7 +62,11 @@ def test_the_wheel_holds_the_package_and_nothing_else(dist: Path):
 def test_the_page_adds_at_most_200_kilobytes_to_the_wheel(dist: Path):
     (wheel,) = dist.glob("*.whl")
     held = zipfile.ZipFile(wheel).infolist()
-    page = [each for each in held if each.filename.startswith(("versioned_state/server/page/", "versioned_state/repository/shown/"))]
+    page = [
+        each
+        for each in held
+        if each.filename.startswith(("versioned_state/server/page/", "versioned_state/repository/shown/"))
+    ]
     assert 40_000 < sum(each.compress_size for each in page) < 200_000
 
 

@@ -97,7 +97,9 @@ def test_public_names():
 
 def test_a_star_import_replaces_no_name_that_everybody_uses():
     """No builtin, and nothing that the standard modules which an agent's code imports by name call the same."""
-    well_known = set(dir(builtins)).union(*(module.__all__ for module in (asyncio, collections, collections.abc, pathlib, typing)))
+    well_known = set(dir(builtins)).union(
+        *(module.__all__ for module in (asyncio, collections, collections.abc, pathlib, typing))
+    )
     assert not well_known.intersection(versioned_state.__all__)
     names: dict[str, Any] = {}
     exec("from versioned_state import *", names)
@@ -236,7 +238,10 @@ def test_type_checkers_see_the_names_that_are_there():
 
 def packages() -> list[str]:
     found = pkgutil.walk_packages(versioned_state.__path__, "versioned_state.")
-    return ["versioned_state", *(each.name for each in found if each.ispkg and not each.name.startswith("versioned_state.storage.testing"))]
+    return [
+        "versioned_state",
+        *(each.name for each in found if each.ispkg and not each.name.startswith("versioned_state.storage.testing")),
+    ]
 
 
 @pytest.mark.parametrize("name", packages())

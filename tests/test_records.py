@@ -81,7 +81,11 @@ for _cls in STANDARD.values():
 CALLS: list[Callable[[dict[str, Any]], Any]] = [
     lambda of: repr(of["Point"](1)),
     lambda of: repr(of["Named"](1, name="n")),
-    lambda of: (of["Point"](1) == of["Point"](1, 2, ["other"]), of["Point"](1) == of["Named"](1), of["Point"](1) != of["Point"](2)),
+    lambda of: (
+        of["Point"](1) == of["Point"](1, 2, ["other"]),
+        of["Point"](1) == of["Named"](1),
+        of["Point"](1) != of["Point"](2),
+    ),
     lambda of: (hash(of["Point"](1)), hash(of["Single"]("a")), hash(of["Empty"]()), hash(of["Hashed"](3))),
     lambda of: (of["Single"](float("nan")) == of["Single"](float("nan")), of["Empty"]() == of["Empty"]()),
     lambda of: of["Same"]() == of["Same"](),
@@ -91,9 +95,15 @@ CALLS: list[Callable[[dict[str, Any]], Any]] = [
     lambda of: of["Point"].__match_args__ + of["Named"].__match_args__ + of["Named"].__slots__,
     lambda of: (of["Point"].kind, of["Point"].__doc__),
     lambda of: [each.name for each in dataclasses.fields(of["Named"])],
-    lambda of: [(each.default, each.compare, each.repr) for each in dataclasses.fields(of["Point"]) if each.name != "names"],
+    lambda of: [
+        (each.default, each.compare, each.repr) for each in dataclasses.fields(of["Point"]) if each.name != "names"
+    ],
     lambda of: dataclasses.asdict(of["Named"](1, 2, ["n"])),
-    lambda of: (dataclasses.is_dataclass(of["Empty"]), of["Point"].__dataclass_params__.frozen, of["Open"].__dataclass_params__.frozen),
+    lambda of: (
+        dataclasses.is_dataclass(of["Empty"]),
+        of["Point"].__dataclass_params__.frozen,
+        of["Open"].__dataclass_params__.frozen,
+    ),
     lambda of: repr(dataclasses.replace(of["Named"](1), y=5, name="n")),
     lambda of: repr(copy.deepcopy(of["Named"](1, name="n"))),
     lambda of: str(inspect.signature(of["Named"])).replace("<factory>", "").split(", names")[0],

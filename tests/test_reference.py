@@ -97,7 +97,11 @@ def calls() -> Iterator[tuple[str, str, str, str]]:
     for title, text in sections():
         if title == "Frameworks":
             continue  # most are not installed here: the next test reads their source
-        spans = [span for row in re.findall(r"^\| (.*?) \|", text, flags=re.MULTILINE) for span in re.findall(r"`([^`]+)`", row)]
+        spans = [
+            span
+            for row in re.findall(r"^\| (.*?) \|", text, flags=re.MULTILINE)
+            for span in re.findall(r"`([^`]+)`", row)
+        ]
         spans += [re.sub(r"\s+", " ", span) for span in re.findall(r"\*\*`([^`]+)`\*\*", text)]
         for span in spans:
             if found := _CALL.fullmatch(span):
@@ -163,29 +167,62 @@ def test_a_call_of_the_page_exists_with_its_parameters(call):
 
 def test_the_adapters_of_the_page_are_those_that_there_are_with_their_parameters():
     told: dict[tuple[str, str], list[str]] = {}
-    for module, name, parameters in re.findall(r"^\| `(\w+)\.(\w+)\((.*?)\)` \|", dict(sections())["Frameworks"], flags=re.MULTILINE):
+    for module, name, parameters in re.findall(
+        r"^\| `(\w+)\.(\w+)\((.*?)\)` \|", dict(sections())["Frameworks"], flags=re.MULTILINE
+    ):
         told[module, name] = [part.partition("=")[0] for part in split(parameters) if part != "*"]
     folder = Path(integrations.__file__).parent
     found: dict[tuple[str, str], set[str]] = {}
     for framework in integrations.FRAMEWORKS:
         at = folder / framework.module
         files = at.glob("*.py") if at.is_dir() else [at.with_suffix(".py")]
-        classes = [node for file in files for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
+        classes = [
+            node
+            for file in files
+            for node in ast.parse(file.read_text(encoding="utf-8")).body
+            if isinstance(node, ast.ClassDef)
+        ]
         for each in classes:
             if re.match("Versioned|Round", each.name):
-                inits = [node for node in ast.walk(each) if isinstance(node, ast.FunctionDef) and node.name == "__init__"]
+                inits = [
+                    node for node in ast.walk(each) if isinstance(node, ast.FunctionDef) and node.name == "__init__"
+                ]
                 arguments = [argument for init in inits for argument in [*init.args.args, *init.args.kwonlyargs]]
-                found[framework.module, each.name] = {argument.arg for argument in arguments} or {"place"}  # that of its base
+                # that of its base
+                found[framework.module, each.name] = {argument.arg for argument in arguments} or {"place"}
     assert found.keys() == told.keys()
     assert not {key: missing for key, names in told.items() if (missing := set(names) - found[key])}
 
 
 @pytest.mark.parametrize(
-    "cls", [Versioned, State, Live, StateSequence, Snapshot, Repository, Commit, Diff, Change], ids=lambda cls: cls.__name__
+    "cls",
+    [Versioned, State, Live, StateSequence, Snapshot, Repository, Commit, Diff, Change],
+    ids=lambda cls: cls.__name__,
 )
 def test_the_page_names_every_public_member(cls):
-    internal = {"over", "database", "cell_at", "cells", "merge_height", "height", "generation", "tree", "jump", "jump_address", "meta_cell"}
-    internal |= {"series", "address", "new_nodes", "parent_addresses", "parents_but_root", "is_root", "previews", "signature"}
+    internal = {
+        "over",
+        "database",
+        "cell_at",
+        "cells",
+        "merge_height",
+        "height",
+        "generation",
+        "tree",
+        "jump",
+        "jump_address",
+        "meta_cell",
+    }
+    internal |= {
+        "series",
+        "address",
+        "new_nodes",
+        "parent_addresses",
+        "parents_but_root",
+        "is_root",
+        "previews",
+        "signature",
+    }
     mapping = {"keys", "values", "items", "clear", "popitem", "setdefault", "index", "count"}  # a dict's, a list's
     members = {name for name in dir(cls) if not name.startswith("_")} - internal - mapping
     assert not {name for name in members if not re.search(rf"[`. (]{name}\b", PAGE)}
@@ -200,7 +237,10 @@ def test_the_page_names_every_public_name():
 
 _COST = re.compile(r"^\| \[(.+?)\]\(#.+?\) \| (.+?) \| (\w+) \| (\w+) \| ?(.*?) \|$", re.MULTILINE)
 
-COSTS = {(section, call.replace("`", "")): (reads, writes, grows) for section, call, reads, writes, grows in _COST.findall(PAGE)}
+COSTS = {
+    (section, call.replace("`", "")): (reads, writes, grows)
+    for section, call, reads, writes, grows in _COST.findall(PAGE)
+}
 """The rows of the table of costs: requests, and what they grow with."""
 
 FEW = 20
@@ -238,7 +278,15 @@ def writes(counts: Counts) -> int:
     return counts.sets + counts.applies
 
 
-TOLD_THERE = {"StateSequence", "Services", "StateService", "SessionHistoryService", "MemoryService", "SessionService", "SandboxService"}
+TOLD_THERE = {
+    "StateSequence",
+    "Services",
+    "StateService",
+    "SessionHistoryService",
+    "MemoryService",
+    "SessionService",
+    "SandboxService",
+}
 """Sections that tell the costs of their calls themselves."""
 
 

@@ -1,7 +1,7 @@
 """What each named workload costs stays what it is: function calls, requests and bytes, within 3 % above what was measured.
 
-Times say more about the machine. If a change needs more, say so with the new figures; if it needs less, lower them, so that the gain stays:
-``python -m tests.support.workload_costs`` prints them.
+Times say more about the machine. If a change needs more, say so with the new figures; if it needs less, lower them, so
+that the gain stays: ``python -m tests.support.workload_costs`` prints them.
 """
 
 from __future__ import annotations
@@ -48,4 +48,6 @@ def found() -> dict[str, list[float]]:
 def test_a_workload_costs_no_more_than_it_did(found: dict[str, list[float]], name: str):
     measured = dict(zip(("calls", "requests", "bytes written"), MEASURED[name], strict=True))
     costs = dict(zip(measured, found[name], strict=True))
-    assert {what: cost for what, cost in costs.items() if cost > measured[what] * ALLOWED} == {}, f"{costs}, measured: {measured}"
+    assert {what: cost for what, cost in costs.items() if cost > measured[what] * ALLOWED} == {}, (
+        f"{costs}, measured: {measured}"
+    )

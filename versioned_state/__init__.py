@@ -1,7 +1,7 @@
 """git for the state of AI agents.
 
-A state is a dict of plain Python values; every round is a commit; any past commit is a read-only view; mutations in place are always
-seen; and a round costs what changed, not what there is.
+A state is a dict of plain Python values; every round is a commit; any past commit is a read-only view; mutations in
+place are always seen; and a round costs what changed, not what there is.
 
 >>> from versioned_state import Versioned
 >>> state = Versioned()
@@ -47,7 +47,12 @@ if TYPE_CHECKING:
     from versioned_state.agents.patterns.state_machine import StateMachine as StateMachine
     from versioned_state.agents.rollback import RolledBack as RolledBack, roll_back_effects as roll_back_effects
     from versioned_state.agents.tasks.round import TaskClarify as TaskClarify, TaskFailed as TaskFailed
-    from versioned_state.agents.tasks.task import checkpoint as checkpoint, current_state as current_state, emit as emit, task as task
+    from versioned_state.agents.tasks.task import (
+        checkpoint as checkpoint,
+        current_state as current_state,
+        emit as emit,
+        task as task,
+    )
     from versioned_state.agents.view import view as view
     from versioned_state.agents.workspace.workspace import Workspace as Workspace, files_of as files_of
     from versioned_state.errors import StateError as StateError
@@ -73,7 +78,13 @@ if TYPE_CHECKING:
     from versioned_state.state.shape.schema import Schema as Schema
     from versioned_state.state.state import State as State
     from versioned_state.state.versioned import Versioned as Versioned
-    from versioned_state.storage import Cache as Cache, Disk as Disk, KVStore as KVStore, Memory as Memory, open_store as open_store
+    from versioned_state.storage import (
+        Cache as Cache,
+        Disk as Disk,
+        KVStore as KVStore,
+        Memory as Memory,
+        open_store as open_store,
+    )
     from versioned_state.values.codec.pickles import ObjectInfo as ObjectInfo
     from versioned_state.values.paths.path import StatePath as StatePath
     from versioned_state.values.typed.registry import register as register, register_module as register_module

@@ -1,9 +1,11 @@
-"""Checks of the arguments of public calls: types, options, numbers, strings and functions. Beneath all layers but the errors.
+"""Checks of the arguments of public calls: types, options, numbers, strings and functions.
+
+Beneath all layers but the errors.
 
 ``resolve`` checks revisions, ``Database.ref`` and ``check_name`` names, ``as_path`` paths, and ``Policies`` policies.
 
-Each check returns the value, and raises ``InvalidArgumentError`` with the name of the argument otherwise. ``remains`` is for a call that
-leaves something else behind than "nothing was changed".
+Each check returns the value, and raises ``InvalidArgumentError`` with the name of the argument otherwise. ``remains``
+is for a call that leaves something else behind than "nothing was changed".
 """
 
 from __future__ import annotations
@@ -45,7 +47,9 @@ def instance_of(name: str, value: Any, kind: Any, *, remains: str | None = None,
     kinds = get_args(kind) or (kind,)
     if type(value) is bool and bool in kinds:
         return value
-    wanted = _either(_WORDS.get(each) or f"{'an' if each.__name__[0] in 'AEIOaeio' else 'a'} {each.__name__}" for each in kinds)
+    wanted = _either(
+        _WORDS.get(each) or f"{'an' if each.__name__[0] in 'AEIOaeio' else 'a'} {each.__name__}" for each in kinds
+    )
     raise InvalidArgumentError(f"{name} must be {wanted}, not {type(value).__name__}", remains=remains, hint=hint)
 
 
@@ -106,7 +110,10 @@ def age(name: str, value: Any) -> timedelta:
 
 
 def string(name: str, value: Any, *, empty: bool = True, without: str = "") -> str:
-    """Return a string, of no subclass. ``empty`` says whether it may be empty, ``without`` which characters it must not have."""
+    """Return a string, of no subclass.
+
+    ``empty`` says whether it may be empty, ``without`` which characters it must not have.
+    """
     if type(value) is str and (value or empty) and not (without and any(char in value for char in without)):
         return value
     if empty and not without:

@@ -14,11 +14,13 @@ def lazy_names(
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
     """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose public names live in its modules.
 
-    Type checkers do not run this: for them the package imports the same names, each as itself, under ``if TYPE_CHECKING``.
+    Type checkers do not run this: for them the package imports the same names, each as itself, under ``if
+        TYPE_CHECKING``.
 
     Args:
         package: the package's ``__name__``.
-        modules: the names by their modules, which are relative to the package; a module that is itself a public name is its own.
+        modules: the names by their modules, which are relative to the package; a module that is itself a public name is
+            its own.
         unlisted: those of the names that a star import leaves alone.
     """
     namespace = vars(sys.modules[package])
@@ -36,12 +38,16 @@ def lazy_names(
         own = {name for name, value in namespace.items() if name.startswith("_") or isinstance(value, ModuleType)}
         return sorted(own.union(homes))  # without what the package itself imports
 
-    listed = sorted(homes.keys() - set(unlisted.split()), key=lambda name: (not name.isupper(), name[0].islower(), name))
+    listed = sorted(
+        homes.keys() - set(unlisted.split()), key=lambda name: (not name.isupper(), name[0].islower(), name)
+    )
     return get, names, listed
 
 
 class LazyModule:
-    """A module that is loaded when it is first used. For type checkers, the module is imported under ``if TYPE_CHECKING``.
+    """A module that is loaded when it is first used.
+
+    For type checkers, the module is imported under ``if TYPE_CHECKING``.
 
     It then takes its own place in the module that uses it, so that only the first use passes through here.
 

@@ -68,8 +68,8 @@ def running_loop() -> asyncio.AbstractEventLoop:
 async def off_loop(function: Callable[[], T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:
     """Run a function on a background thread, in the context of the caller, and return its result.
 
-    A cancelled call that has begun ends first, and raises ``CancelledError`` then; one that has not begun is dropped. The event loop never
-    waits. Cost: two changes of threads.
+    A cancelled call that has begun ends first, and raises ``CancelledError`` then; one that has not begun is dropped.
+    The event loop never waits. Cost: two changes of threads.
 
     Args:
         undo: called with the result, and awaited, if the call was cancelled and so has no reader of its result.
@@ -78,7 +78,10 @@ async def off_loop(function: Callable[[], T], *, undo: Callable[[T], Awaitable[o
 
 
 async def result_of(future: Future[T], *, undo: Callable[[T], Awaitable[object]] | None = None) -> T:
-    """Return the result of a call on a thread of any executor. A cancellation has the same effect as in ``off_loop``."""
+    """Return the result of a call on a thread of any executor.
+
+    A cancellation has the same effect as in ``off_loop``.
+    """
     try:
         cancelled = await _end_of(future)
     finally:
@@ -110,7 +113,10 @@ async def to_the_end(work: Awaitable[T]) -> T:
 
 
 async def _end_of(future: Future[Any]) -> asyncio.CancelledError | None:
-    """Wait for the end of a call, and return the first cancellation, if there was any. A cancellation drops a call that has not begun."""
+    """Wait for the end of a call, and return the first cancellation, if there was any.
+
+    A cancellation drops a call that has not begun.
+    """
     cancelled = await wait_for_end(future)
     if cancelled is not None and not future.cancel():
         with _shield():

@@ -1,9 +1,9 @@
 """Dataclasses that are cheap to define. Beneath all layers.
 
-``dataclasses`` loads ``inspect`` and compiles every method of every class, 0.5 ms each: a third of the time that importing ``Versioned``
-took. Here ``__init__`` alone is compiled, when it is first used, and the other methods are closures over the names of the fields. The
-instances behave alike, and ``is_dataclass``, ``fields`` and ``asdict`` of the standard library work on them. Type checkers see its
-``dataclass``, ``field`` and ``replace``.
+``dataclasses`` loads ``inspect`` and compiles every method of every class, 0.5 ms each: a third of the time that
+importing ``Versioned`` took. Here ``__init__`` alone is compiled, when it is first used, and the other methods are
+closures over the names of the fields. The instances behave alike, and ``is_dataclass``, ``fields`` and ``asdict`` of
+the standard library work on them. Type checkers see its ``dataclass``, ``field`` and ``replace``.
 """
 
 from __future__ import annotations
@@ -60,11 +60,17 @@ else:
         for name, annotation in namespace.get("__annotations__", {}).items():
             if not annotation.startswith("ClassVar"):
                 given = namespace.pop(name, _MISSING)
-                described = given if isinstance(given, _Field) else _Field({} if given is _MISSING else {"default": given})
+                described = (
+                    given if isinstance(given, _Field) else _Field({} if given is _MISSING else {"default": given})
+                )
                 described.annotation = annotation
                 fields[name] = described
         names = tuple(fields)
-        namespace |= {"__slots__": tuple(name for name in names if name not in inherited), "__match_args__": names, _FIELDS: fields}
+        namespace |= {
+            "__slots__": tuple(name for name in names if name not in inherited),
+            "__match_args__": names,
+            _FIELDS: fields,
+        }
         namespace.pop("__dict__", None)
         namespace.pop("__weakref__", None)
         qualname = cls.__qualname__
@@ -74,7 +80,12 @@ else:
         if repr and "__repr__" not in namespace:
             cls.__repr__ = _shown(tuple(name for name in names if fields[name].get("repr", True)))
         if eq:
-            _compared(cls, tuple(name for name in names if fields[name].get("compare", True)), namespace, hashed=frozen or unsafe_hash)
+            _compared(
+                cls,
+                tuple(name for name in names if fields[name].get("compare", True)),
+                namespace,
+                hashed=frozen or unsafe_hash,
+            )
         if frozen:
             _freeze(cls, names)
         cls.__dataclass_fields__ = Standard("__dataclass_fields__", frozen=frozen)
@@ -202,7 +213,9 @@ class Standard:
     def __get__(self, instance: object, cls: Any) -> object:
         import dataclasses
 
-        described = [(name, each.annotation, dataclasses.field(**each.options)) for name, each in cls.__record_fields__.items()]
+        described = [
+            (name, each.annotation, dataclasses.field(**each.options)) for name, each in cls.__record_fields__.items()
+        ]
         made = getattr(dataclasses.make_dataclass(cls.__name__, described, frozen=self.frozen), self._name)
         owner = next(base for base in cls.__mro__ if base.__dict__.get(self._name) is self)
         setattr(owner, self._name, made)

@@ -13,13 +13,17 @@ from versioned_state.off_loop import off_loop
 T = TypeVar("T")
 
 _MOST: Final = 64
-"""The largest batch. The first one has one element, and each has twice as many as the one before, so at most half is read without need."""
+"""The largest batch.
+
+The first one has one element, and each has twice as many as the one before, so at most half is read without need.
+"""
 
 
 class Stream(Generic[T]):
     """Elements that a background thread reads in batches, ahead of the consumer.
 
-    A cancelled step loses no element: a later step continues. An error is raised after the elements before it, and ends the stream.
+    A cancelled step loses no element: a later step continues. An error is raised after the elements before it, and ends
+        the stream.
 
     Args:
         begin: returns the iterator to read from.
@@ -27,7 +31,9 @@ class Stream(Generic[T]):
     """
 
     def __init__(
-        self, begin: Callable[[], Awaitable[Iterator[T]]], run: Callable[[Callable[[], None]], Awaitable[None]] = off_loop
+        self,
+        begin: Callable[[], Awaitable[Iterator[T]]],
+        run: Callable[[Callable[[], None]], Awaitable[None]] = off_loop,
     ) -> None:
         self._begin = begin
         self._run = run

@@ -16,7 +16,10 @@ T = TypeVar("T")
 V = TypeVar("V")
 
 Named = Callable[[], Callable[Concatenate[Any, P], R]]
-"""A function that returns a method, for type checkers only. It is never called: a twin looks up the method of its own name."""
+"""A function that returns a method, for type checkers only.
+
+It is never called: a twin looks up the method of its own name.
+"""
 
 
 class Twin(Generic[P, V]):
@@ -70,7 +73,8 @@ def awaitable(
     Args:
         method: see ``Named``.
         after: called with the result, on the background thread.
-        ahead: for a handle: called with the object and the keyword arguments before the call, on the thread of the event loop.
+        ahead: for a handle: called with the object and the keyword arguments before the call, on the thread of the
+            event loop.
     """
 
     def wrap(aio: Any, method: Callable[P, R]) -> Callable[P, Coroutine[Any, Any, R]]:

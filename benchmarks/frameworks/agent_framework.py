@@ -22,7 +22,11 @@ class _Storage:
         from agent_framework import WorkflowCheckpoint
 
         saved = WorkflowCheckpoint(
-            thread, "graph", previous_checkpoint_id=self.last.get(thread), state={"messages": list(texts)}, iteration_count=step
+            thread,
+            "graph",
+            previous_checkpoint_id=self.last.get(thread),
+            state={"messages": list(texts)},
+            iteration_count=step,
         )
         self.last[thread] = await self.storage.save(saved)
 

@@ -55,4 +55,6 @@ def _theirs(folder: Path) -> Iterator[_Sessions]:
     yield _Sessions(JSONSession(str(folder)))
 
 
-PARTS: Final = parts(Framework("JSONSession", {OURS: _ours, THEIRS: _theirs}, _Sessions.put, _Sessions.get, is_log=False))
+PARTS: Final = parts(
+    Framework("JSONSession", {OURS: _ours, THEIRS: _theirs}, _Sessions.put, _Sessions.get, is_log=False)
+)

@@ -1,6 +1,7 @@
 """The command line of ``scripts/bench frameworks``; ``--framework`` and ``--part`` choose among the tables.
 
-Frameworks that cannot be installed beside the others have an environment of their own, that of their tests: there the module runs again.
+Frameworks that cannot be installed beside the others have an environment of their own, that of their tests: there the
+module runs again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from versioned_state.integrations import FRAMEWORKS
 from versioned_state.values import accelerator
 
 MODULES: Final = ("langgraph", "openai_agents", "google_adk", "llama_index", "agent_framework", "crewai", "agentscope")
-"""A module for each. ``PARTS`` maps the name of a table to a function of a folder and ``quick``, which returns its title and its rows."""
+"""A module for each.
+
+``PARTS`` maps the name of a table to a function of a folder and ``quick``, which returns its title and its rows.
+"""
 
 _ALSO: Final = {"google_adk": ("sqlalchemy[asyncio]>=2.0",)}
 """What a framework's own store needs besides."""
@@ -33,7 +37,9 @@ _ALSO: Final = {"google_adk": ("sqlalchemy[asyncio]>=2.0",)}
 
 def main(arguments: Sequence[str]) -> int:
     """Measure, print the tables, and return the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks frameworks", description="Adapters beside the frameworks' own stores.")
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks frameworks", description="Adapters beside the frameworks' own stores."
+    )
     parser.add_argument("--framework", choices=MODULES, help="one of them only")
     parser.add_argument("--part", help="one table only")
     parser.add_argument("--quick", action="store_true", help="small sizes: to see that it works, not to quote")
@@ -71,11 +77,18 @@ def _elsewhere(module: str, options: argparse.Namespace) -> int:
     """Run this program in the environment of a framework, with the accelerator of this one, if there is one."""
     extra = next(each for each in FRAMEWORKS if each.module == module).extra
     python = framework_venv(*_ALSO.get(module, ()), extras=[extra])
-    chosen = ["--framework", module, *(["--part", options.part] if options.part else []), *(["--quick"] if options.quick else [])]
+    chosen = [
+        "--framework",
+        module,
+        *(["--part", options.part] if options.part else []),
+        *(["--quick"] if options.quick else []),
+    ]
     program = "import sys; from benchmarks.frameworks.command import main; sys.exit(main(sys.argv[1:]))"
     with tempfile.TemporaryDirectory(prefix="vstate-bench-") as name:
         found = importlib.util.find_spec("versioned_state_fast") if accelerator.status == "active" else None
         if found is not None and found.origin is not None:
             (Path(name) / Path(found.origin).name).symlink_to(found.origin)
         sys.stdout.flush()
-        return subprocess.run([str(python), "-c", program, *chosen], check=False, env={**os.environ, "PYTHONPATH": name}).returncode
+        return subprocess.run(
+            [str(python), "-c", program, *chosen], check=False, env={**os.environ, "PYTHONPATH": name}
+        ).returncode

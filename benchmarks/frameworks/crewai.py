@@ -35,4 +35,6 @@ async def _get(persistence: Any, thread: str) -> list[str]:
     return found
 
 
-PARTS: Final = parts(Framework("SQLiteFlowPersistence", {OURS: _ours, THEIRS: _theirs}, _put, _get, is_log=False, has_history=True))
+PARTS: Final = parts(
+    Framework("SQLiteFlowPersistence", {OURS: _ours, THEIRS: _theirs}, _put, _get, is_log=False, has_history=True)
+)

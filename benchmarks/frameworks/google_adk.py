@@ -32,7 +32,9 @@ class _Service:
         content = types.Content(role=role, parts=[types.Part(text=texts[-1])])
         actions = EventActions(state_delta={"step": step})
         assert self._session.id == thread
-        await self.service.append_event(self._session, Event(invocation_id=f"i{step // 2}", author=role, content=content, actions=actions))
+        await self.service.append_event(
+            self._session, Event(invocation_id=f"i{step // 2}", author=role, content=content, actions=actions)
+        )
 
     async def get(self, thread: str, config: Any = None) -> list[str]:
         session = await self.service.get_session(**_ANN, session_id=thread, config=config)

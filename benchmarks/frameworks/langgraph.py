@@ -1,7 +1,7 @@
 """LangGraph: ``VersionedSaver`` on a ``Disk`` beside ``SqliteSaver`` of langgraph-checkpoint-sqlite, both as they come.
 
-``SqliteSaver`` waits for the disk at each write, and ``Disk`` does so with ``durability="power"`` only: the cost of an fsync is
-printed above the tables, and a put of theirs contains one.
+``SqliteSaver`` waits for the disk at each write, and ``Disk`` does so with ``durability="power"`` only: the cost of an
+fsync is printed above the tables, and a put of theirs contains one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def _savers(folder: Path) -> Iterator[dict[str, Any]]:
     (folder / THEIRS).mkdir()
     with ExitStack() as stack:
         ours = stack.enter_context(VersionedSaver(folder / OURS))
-        connection = stack.enter_context(closing(sqlite3.connect(folder / THEIRS / "saver.sqlite", check_same_thread=False)))
+        connection = stack.enter_context(
+            closing(sqlite3.connect(folder / THEIRS / "saver.sqlite", check_same_thread=False))
+        )
         theirs = SqliteSaver(connection)
         theirs.setup()
         yield {OURS: ours, THEIRS: theirs}
@@ -92,7 +94,9 @@ class _Thread:
 def _reads(threads: Mapping[str, _Thread], step: int, turns: int) -> list[list[str]]:
     """Rows for reading a thread; ``step`` is that of a checkpoint in its middle."""
 
-    def measured(name: str, call: Callable[[Any, Config], object], at: Mapping[str, Config], aim: str = "") -> list[str]:
+    def measured(
+        name: str, call: Callable[[Any, Config], object], at: Mapping[str, Config], aim: str = ""
+    ) -> list[str]:
         meter = _Meter()
 
         def reading(side: str, _: int) -> float:
@@ -101,12 +105,17 @@ def _reads(threads: Mapping[str, _Thread], step: int, turns: int) -> list[list[s
         return row(name, alternate({side: partial(reading, side) for side in threads}, turns, batch=3), aim, meter.cpu)
 
     newest = {name: thread.newest for name, thread in threads.items()}
-    middle = {name: next(iter(thread.saver.list(thread.newest, filter={"step": step}))).config for name, thread in threads.items()}
+    middle = {
+        name: next(iter(thread.saver.list(thread.newest, filter={"step": step}))).config
+        for name, thread in threads.items()
+    }
     return [
         measured("get_tuple, the newest", lambda saver, at: saver.get_tuple(at), newest, "3"),
         measured("get_tuple, by its id", lambda saver, at: saver.get_tuple(at), middle),
         measured("list, the newest 10", lambda saver, at: list(saver.list(at, limit=10)), newest),
-        measured("list, filter for one step", lambda saver, at: list(saver.list(at, filter={"step": step})), newest, "2"),
+        measured(
+            "list, filter for one step", lambda saver, at: list(saver.list(at, filter={"step": step})), newest, "2"
+        ),
     ]
 
 
@@ -124,8 +133,14 @@ def _conversation(count: int, size: int, folder: Path, *, quick: bool) -> Table:
         threads = {name: _Thread(name, saver, "thread") for name, saver in savers.items()}
         # A list of its own for each checkpoint, of the messages that were there before: as add_messages makes them.
         meter = _Meter()
-        puts = {name: lambda at, thread=thread: thread.put(meter, at, {"messages": messages[: at + 1]}) for name, thread in threads.items()}
-        rows = [row("put", alternate(puts, count // _BATCH, batch=_BATCH), "1", meter.cpu), *_reads(threads, count // 2, 3 if quick else 9)]
+        puts = {
+            name: lambda at, thread=thread: thread.put(meter, at, {"messages": messages[: at + 1]})
+            for name, thread in threads.items()
+        }
+        rows = [
+            row("put", alternate(puts, count // _BATCH, batch=_BATCH), "1", meter.cpu),
+            *_reads(threads, count // 2, 3 if quick else 9),
+        ]
     rows.append(bytes_row(folder, "0.1"))
     with _savers_again(folder) as savers:
         rows.append(_delete(savers))
@@ -135,7 +150,10 @@ def _conversation(count: int, size: int, folder: Path, *, quick: bool) -> Table:
 def _delete(savers: Mapping[str, Any]) -> list[str]:
     meter = _Meter()
     return row(
-        "delete_thread", meter.once({name: partial(saver.delete_thread, "thread") for name, saver in savers.items()}), "1", meter.cpu
+        "delete_thread",
+        meter.once({name: partial(saver.delete_thread, "thread") for name, saver in savers.items()}),
+        "1",
+        meter.cpu,
     )
 
 
@@ -164,7 +182,9 @@ def _small(folder: Path, *, quick: bool) -> Table:
             thread = threads[name]
             seconds = thread.put(meter, at, {"step": at, "values": {"count": at, "last": f"message {at}"}})
             task = str(uuid.UUID(int=at))
-            writes[name].append(writing(name, lambda: thread.saver.put_writes(thread.at, [("values", f"value {at}")], task)))
+            writes[name].append(
+                writing(name, lambda: thread.saver.put_writes(thread.at, [("values", f"value {at}")], task))
+            )
             return seconds
 
         puts = alternate({name: partial(step, name) for name in threads}, count // _BATCH, batch=_BATCH)
@@ -197,10 +217,16 @@ def _threads(folder: Path, *, quick: bool) -> Table:
             words = random.Random(at)
             messages = [_message(words, number, 200) for number in range(2)]
             thread = _Thread(side, saver, names[at])
-            made: list[dict[str, Any]] = [{"__start__": {"messages": messages[:1]}}, {"messages": messages[:1]}, {"messages": messages}]
+            made: list[dict[str, Any]] = [
+                {"__start__": {"messages": messages[:1]}},
+                {"messages": messages[:1]},
+                {"messages": messages},
+            ]
             return sum(thread.put(meter, number, values) for number, values in enumerate(made))
 
-        puts = alternate({name: partial(step, name, saver) for name, saver in savers.items()}, count // _MANY, batch=_MANY)
+        puts = alternate(
+            {name: partial(step, name, saver) for name, saver in savers.items()}, count // _MANY, batch=_MANY
+        )
         some = dice.sample(names, 60)
 
         def read(side: str, saver: Any, at: int) -> float:

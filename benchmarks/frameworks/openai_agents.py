@@ -35,7 +35,9 @@ def _theirs(folder: Path) -> Iterator[Open]:
 def _advanced(folder: Path) -> Iterator[Open]:
     from agents.extensions.memory import AdvancedSQLiteSession
 
-    yield from _last(lambda id: AdvancedSQLiteSession(session_id=id, db_path=folder / "sessions.db", create_tables=True))
+    yield from _last(
+        lambda id: AdvancedSQLiteSession(session_id=id, db_path=folder / "sessions.db", create_tables=True)
+    )
 
 
 def _last(make: Open) -> Iterator[Open]:
@@ -71,7 +73,9 @@ async def _delete(session: Open, thread: str) -> None:
 
 
 def _beside(name: str, theirs: Any) -> Framework:
-    return Framework(name, {OURS: _ours, THEIRS: theirs}, _put, _get, reads={"get, the newest 10": _newest}, delete=_delete)
+    return Framework(
+        name, {OURS: _ours, THEIRS: theirs}, _put, _get, reads={"get, the newest 10": _newest}, delete=_delete
+    )
 
 
 PARTS: Final = {

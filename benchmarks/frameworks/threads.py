@@ -33,10 +33,11 @@ class Framework:
     Attributes:
         name: of the framework's own store.
         open: opens the store of a side in a folder. What the block gets is passed to the calls.
-        put: stores the next step of a thread; called with the store, the thread, the number of the step and the texts so far, of which the
-            last one is new.
+        put: stores the next step of a thread; called with the store, the thread, the number of the step and the texts
+            so far, of which the last one is new.
         get: returns the texts of a thread. A thread of ``is_log`` has them all, any other those of its last step.
-        begin: makes a thread before its first step, where the framework wants that. It counts as a part of the first step.
+        begin: makes a thread before its first step, where the framework wants that. It counts as a part of the first
+            step.
         reads: other reads, by name.
         delete: deletes a thread.
         is_log: whether a step appends; otherwise it stores a checkpoint with all texts.
@@ -79,7 +80,9 @@ class _Sides:
 
         return self._runner.run(run())
 
-    def row(self, name: str, call: Callable[[Any, int], Awaitable[Any]], turns: int, *, batch: int, aim: str = "") -> list[str]:
+    def row(
+        self, name: str, call: Callable[[Any, int], Awaitable[Any]], turns: int, *, batch: int, aim: str = ""
+    ) -> list[str]:
         """The row of a call on the store of each side, which gets the number of the round too."""
         cpu = dict.fromkeys(self.stores, 0.0)
 
@@ -93,7 +96,9 @@ class _Sides:
 
             return self._runner.run(run())
 
-        return row(name, alternate({side: partial(seconds, side) for side in self.stores}, turns, batch=batch), aim, cpu)
+        return row(
+            name, alternate({side: partial(seconds, side) for side in self.stores}, turns, batch=batch), aim, cpu
+        )
 
     def check(self, read: Callable[[Any, str], Awaitable[Any]], thread: str, expected: Any = None) -> None:
         ours, theirs = (self.result(read(self.stores[name], thread)) for name in (OURS, THEIRS))
@@ -120,7 +125,9 @@ def _delete(framework: Framework, sides: _Sides, threads: Sequence[str], batch: 
     delete = framework.delete
     if delete is None:
         return []
-    rows = [sides.row("delete", lambda store, at: delete(store, threads[at]), len(threads) // batch, batch=batch, aim="1")]
+    rows = [
+        sides.row("delete", lambda store, at: delete(store, threads[at]), len(threads) // batch, batch=batch, aim="1")
+    ]
     for thread in threads:
         sides.check(framework.get, thread, [])
     return rows

@@ -23,7 +23,11 @@ LENGTHS: Final = (100, 1_000, 10_000)
 
 def rows(folder: Path, rounds: int) -> list[list[str]]:
     """Two rows for each length of the list."""
-    return [row for length in LENGTHS for row in (_append_ours(folder, length, rounds), _append_rows(folder, length, rounds))]
+    return [
+        row
+        for length in LENGTHS
+        for row in (_append_ours(folder, length, rounds), _append_rows(folder, length, rounds))
+    ]
 
 
 def _elements(data: Sequence[Sequence[dict[str, Any]]]) -> Iterator[str]:

@@ -72,7 +72,10 @@ def rows(store: KVStore, size: int) -> Iterator[tuple[str, str]]:
         before = store.size() if isinstance(store, Disk) else 0
         _fill(repository, range(size - ALONE))
         alone = range(max(size - ALONE, 0), size)
-        yield "make one", ms(timed(lambda: [make(repository, number).commit(meta=meta(number)) for number in alone]) / len(alone))
+        yield (
+            "make one",
+            ms(timed(lambda: [make(repository, number).commit(meta=meta(number)) for number in alone]) / len(alone)),
+        )
         if isinstance(store, Disk):
             yield "bytes of one", f"{(store.size() - before) / size:,.0f}"
         repository = Repository(store, clock=repository.database.clock)
@@ -89,7 +92,9 @@ def rows(store: KVStore, size: int) -> Iterator[tuple[str, str]]:
             "one user's sessions": lambda: list(repository.branches.iter_info(prefix=middle + "/")),
             "page of 20": lambda: list(repository.branches.iter_info(after=middle, limit=20)),
             "newest 20": lambda: list(repository.branches.iter_info(by="changed", limit=20)),
-            "one user's newest": lambda: list(repository.branches.iter_info(by="changed", prefix=middle + "/", limit=3)),
+            "one user's newest": lambda: list(
+                repository.branches.iter_info(by="changed", prefix=middle + "/", limit=3)
+            ),
             "default branch": repository.default_branch,
             "open and commit": partial(_commit, repository, size),
             "commit with a tag": partial(_commit, repository, size, tag=True),
@@ -122,7 +127,11 @@ def rows(store: KVStore, size: int) -> Iterator[tuple[str, str]]:
                 _commit(repository, size - 2 * n)
             yield (
                 "purge one",
-                ms(statistics.median(timed(partial(repository.purge, branches=name(size // 3 + each))) for each in range(repeats))),
+                ms(
+                    statistics.median(
+                        timed(partial(repository.purge, branches=name(size // 3 + each))) for each in range(repeats)
+                    )
+                ),
             )
             users = [branch_name(f"u{size // PER_USER // 4 + each}") for each in range(repeats)]
             yield (
@@ -138,7 +147,9 @@ def _fill(repository: Repository, numbers: range) -> None:
         for wanted in ("closed", "open"):
             chosen = [number for number in some if status(number) == wanted]
             # A batch gives all of its commits one meta; the user is in the name.
-            repository.commit_together([make(repository, number) for number in chosen], meta={"user": "u", "status": wanted})
+            repository.commit_together(
+                [make(repository, number) for number in chosen], meta={"user": "u", "status": wanted}
+            )
 
 
 def _commit(repository: Repository, size: int, *, tag: bool = False) -> None:

@@ -79,7 +79,9 @@ def _langgraph(folder: Path, count: int) -> list[str] | None:
             put.append(middle - start)
             writes.append(time.perf_counter() - middle)
             if step % 30 == 0:
-                latest.append(timed(partial(saver.get_tuple, {"configurable": {"thread_id": "thread", "checkpoint_ns": ""}})))
+                latest.append(
+                    timed(partial(saver.get_tuple, {"configurable": {"thread_id": "thread", "checkpoint_ns": ""}}))
+                )
     return _row("LangGraph SqliteSaver", folder_bytes(path), put, writes, latest)
 
 

@@ -120,7 +120,10 @@ def _langgraph(path: Path, make: Make) -> Iterator[Side]:
 def _openai(path: Path, make: Make) -> Iterator[Side]:
     from agents.memory import SQLiteSession
 
-    long, popped = SQLiteSession("long", path.with_suffix(".sqlite")), SQLiteSession("popped", path.with_suffix(".sqlite"))
+    long, popped = (
+        SQLiteSession("long", path.with_suffix(".sqlite")),
+        SQLiteSession("popped", path.with_suffix(".sqlite")),
+    )
 
     def added(count: int) -> Any:
         return make(count)

@@ -16,7 +16,20 @@ MESSAGES: Final = 1_000
 LONG: Final = 100_000
 POPPED: Final = 10_000
 
-_WORDS: Final = ("alpha", "beta", "gamma", "delta", "train", "Lisbon", "hotel", "price", "tool", "result", "because", "maybe")
+_WORDS: Final = (
+    "alpha",
+    "beta",
+    "gamma",
+    "delta",
+    "train",
+    "Lisbon",
+    "hotel",
+    "price",
+    "tool",
+    "result",
+    "because",
+    "maybe",
+)
 _random = random.Random(1)
 
 
@@ -40,7 +53,10 @@ def meta(number: int) -> dict[str, str]:
 
 def messages(count: int) -> list[dict[str, str]]:
     """Messages of 65 bytes."""
-    return [{"role": "user" if n % 2 else "assistant", "content": f"message {n} of a session, some words long"} for n in range(count)]
+    return [
+        {"role": "user" if n % 2 else "assistant", "content": f"message {n} of a session, some words long"}
+        for n in range(count)
+    ]
 
 
 @cache

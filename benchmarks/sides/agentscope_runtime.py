@@ -1,7 +1,7 @@
 """Services of AgentScope Runtime, loaded from a folder beside the environment without what the package depends on.
 
-``scripts/bench services`` puts them there. Of the package itself only the modules of a service are imported: they need redis-py, pydantic
-and openai.
+``scripts/bench services`` puts them there. Of the package itself only the modules of a service are imported: they need
+redis-py, pydantic and openai.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The interface between workloads and sides: ``Side`` is a store in a folder, ``Session`` one line of history in it.
 
-The protocol follows what an application does: it holds plain Python values, changes them in place, and commits. ``mutated`` is where
+The protocol follows what an application does: it holds plain Python values, changes them in place, and commits.
+``mutated`` is where
 the sides differ: after ``get(key).append(...)`` ours sees the change by itself, every other side must be told.
 """
 

@@ -1,7 +1,7 @@
 """kvgit on disk: a ``Repo`` over its ``Disk`` store, a worktree on a branch a session.
 
-A change inside a value is not seen, so the value is assigned again each round. The application keeps the live value, as a careful user
-of it would: reading it back from the worktree each round would add a decode of the whole value.
+A change inside a value is not seen, so the value is assigned again each round. The application keeps the live value, as
+a careful user of it would: reading it back from the worktree each round would add a decode of the whole value.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """LangGraph's SQLite saver, driven as its graph runtime drives it at the end of each superstep.
 
-A session is a thread of a graph with one node; a key is a channel. A round raises the version of each written channel, makes a
-checkpoint that holds the whole state, and calls ``put`` with a copy of it, the config of the checkpoint before and the new versions.
-Left out, in the saver's favour: the runtime's second write per round (``put_writes``, the pending writes of the node), which would cost
-another transaction.
+A session is a thread of a graph with one node; a key is a channel. A round raises the version of each written channel,
+makes a checkpoint that holds the whole state, and calls ``put`` with a copy of it, the config of the checkpoint before
+and the new versions. Left out, in the saver's favour: the runtime's second write per round (``put_writes``, the pending
+writes of the node), which would cost another transaction.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from langgraph.checkpoint.sqlite import SqliteSaver
 
 from benchmarks.sides.base import Session, Side
 
-# A channel a key is how a graph's state is declared; for a state of very many keys one channel holds the dict of them all, because a
-# channel each would add 50 bytes of version to every key in every checkpoint.
+# A channel a key is how a graph's state is declared; for a state of very many keys one channel holds the dict of them
+# all, because a channel each would add 50 bytes of version to every key in every checkpoint.
 WIDE = "state"
 
 

@@ -1,6 +1,7 @@
 """The least that a service of states on Redis does: it packs the state in one call, and sends 1 KB in one round trip with other saves.
 
-It finds no change, makes no tree and no commit, and cannot read what it has saved. No service over Redis can be faster than this one.
+It finds no change, makes no tree and no commit, and cannot read what it has saved. No service over Redis can be faster
+than this one.
 """
 
 from __future__ import annotations
@@ -20,7 +21,10 @@ _SCRIPT: Final = "return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])"
 
 
 class ServiceFloor:
-    """Has the calls of a state service that a save needs. A thread sends what waits, one ``EVALSHA`` a save, up to 16 in a pipeline."""
+    """Has the calls of a state service that a save needs.
+
+    A thread sends what waits, one ``EVALSHA`` a save, up to 16 in a pipeline.
+    """
 
     def __init__(self, redis_url: str) -> None:
         self._redis = redis.Redis.from_url(redis_url)

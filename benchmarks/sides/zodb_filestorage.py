@@ -1,7 +1,7 @@
 """ZODB on a FileStorage: plain lists and dicts in a BTree under the persistent root.
 
-ZODB sees changes of its own persistent types only; a plain list or dict has to be assigned again each round. The container is a BTree,
-so that a round writes the bucket of the key and not all keys.
+ZODB sees changes of its own persistent types only; a plain list or dict has to be assigned again each round. The
+container is a BTree, so that a round writes the bucket of the key and not all keys.
 """
 
 from __future__ import annotations

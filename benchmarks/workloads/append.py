@@ -1,6 +1,7 @@
 """``append-1000`` and ``append-10000``: two messages appended to a long list, and a commit.
 
-Ours runs twice: with the plain list, loaded and changed in place, and through ``state.sequence(key)``, which never loads it.
+Ours runs twice: with the plain list, loaded and changed in place, and through ``state.sequence(key)``, which never
+loads it.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ def with_sequence(context: Context) -> dict[str, type[Side]]:
 def measure(context: Context, sides: dict[str, type[Side]], length: int, turns: int, batch: int) -> Appends:
     """Append for ``turns`` times ``batch`` rounds on every side, to a list that has ``length`` messages half way through.
 
-    The list is committed and the store closed, so that what it holds before the rounds is known; then it is opened again, the list is
-    read (but by the lazy handle), and one more round warms up. Bytes count that round too.
+    The list is committed and the store closed, so that what it holds before the rounds is known; then it is opened
+    again, the list is read (but by the lazy handle), and one more round warms up. Bytes count that round too.
     """
     rounds = turns * batch + 1
     start = length - STEP * rounds // 2
@@ -89,7 +90,13 @@ def _round(data: Data, session: Session, start: int, number: int) -> float:
 
 
 def run(
-    context: Context, workload: Workload, *, length: int, turns: int, batch: int, targets: dict[str, list[tuple[str, Target]]]
+    context: Context,
+    workload: Workload,
+    *,
+    length: int,
+    turns: int,
+    batch: int,
+    targets: dict[str, list[tuple[str, Target]]],
 ) -> Result:
     """One length of list."""
     if context.quick:

@@ -36,11 +36,14 @@ def run(context: Context, workload: Workload) -> Result:
     with opened(context.sides, folders) as stores:
         sessions = {name: store.session("main") for name, store in stores.items()}
         for session in sessions.values():
-            # Some sides hand out arrays that cannot be written to; their users work on a copy, which the round that warms up commits.
+            # Some sides hand out arrays that cannot be written to; their users work on a copy, which the round that
+            # warms up commits.
             if not session.get("weights").flags.writeable:
                 session.put("weights", session.get("weights").copy())
             _round(session, places, 0)
-        seconds = alternate({name: partial(_round, session, places[1:]) for name, session in sessions.items()}, turns, batch=batch)
+        seconds = alternate(
+            {name: partial(_round, session, places[1:]) for name, session in sessions.items()}, turns, batch=batch
+        )
         for session in sessions.values():
             session.close()
     stored = {name: (stored_bytes(side, folders[name]) - before[name]) / rounds for name, side in context.sides.items()}

@@ -1,6 +1,7 @@
 """``backends``: every store of this library at the same work, in turns: a commit, a cold read, a point read, and what a round takes there.
 
-Ours alone: what counts is the ratio to ``Disk``. Opening the store is part of both reads, as it is for a process that begins.
+Ours alone: what counts is the ratio to ``Disk``. Opening the store is part of both reads, as it is for a process that
+begins.
 """
 
 from __future__ import annotations
@@ -210,7 +211,9 @@ def run(context: Context, workload: Workload) -> Result:
     sizes = QUICK if context.quick else FULL
     with Servers() as servers, ExitStack() as stack:
         backends = _backends(context, servers, stack)
-        context.progress(f"{workload.name}: a list of {sizes.start:,} messages and {sizes.keys:,} keys on {len(backends)} backends")
+        context.progress(
+            f"{workload.name}: a list of {sizes.start:,} messages and {sizes.keys:,} keys on {len(backends)} backends"
+        )
         for backend in backends.values():
             _fill(backend, context.data, sizes)
         before = {name: backend.size() for name, backend in backends.items()}
@@ -219,9 +222,13 @@ def run(context: Context, workload: Workload) -> Result:
         stored = {name: (backend.size() - before[name]) / sizes.rounds for name, backend in backends.items()}
         context.progress(f"{workload.name}: reads")
         expected = context.data.messages(sizes.start + STEP * sizes.rounds)
-        reads = alternate({name: partial(_read, name, backend, expected) for name, backend in backends.items()}, sizes.turns)
+        reads = alternate(
+            {name: partial(_read, name, backend, expected) for name, backend in backends.items()}, sizes.turns
+        )
         items = state_of(sizes.keys)
-        points = alternate({name: partial(_point, name, backend, items) for name, backend in backends.items()}, sizes.turns)
+        points = alternate(
+            {name: partial(_point, name, backend, items) for name, backend in backends.items()}, sizes.turns
+        )
     metrics = [
         ("commit of 2 messages", commits),
         (f"cold read of {sizes.length:,}", reads),
@@ -232,7 +239,8 @@ def run(context: Context, workload: Workload) -> Result:
         f"commit: {STEP} messages of 1 KB onto {sizes.length:,}, on a state that holds them; {sizes.turns} turns of {sizes.batch}",
         "reads open the store first; those through a Cache open only the state, over a cache that read it before",
         "bytes a round: what the files grow by (SQLite: whole pages), Redis' memory, PostgreSQL's tables, the sizes of the S3 objects",
-        Servers.SETTINGS + "; the S3 server is the tests' own, in Python, in memory and without a network: a real one adds its latency",
+        Servers.SETTINGS
+        + "; the S3 server is the tests' own, in Python, in memory and without a network: a real one adds its latency",
     ]
     return result
 
@@ -257,7 +265,9 @@ def _commits(backends: Mapping[str, Backend], data: Data, sizes: Sizes) -> dict[
         for state in states.values():
             _append(state, data, sizes.start, 0)
         return alternate(
-            {name: partial(_append, state, data, sizes.start + STEP) for name, state in states.items()}, sizes.turns, batch=sizes.batch
+            {name: partial(_append, state, data, sizes.start + STEP) for name, state in states.items()},
+            sizes.turns,
+            batch=sizes.batch,
         )
     finally:
         for name, store in stores.items():

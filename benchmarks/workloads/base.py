@@ -46,7 +46,10 @@ class Context:
 
 @dataclass(frozen=True)
 class Workload:
-    """A name on the command line, and the function that it runs. ``run`` gets the workload itself, for its name and summary."""
+    """A name on the command line, and the function that it runs.
+
+    ``run`` gets the workload itself, for its name and summary.
+    """
 
     name: str
     summary: str
@@ -69,7 +72,8 @@ def opened(sides: Mapping[str, type[Side]], folders: Mapping[str, Path]) -> Iter
 def stored_bytes(side: type[Side], folder: Path) -> int:
     """The bytes that a store holds after a clean close.
 
-    It is opened and closed once more before: the temporary file of ZODB's last transaction lies beside the data until the next opening.
+    It is opened and closed once more before: the temporary file of ZODB's last transaction lies beside the data until
+        the next opening.
     """
     side(folder).close()
     return folder_bytes(folder)

@@ -1,7 +1,8 @@
 """``contention``: 8 processes commit to one branch, 250 times each, on stores that processes share.
 
-Each writer sets a small value under a key of its own, as the parallel workers of one agent do, so that nothing conflicts and every
-commit must be there at the end. What is timed runs from the moment when all writers have opened the store to the end of the last one.
+Each writer sets a small value under a key of its own, as the parallel workers of one agent do, so that nothing
+conflicts and every commit must be there at the end. What is timed runs from the moment when all writers have opened the
+store to the end of the last one.
 """
 
 from __future__ import annotations
@@ -44,12 +45,18 @@ class Written:
 
 
 Write = Callable[[str, int, float], Written]
-"""Given the writer's name, its rounds, and the longest pause between two. It runs in a process of its own, so it can be pickled."""
+"""Given the writer's name, its rounds, and the longest pause between two.
+
+It runs in a process of its own, so it can be pickled.
+"""
 
 
 @dataclass(frozen=True)
 class Contender:
-    """A side on a kind of store, in one way of use. ``open`` makes an empty store; ``check`` gives the writers of its commits, in order."""
+    """A side on a kind of store, in one way of use.
+
+    ``open`` makes an empty store; ``check`` gives the writers of its commits, in order.
+    """
 
     side: str
     kind: str
@@ -124,8 +131,9 @@ def _open_kvgit_postgres(url: str, table: str) -> Any:
 def _write_kvgit(open_repo: Callable[[], Any], refreshed: bool, name: str, rounds: int, pause: float) -> Written:  # noqa: FBT001 - a partial's
     """A commit of kvgit merges once by itself; when the branch moves during that, its error says to refresh and to try again.
 
-    Its ``refresh`` drops what is staged, so that it is staged again. ``refreshed`` says whether that is also done before each round, which
-    saves the merge where nobody comes in between; or never: what is staged stays after the error, and the commit is called again.
+    Its ``refresh`` drops what is staged, so that it is staged again. ``refreshed`` says whether that is also done
+    before each round, which saves the merge where nobody comes in between; or never: what is staged stays after the
+    error, and the commit is called again.
     """
     from kvgit import ConcurrencyError
 
@@ -184,15 +192,21 @@ def run(context: Context, workload: Workload) -> Result:
     writers, rounds, turns = (QUICK_WRITERS, QUICK_ROUNDS, QUICK_TURNS) if context.quick else (WRITERS, ROUNDS, TURNS)
     with Servers() as servers:
         contenders = _contenders(context, servers)
-        found: dict[float, dict[Contender, list[Run]]] = {pause: {each: [] for each in contenders} for pause in (0.0, PAUSE)}
-        context.progress(f"{workload.name}: {writers} processes, {rounds} commits each, {turns} turns without pauses and with them")
+        found: dict[float, dict[Contender, list[Run]]] = {
+            pause: {each: [] for each in contenders} for pause in (0.0, PAUSE)
+        }
+        context.progress(
+            f"{workload.name}: {writers} processes, {rounds} commits each, {turns} turns without pauses and with them"
+        )
         for turn in range(turns):
             for pause, runs in found.items():
                 shift = turn % len(contenders) if contenders else 0
                 for contender in contenders[shift:] + contenders[:shift]:
                     done = _run(contender, writers, rounds, pause)
                     runs[contender].append(done)
-                    context.progress(f"turn {turn + 1}: {contender.side} on {contender.kind}, {contender.way}: {done.seconds:.2f} s")
+                    context.progress(
+                        f"turn {turn + 1}: {contender.side} on {contender.kind}, {contender.way}: {done.seconds:.2f} s"
+                    )
     return Result(
         workload.name,
         f"{writers} processes commit to one branch, {rounds} times each, a key of its own each; {turns} turns",
@@ -200,7 +214,10 @@ def run(context: Context, workload: Workload) -> Result:
             *_metrics(found[0.0], "all commits"),
             *_metrics(found[PAUSE], f"the same, pauses of 0 to {PAUSE * 1e3:g} ms"),
         ],
-        tables=[_table(found[0.0], writers * rounds, "without pauses"), _table(found[PAUSE], writers * rounds, "with pauses")],
+        tables=[
+            _table(found[0.0], writers * rounds, "without pauses"),
+            _table(found[PAUSE], writers * rounds, "with pauses"),
+        ],
         notes=[
             "on every side all commits are there, each writer's in its order, and the last value of each (checked after each run)",
             "kvgit's figure is that of its faster way; ours merges and tries again by itself",
@@ -216,13 +233,21 @@ def _contenders(context: Context, servers: Servers) -> list[Contender]:
 
         found += [
             _ours("Disk", lambda: partial(Disk, context.fresh("ours") / "store", timeout=300)),
-            _ours("PostgreSQL", lambda: partial(Postgres, servers.postgres.url, schema=servers.postgres.fresh_schema(), max_connections=2)),
+            _ours(
+                "PostgreSQL",
+                lambda: partial(
+                    Postgres, servers.postgres.url, schema=servers.postgres.fresh_schema(), max_connections=2
+                ),
+            ),
             _ours("Redis", lambda: partial(Redis, servers.redis.url, prefix=servers.redis.fresh_prefix())),
         ]
     if "kvgit" in context.sides:
         found += [
             *_kvgit("Disk", lambda: partial(_open_kvgit_disk, str(context.fresh("kvgit")))),
-            *_kvgit("PostgreSQL", lambda: partial(_open_kvgit_postgres, servers.postgres.url, servers.postgres.fresh_schema())),
+            *_kvgit(
+                "PostgreSQL",
+                lambda: partial(_open_kvgit_postgres, servers.postgres.url, servers.postgres.fresh_schema()),
+            ),
         ]
     return found
 
@@ -274,7 +299,9 @@ def _metrics(found: dict[Contender, list[Run]], name: str) -> list[Metric]:
     for kind in dict.fromkeys(contender.kind for contender in found):
         fastest: dict[str, list[Run]] = {}
         for contender, runs in found.items():
-            if contender.kind == kind and (contender.side not in fastest or _median(runs) < _median(fastest[contender.side])):
+            if contender.kind == kind and (
+                contender.side not in fastest or _median(runs) < _median(fastest[contender.side])
+            ):
                 fastest[contender.side] = runs
         samples = {side: [run.seconds for run in runs] for side, runs in fastest.items()}
         targets = [(OURS, Target(ratio=1.0, base="kvgit"))] if "kvgit" in samples else []

@@ -29,7 +29,10 @@ Row = list[str | tuple[float, Unit]]
 
 def run(context: Context, workload: Workload) -> Result:
     """Lists, states and histories; a million keys only in a full run."""
-    result = Result(workload.name, "how the cost of ours grows; the last line of a table is the growth from its first size to its last")
+    result = Result(
+        workload.name,
+        "how the cost of ours grows; the last line of a table is the growth from its first size to its last",
+    )
     if OURS not in context.sides:
         result.notes.append("ours does not take part in this run")
         return result
@@ -50,9 +53,23 @@ def run(context: Context, workload: Workload) -> Result:
         "bytes a round",
     ]
     result.tables.append(_table("state of many keys, few watched", columns, [_keys(context, count) for count in sizes]))
-    columns = ["commits", "open", "objects read", "read 1", "objects read", f"log {PAGE}", "objects read", "checkout", "objects read"]
-    result.tables.append(_table("history", columns, [_history(context, count) for count in (QUICK if context.quick else COMMITS)]))
-    result.notes.append(f"a history of {COMMITS[0]} commits does not fill the first page of its log, which holds {PAGE}")
+    columns = [
+        "commits",
+        "open",
+        "objects read",
+        "read 1",
+        "objects read",
+        f"log {PAGE}",
+        "objects read",
+        "checkout",
+        "objects read",
+    ]
+    result.tables.append(
+        _table("history", columns, [_history(context, count) for count in (QUICK if context.quick else COMMITS)])
+    )
+    result.notes.append(
+        f"a history of {COMMITS[0]} commits does not fill the first page of its log, which holds {PAGE}"
+    )
     if not context.quick and not context.full:
         result.notes.append("1,000,000 keys are measured with --full")
     return result
@@ -72,7 +89,9 @@ class _Meter:
         store = Counting(Disk(self.folder))
         return Versioned(store), store
 
-    def rounds(self, state: Any, store: Any, work: Callable[[int], Any], numbers: Iterable[int]) -> tuple[float, float, float]:
+    def rounds(
+        self, state: Any, store: Any, work: Callable[[int], Any], numbers: Iterable[int]
+    ) -> tuple[float, float, float]:
         """Median seconds of a round of ``work`` and a commit, and the medians of objects read and written."""
         seconds: list[float] = []
         read: list[float] = []
@@ -225,7 +244,10 @@ def _history(context: Context, count: int) -> Row:
         store.close()
     row: Row = [f"{count:,}"]
     for figure in figures:
-        row += [(median([seconds for seconds, _ in figure]), Unit.SECONDS), (median([read for _, read in figure]), Unit.COUNT)]
+        row += [
+            (median([seconds for seconds, _ in figure]), Unit.SECONDS),
+            (median([read for _, read in figure]), Unit.COUNT),
+        ]
     return row
 
 

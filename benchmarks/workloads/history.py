@@ -1,7 +1,7 @@
 """``history``: looking back in 10,000 commits of a state of 100,000 keys and a list of 10,000 messages; then half of them is garbage.
 
-``long_history`` makes them, ``looking_back`` asks: the same questions on both sides. gc has a copy of the first half, and as
-many commits again that are garbage.
+``long_history`` makes them, ``looking_back`` asks: the same questions on both sides. gc has a copy of the first half,
+and as many commits again that are garbage.
 """
 
 from __future__ import annotations
@@ -123,7 +123,9 @@ def run(context: Context, workload: Workload) -> Result:
     made: dict[str, float] = {}
     for side, making in MAKING.items():
         if side in folders:
-            context.progress(f"{workload.name}: {sizes.commits:,} commits of {side}, and {sizes.half:,} that will be garbage")
+            context.progress(
+                f"{workload.name}: {sizes.commits:,} commits of {side}, and {sizes.half:,} that will be garbage"
+            )
             start = time.perf_counter()
             line = making.begin(folders[side], edits)
             littered[side] = context.fresh(f"{side}-garbage")
@@ -140,7 +142,9 @@ def run(context: Context, workload: Workload) -> Result:
     seconds, peaks, stored = _gc(context, littered, sizes)
     result.metrics += [
         Metric.of_samples(
-            f"gc, {sizes.half:,} commits of {sizes.commits:,} are garbage", seconds, [(OURS, Target(ratio=1 / 2, base=KVGIT))]
+            f"gc, {sizes.half:,} commits of {sizes.commits:,} are garbage",
+            seconds,
+            [(OURS, Target(ratio=1 / 2, base=KVGIT))],
         ),
         Metric("gc, peak memory above the open store", Unit.BYTES, peaks),
     ]

@@ -1,7 +1,7 @@
 """``keys-100000``: a state of 100,000 small values; its first commit, a change of one key, diffs, and opening it.
 
-The change is measured twice: on the handle that made the state, which watches every value of it, and on a freshly opened one, which
-watches only those it has read. Others have one cost for both.
+The change is measured twice: on the handle that made the state, which watches every value of it, and on a freshly
+opened one, which watches only those it has read. Others have one cost for both.
 """
 
 from __future__ import annotations
@@ -33,8 +33,17 @@ Folders = Mapping[str, Path]
 def state_of(count: int) -> dict[str, Any]:
     """``count`` keys with a small dict each, the same in every call."""
     draw = random.Random(count)
-    tags = ["new, not looked at yet", "open since this morning", "waiting for the customer", "booked and confirmed", "archived"]
-    return {f"item-{number:06}": {"id": number, "score": round(draw.random(), 6), "tag": draw.choice(tags)} for number in range(count)}
+    tags = [
+        "new, not looked at yet",
+        "open since this morning",
+        "waiting for the customer",
+        "booked and confirmed",
+        "archived",
+    ]
+    return {
+        f"item-{number:06}": {"id": number, "score": round(draw.random(), 6), "tag": draw.choice(tags)}
+        for number in range(count)
+    }
 
 
 def run(context: Context, workload: Workload) -> Result:
@@ -55,18 +64,27 @@ def run(context: Context, workload: Workload) -> Result:
         for name, session in sessions.items():
             _change(session, few, commits[name], 0)
         fresh = alternate(
-            {name: partial(_change, session, few[1:], commits[name]) for name, session in sessions.items()}, TURNS, batch=BATCH
+            {name: partial(_change, session, few[1:], commits[name]) for name, session in sessions.items()},
+            TURNS,
+            batch=BATCH,
         )
         for session in sessions.values():
             session.close()
-    stored = {name: (stored_bytes(side, folders[name]) - before[name]) / (ROUNDS + 1) for name, side in context.sides.items()}
+    stored = {
+        name: (stored_bytes(side, folders[name]) - before[name]) / (ROUNDS + 1) for name, side in context.sides.items()
+    }
     _require_changes(context, folders, count, keys)
 
     context.progress(f"{workload.name}: opening, diffs")
-    opening = alternate({name: partial(_open, side, folders[name], keys) for name, side in context.sides.items()}, COMPARISONS)
+    opening = alternate(
+        {name: partial(_open, side, folders[name], keys) for name, side in context.sides.items()}, COMPARISONS
+    )
     diffs = {
         apart: alternate(
-            {name: partial(_diff, side, folders[name], commits[name], few, apart=apart) for name, side in context.only(*CAN_DIFF).items()},
+            {
+                name: partial(_diff, side, folders[name], commits[name], few, apart=apart)
+                for name, side in context.only(*CAN_DIFF).items()
+            },
             COMPARISONS,
         )
         for apart in (1, FAR_APART)
@@ -75,7 +93,9 @@ def run(context: Context, workload: Workload) -> Result:
         workload.name,
         f"a state of {count:,} keys with a small dict each",
         metrics=[
-            Metric.of_samples("first commit", first, [(OURS, Target(limit=1.0)), (OURS, Target(ratio=1 / 14.8, base="kvgit"))]),
+            Metric.of_samples(
+                "first commit", first, [(OURS, Target(limit=1.0)), (OURS, Target(ratio=1 / 14.8, base="kvgit"))]
+            ),
             Metric.of_samples("change 1 key, few watched", fresh, [(OURS, Target(ratio=1 / 3, base="kvgit"))]),
             Metric("bytes a change", Unit.BYTES, stored, targets=[(OURS, Target(limit=3600))]),
             Metric.of_samples("change 1 key, all watched", held, [(OURS, Target(ratio=25, base="kvgit"))]),
@@ -99,7 +119,9 @@ def _first_and_held(context: Context, folders: Folders, count: int, keys: Sequen
             first[name] = [_first(session, state_of(count))]
             _change(session, keys, [], 0)
         held = alternate(
-            {name: partial(_change, session, keys[1:], []) for name, session in sessions.items()}, WATCHED_TURNS, batch=WATCHED_BATCH
+            {name: partial(_change, session, keys[1:], []) for name, session in sessions.items()},
+            WATCHED_TURNS,
+            batch=WATCHED_BATCH,
         )
         for session in sessions.values():
             session.close()
@@ -136,7 +158,9 @@ def _require_changes(context: Context, folders: Folders, count: int, keys: Seque
             session.close()
 
 
-def _diff(side: type[Side], folder: Path, commits: Sequence[str], keys: Sequence[str], number: int, *, apart: int) -> float:
+def _diff(
+    side: type[Side], folder: Path, commits: Sequence[str], keys: Sequence[str], number: int, *, apart: int
+) -> float:
     """Compare commit ``number`` with the one that is ``apart`` rounds later, each round having changed a key of its own."""
     store = side(folder)
     session = store.session("main")

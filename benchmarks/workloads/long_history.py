@@ -1,7 +1,8 @@
 """A long history of a large state, made the same way on ours and on kvgit: what the workload ``history`` looks back in.
 
-kvgit has the same keys, commits and branches. Its list is on a branch of its own, which begins at the newest of these commits: under one
-key, as kvgit has a list, it is stored again with each commit that changes it, 10 MB each time, so that 10,000 of them would be 100 GB.
+kvgit has the same keys, commits and branches. Its list is on a branch of its own, which begins at the newest of these
+commits: under one key, as kvgit has a list, it is stored again with each commit that changes it, 10 MB each time, so
+that 10,000 of them would be 100 GB.
 """
 
 from __future__ import annotations
@@ -58,7 +59,11 @@ class Sizes:
     def what_ifs(self) -> Iterator[tuple[str, int, range]]:
         """The branches that become garbage, as many commits as are kept: name, how far back it begins, and the numbers of its commits."""
         for count, first in enumerate(range(self.half, self.commits, self.what_if)):
-            yield f"what-if-{count}", count * self.what_if // 2 % self.half, range(first, min(first + self.what_if, self.commits))
+            yield (
+                f"what-if-{count}",
+                count * self.what_if // 2 % self.half,
+                range(first, min(first + self.what_if, self.commits)),
+            )
 
 
 FULL = Sizes(keys=100_000, messages=10_000, commits=10_000)
@@ -75,13 +80,19 @@ class Edits:
     def of_commit(self, number: int) -> tuple[str, dict[str, Any], Any]:
         """A key, its new value, and a message to append."""
         key = f"item-{random.Random(number).randrange(self.sizes.keys):06}"
-        return key, {"id": number, "score": -1, "tag": "changed in a commit"}, self.data.messages(1, start=self.sizes.messages + number)[0]
+        return (
+            key,
+            {"id": number, "score": -1, "tag": "changed in a commit"},
+            self.data.messages(1, start=self.sizes.messages + number)[0],
+        )
 
     def of_side(self, turn: int, side: str) -> dict[str, Any]:
         """The keys that one side of a merge sets: they differ from the other side's, and from those of other turns."""
         keys = random.Random(1).sample(range(self.sizes.keys), 2 * self.sizes.edits * self.sizes.asked)
         first = (2 * turn + (side == "theirs")) * self.sizes.edits
-        return {f"item-{key:06}": {"id": key, "score": -2, "tag": side} for key in keys[first : first + self.sizes.edits]}
+        return {
+            f"item-{key:06}": {"id": key, "score": -2, "tag": side} for key in keys[first : first + self.sizes.edits]
+        }
 
     def of_sides(self, turn: int) -> dict[str, Any]:
         """The keys that both sides of a merge set."""
@@ -90,7 +101,10 @@ class Edits:
     def message_of_side(self, turn: int, side: str) -> tuple[int, Any]:
         """A place in the list, and what is put there."""
         count = self.sizes.messages
-        return (count * (turn + 1) // (self.sizes.asked + 2) + (side == "theirs") * count // 50), {"role": "user", "content": side * 100}
+        return (count * (turn + 1) // (self.sizes.asked + 2) + (side == "theirs") * count // 50), {
+            "role": "user",
+            "content": side * 100,
+        }
 
     def merged_messages(self, turn: int, before: list[Any]) -> list[Any]:
         """The list after a merge of both sides."""
@@ -179,7 +193,9 @@ def _go_on_ours(folder: Path, edits: Edits, line: list[str]) -> History:
             messages[index] = message
             state.commit()
     both = [
-        Neighbours(line[number - 1], line[number], frozenset({edits.of_commit(number)[0]}), edits.sizes.messages + number)
+        Neighbours(
+            line[number - 1], line[number], frozenset({edits.of_commit(number)[0]}), edits.sizes.messages + number
+        )
         for number in map(edits.sizes.apart, range(edits.sizes.asked))
     ]
     return History(line, keys, both, both_from=line[-1])
@@ -234,7 +250,8 @@ def _go_on_kvgit(folder: Path, edits: Edits, line: list[str]) -> History:
 def _list_of_kvgit(repo: Any, edits: Edits, at: str) -> list[Neighbours]:
     """The list on a branch of its own, as many commits that append as are asked for, and branches to merge.
 
-    The application keeps the live list, as a careful user would: reading it anew for each commit would decode all of it.
+    The application keeps the live list, as a careful user would: reading it anew for each commit would decode all of
+        it.
     """
     sizes = edits.sizes
     worktree = _fork_of_kvgit(repo, LIST, at)
@@ -294,4 +311,7 @@ class Making:
     abandon: Callable[[Path, Edits], None]
 
 
-MAKING = {OURS: Making(_begin_ours, _go_on_ours, _abandon_ours), KVGIT: Making(_begin_kvgit, _go_on_kvgit, _abandon_kvgit)}
+MAKING = {
+    OURS: Making(_begin_ours, _go_on_ours, _abandon_ours),
+    KVGIT: Making(_begin_kvgit, _go_on_kvgit, _abandon_kvgit),
+}

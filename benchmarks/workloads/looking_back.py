@@ -1,10 +1,11 @@
 """The questions of the workload ``history``, asked of ours and of kvgit: the same ones, with answers that are checked.
 
-Each is timed on a store that was just opened, as for somebody who looks back and ends. Opening is not counted, nor, where it is a merge
-that is timed, the first write. Who passes a repository that is open already asks that instead.
+Each is timed on a store that was just opened, as for somebody who looks back and ends. Opening is not counted, nor,
+where it is a merge that is timed, the first write. Who passes a repository that is open already asks that instead.
 
-kvgit compares and merges by key. What it has not for a list is here as a careful user would write it, once: ``changed_part``, for which
-both lists are read, and ``merge_elements``. Their time is part of the answer's; most of it goes into reading and writing whole lists.
+kvgit compares and merges by key. What it has not for a list is here as a careful user would write it, once:
+``changed_part``, for which both lists are read, and ``merge_elements``. Their time is part of the answer's; most of it
+goes into reading and writing whole lists.
 """
 
 from __future__ import annotations
@@ -58,7 +59,9 @@ class Reads:
 class AskedOurs:
     """The questions to ours. ``reads`` has their reads of the store, if those are counted."""
 
-    def __init__(self, opened: Callable[[], AbstractContextManager[Repository]], history: History, edits: Edits) -> None:
+    def __init__(
+        self, opened: Callable[[], AbstractContextManager[Repository]], history: History, edits: Edits
+    ) -> None:
         self.opened = opened
         self.history = history
         self.edits = edits
@@ -102,7 +105,9 @@ class AskedOurs:
         found: list[tuple[StatePath, str]] = []
         with self.opened() as repository:
             seconds = self.timed(
-                name, repository, lambda: found.extend((change.path, change.kind) for change in repository.diff(pair.old, pair.new))
+                name,
+                repository,
+                lambda: found.extend((change.path, change.kind) for change in repository.diff(pair.old, pair.new)),
             )
         messages = Key("messages")
         keys = {path.steps[0] for path, _ in found}
@@ -131,7 +136,9 @@ class AskedOurs:
         found: list[str] = []
         with self.opened() as repository:
             seconds = self.timed(
-                BLAME, repository, lambda: found.extend(part.commit.id for part in repository.blame("messages", TIP, start=-count))
+                BLAME,
+                repository,
+                lambda: found.extend(part.commit.id for part in repository.blame("messages", TIP, start=-count)),
             )
         require_equal(found, self.history.line[-count:], "ours, blame")
         return seconds
@@ -146,7 +153,9 @@ class AskedOurs:
     def log(self, number: int) -> float:
         found: list[str] = []
         with self.opened() as repository:
-            seconds = self.timed(LOG, repository, lambda: found.extend(commit.id for commit in repository.log(TIP, limit=20)))
+            seconds = self.timed(
+                LOG, repository, lambda: found.extend(commit.id for commit in repository.log(TIP, limit=20))
+            )
         require_equal(found, self.history.line[:-21:-1], "ours, log")
         return seconds
 

@@ -1,7 +1,7 @@
 """``memory``: the peak memory of a commit of ours beside the size of the value that it touches.
 
-Each case runs in a process of its own, and what counts is its resident memory, because the buffers of C libraries are where a copy of a
-large value would be; Python's own tracing does not see them.
+Each case runs in a process of its own, and what counts is its resident memory, because the buffers of C libraries are
+where a copy of a large value would be; Python's own tracing does not see them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ LIMIT = 3.0
 
 def run(context: Context, workload: Workload) -> Result:
     """Ours alone; under 3 times the size of the value, the value itself counted in."""
-    result = Result(workload.name, "peak memory of a commit, the value itself counted in, over the size of the value; below 3")
+    result = Result(
+        workload.name, "peak memory of a commit, the value itself counted in, over the size of the value; below 3"
+    )
     if OURS not in context.sides:
         result.notes.append("ours does not take part in this run")
         return result
@@ -51,7 +53,11 @@ def run(context: Context, workload: Workload) -> Result:
                 ]
             )
     result.tables.append(
-        Table("resident memory", ["value", "commit", "size", "peak above it", "peak/size", "(size + peak)/size", "below 3x"], rows)
+        Table(
+            "resident memory",
+            ["value", "commit", "size", "peak above it", "peak/size", "(size + peak)/size", "below 3x"],
+            rows,
+        )
     )
     return result
 
@@ -115,7 +121,8 @@ def peak_of(work: Any) -> int:
         ctypes.CDLL(None).malloc_trim(0)
     status = Path("/proc/self/status")
     if status.exists():
-        # Linux can forget an earlier peak (that of building the value), and counts this process alone; ru_maxrss can do neither.
+        # Linux can forget an earlier peak (that of building the value), and counts this process alone; ru_maxrss can do
+        # neither.
         Path("/proc/self/clear_refs").write_text("5")
         before = _status_bytes(status, "VmRSS")
         work()

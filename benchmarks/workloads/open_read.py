@@ -1,4 +1,7 @@
-"""``open-read``: a store opened and 1,000 messages read from it, a new handle each time. Imports are not counted, nor is closing."""
+"""``open-read``: a store opened and 1,000 messages read from it, a new handle each time.
+
+Imports are not counted, nor is closing.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,8 @@ from benchmarks.workloads.base import Context, Workload, opened, require_equal
 
 LENGTH = 1000
 ROUNDS = 30
-# The list is written in a few commits, as an agent would have: a store of one commit is a case of its own for some sides.
+# The list is written in a few commits, as an agent would have: a store of one commit is a case of its own for some
+# sides.
 COMMITS = 5
 
 
@@ -31,7 +35,9 @@ def run(context: Context, workload: Workload) -> Result:
                 session.commit()
             session.close()
     expected = context.data.messages(length)
-    seconds = alternate({name: partial(_read, side, folders[name], expected) for name, side in context.sides.items()}, rounds)
+    seconds = alternate(
+        {name: partial(_read, side, folders[name], expected) for name, side in context.sides.items()}, rounds
+    )
     return Result(
         workload.name,
         f"open a store, read {length:,} messages; {rounds} rounds",

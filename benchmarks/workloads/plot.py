@@ -60,7 +60,9 @@ def run(context: Context, workload: Workload) -> Result:
 
 def _table(title: str, curves: Curves, unit: Unit) -> Table:
     lengths = list(next(iter(curves.values())))
-    rows: list[list[str | tuple[float, Unit]]] = [[name, *((curve[length], unit) for length in lengths)] for name, curve in curves.items()]
+    rows: list[list[str | tuple[float, Unit]]] = [
+        [name, *((curve[length], unit) for length in lengths)] for name, curve in curves.items()
+    ]
     return Table(title, ["side", *(f"{length:,}" for length in lengths)], rows)
 
 
@@ -78,7 +80,13 @@ def _draw(seconds: Curves, stored: Curves, context: Context) -> None:
         (panels[1], stored, 1e-3, "stored by a round, KB"),
     ):
         for name, curve in curves.items():
-            panel.plot(list(curve), [value * scale for value in curve.values()], label=LABELS[name], markersize=4.5, **STYLE[name])
+            panel.plot(
+                list(curve),
+                [value * scale for value in curve.values()],
+                label=LABELS[name],
+                markersize=4.5,
+                **STYLE[name],
+            )
         panel.set(xscale="log", yscale="log", xlabel="messages in the list", title=title)
         panel.grid(visible=True, which="major", color="#dddddd", linewidth=0.6)
         panel.spines[["top", "right"]].set_visible(False)

@@ -1,7 +1,7 @@
 """``power``: writers to one ``Disk`` with ``durability="power"``, on a disk that takes 1 ms and more for a sync.
 
-Ours alone: commits that share syncs, as they do, against commits that SQLite syncs one after the other. A library beneath the process
-makes each sync wait, so that the figures of a fast disk say something too.
+Ours alone: commits that share syncs, as they do, against commits that SQLite syncs one after the other. A library
+beneath the process makes each sync wait, so that the figures of a fast disk say something too.
 """
 
 from __future__ import annotations
@@ -36,17 +36,24 @@ QUICK_ROUNDS, QUICK_TURNS = 20, 2
 
 def run(context: Context, workload: Workload) -> Result:
     """Both ways to sync in turns, for each way to write; half the time for four writers."""
-    result = Result(workload.name, f'writers to one Disk with durability="power", syncs of {DELAY_US / 1000:g} ms more than the disk takes')
+    result = Result(
+        workload.name,
+        f'writers to one Disk with durability="power", syncs of {DELAY_US / 1000:g} ms more than the disk takes',
+    )
     if OURS not in context.sides:
         result.notes.append("ours does not take part in this run")
         return result
     rounds, turns = (QUICK_ROUNDS, QUICK_TURNS) if context.quick else (ROUNDS, TURNS)
     for name, (way, writers) in WAYS.items():
         context.progress(f"{workload.name}: {name}, {turns} turns of {rounds} commits")
-        seconds = alternate({side: partial(_turn, context, syncs, way, writers, rounds) for side, syncs in _SYNCS.items()}, turns)
+        seconds = alternate(
+            {side: partial(_turn, context, syncs, way, writers, rounds) for side, syncs in _SYNCS.items()}, turns
+        )
         targets = [(SHARED, Target(ratio=0.5 if writers > 1 else 1.05, base=EACH))]
         result.metrics.append(Metric.of_samples(f"time a commit, {name}", seconds, targets))
-    result.notes.append("a commit: one message more on a branch of the writer's own; all of them are checked at the end")
+    result.notes.append(
+        "a commit: one message more on a branch of the writer's own; all of them are checked at the end"
+    )
     return result
 
 
@@ -55,10 +62,26 @@ def _turn(context: Context, syncs: str, way: str, writers: int, rounds: int, _nu
     from tests.support.power.recording import library
 
     folder = context.fresh(f"power-{syncs}")
-    environment = {"LD_PRELOAD": str(library()), "RECORDER_FOLDER": str(folder), "RECORDER_DELAY": str(DELAY_US), "PYTHONPATH": str(ROOT)}
+    environment = {
+        "LD_PRELOAD": str(library()),
+        "RECORDER_FOLDER": str(folder),
+        "RECORDER_DELAY": str(DELAY_US),
+        "PYTHONPATH": str(ROOT),
+    }
     each = rounds // writers
-    command: list[str | Path] = [sys.executable, "-m", "benchmarks.power_worker", folder, syncs, way, str(writers), str(each)]
-    found = subprocess.run(command, env={**os.environ, **environment}, cwd=ROOT, check=True, capture_output=True, text=True)
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "benchmarks.power_worker",
+        folder,
+        syncs,
+        way,
+        str(writers),
+        str(each),
+    ]
+    found = subprocess.run(
+        command, env={**os.environ, **environment}, cwd=ROOT, check=True, capture_output=True, text=True
+    )
     return float(found.stdout) / (each * writers)
 
 

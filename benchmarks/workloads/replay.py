@@ -42,7 +42,10 @@ def run_power(context: Context, workload: Workload) -> Result:
 
 
 def _replay(
-    context: Context, workload: Workload, sides: Mapping[str, type[Side]], targets: Mapping[str, list[tuple[str, Target]]]
+    context: Context,
+    workload: Workload,
+    sides: Mapping[str, type[Side]],
+    targets: Mapping[str, list[tuple[str, Target]]],
 ) -> Result:
     conversations = context.data.conversations[: QUICK_CONVERSATIONS if context.quick else None]
     rounds = sum(len(conversation) for conversation in conversations)
@@ -70,8 +73,17 @@ def _replay(
         metrics=[
             # A pair is one conversation, replayed by the sides one after the other.
             Metric.of_samples("time a round, median conversation", a_round, targets["time"]),
-            Metric("time a round, mean of all", Unit.SECONDS, {name: sum(found) / rounds for name, found in seconds.items()}),
-            Metric("bytes a round", Unit.BYTES, {name: total / rounds for name, total in stored.items()}, targets=targets["bytes"]),
+            Metric(
+                "time a round, mean of all",
+                Unit.SECONDS,
+                {name: sum(found) / rounds for name, found in seconds.items()},
+            ),
+            Metric(
+                "bytes a round",
+                Unit.BYTES,
+                {name: total / rounds for name, total in stored.items()},
+                targets=targets["bytes"],
+            ),
         ],
     )
 

@@ -28,7 +28,9 @@ STATUS_TARGETS = [(OURS, Target(ratio=3, base=DICTS))]
 
 def run(context: Context, workload: Workload) -> Result:
     """Appends for each kind and place of class, then bytes and status."""
-    result = Result(workload.name, "lists of instances beside lists of equal dicts, and beside kvgit, which pickles them")
+    result = Result(
+        workload.name, "lists of instances beside lists of equal dicts, and beside kvgit, which pickles them"
+    )
     if OURS not in context.sides:
         result.notes.append("ours does not take part in this run")
         return result
@@ -42,21 +44,29 @@ def run(context: Context, workload: Workload) -> Result:
         result.metrics.append(Metric("  bytes a round", Unit.BYTES, found["stored"]))
     for kind, length in itertools.product(KINDS, (10, 50) if quick else (1000, 5000)):
         found = _measure(context, workload, "size", kind, "importable", everyone, {"length": length})
-        result.metrics.append(Metric(f"bytes of {length:,}, {kind}", Unit.BYTES, found["stored"], targets=BYTES_TARGETS))
+        result.metrics.append(
+            Metric(f"bytes of {length:,}, {kind}", Unit.BYTES, found["stored"], targets=BYTES_TARGETS)
+        )
         result.metrics.append(Metric("  first commit", Unit.SECONDS, found["seconds"]))
     unchanged = {"length": 100 if quick else 10_000, "turns": 3 if quick else 15}
     for kind in KINDS:
         found = _measure(context, workload, "status", kind, "importable", [OURS, DICTS], unchanged)
         for form, seconds in found.items():
             words = {"list": "in a list", "keys": "a key each"}[form]
-            result.metrics.append(Metric.of_samples(f"status of {unchanged['length']:,}, {kind}, {words}", seconds, STATUS_TARGETS))
+            result.metrics.append(
+                Metric.of_samples(f"status of {unchanged['length']:,}, {kind}, {words}", seconds, STATUS_TARGETS)
+            )
     return result
 
 
-def _measure(context: Context, workload: Workload, case: str, kind: str, place: str, names: list[str], options: dict[str, int]) -> Any:
+def _measure(
+    context: Context, workload: Workload, case: str, kind: str, place: str, names: list[str], options: dict[str, int]
+) -> Any:
     context.progress(f"{workload.name}: {case}, {kind} {place}, {options['length']:,}")
     arguments = [case, kind, PLACES[place], str(context.fresh(case)), json.dumps(options), ",".join(names)]
-    return json.loads(subprocess.run([sys.executable, "-m", WORKER, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout)
+    return json.loads(
+        subprocess.run([sys.executable, "-m", WORKER, *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout
+    )
 
 
 WORKLOADS = (Workload("typed", "instances of dataclasses and pydantic models beside equal dicts", run),)

@@ -187,7 +187,11 @@ def test_a_stream_of_a_method_and_of_a_generator():
             yield from range(n)
             emit(ActionEvent(code="end"))
 
-    assert [type(event).__name__ for event in Talker().count.stream(2)] == ["TaskStartEvent", "ActionEvent", "SuccessEvent"]
+    assert [type(event).__name__ for event in Talker().count.stream(2)] == [
+        "TaskStartEvent",
+        "ActionEvent",
+        "SuccessEvent",
+    ]
 
 
 @in_event_loop

@@ -204,7 +204,11 @@ def test_a_set_makes_no_commit_in_a_process_with_another_order_of_hashes(tmp_pat
     )
     printed = [
         subprocess.run(
-            [sys.executable, "-c", program, str(tmp_path)], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+            [sys.executable, "-c", program, str(tmp_path)],
+            env={"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout.split(maxsplit=1)
         for seed in ("1", "2")
     ]

@@ -12,7 +12,18 @@ from typing import Any
 import pytest
 
 from tests.support.stores import MinimalStore, OneCondition
-from versioned_state import Happened, Live, Memory, Repository, Tagged, Versioned, effect, effects, forget_effect, settle_effect
+from versioned_state import (
+    Happened,
+    Live,
+    Memory,
+    Repository,
+    Tagged,
+    Versioned,
+    effect,
+    effects,
+    forget_effect,
+    settle_effect,
+)
 from versioned_state.agents.call import Call, running
 from versioned_state.errors import (
     EffectInDoubtError,
@@ -82,7 +93,9 @@ def test_a_result_of_none_is_a_result(till):
 def test_other_arguments_are_refused_unless_they_are_not_compared(till):
     state = Versioned()
     effect("pay", till.pay, "Rome", state=state)
-    with pytest.raises(IdempotencyConflictError, match="'pay' was begun with other arguments; the function was not called"):
+    with pytest.raises(
+        IdempotencyConflictError, match="'pay' was begun with other arguments; the function was not called"
+    ):
         effect("pay", till.pay, "Oslo", state=state)
     assert effect("pay", till.pay, "Oslo", state=state, arguments="any")["city"] == "Rome"
     assert effect("pay", till.pay, "Rome", state=state)["city"] == "Rome"
@@ -396,11 +409,16 @@ def test_check_gets_the_arguments_that_a_partial_holds():
         asked.append(args)
         return False
 
-    assert effect("pay", partial(partial(pay, "Oslo"), currency="EUR"), 25, state=state, check=check, arguments="any") == "Oslo 25 EUR"
+    assert (
+        effect("pay", partial(partial(pay, "Oslo"), currency="EUR"), 25, state=state, check=check, arguments="any")
+        == "Oslo 25 EUR"
+    )
     assert asked == [("pay", "Oslo", 25)]
 
 
-@pytest.mark.parametrize(("answer", "result"), [(True, None), (Happened(), None), (Happened({"receipt": 7}), {"receipt": 7})])
+@pytest.mark.parametrize(
+    ("answer", "result"), [(True, None), (Happened(), None), (Happened({"receipt": 7}), {"receipt": 7})]
+)
 def test_check_tells_that_it_happened(answer, result, till):
     state = Versioned()
     in_doubt(state)
@@ -597,7 +615,9 @@ def test_threads_that_race_for_a_key_act_once():
     def race(number: int) -> None:
         state = Versioned(store, branch=f"b{number}")
         try:
-            done.append(effect("pay", pay, number, state=state, check=lambda *_: False, idempotent=True, arguments="any"))
+            done.append(
+                effect("pay", pay, number, state=state, check=lambda *_: False, idempotent=True, arguments="any")
+            )
         except EffectInDoubtError as error:
             done.append(error)
 
@@ -664,7 +684,10 @@ def test_the_arguments_that_partial_holds_are_compared_too(till: Till):
 
     state = Versioned()
     effect("pay", partial(till.pay, "Rome"), state=state)
-    assert effect("pay", partial(till.pay, city="Rome"), state=state, arguments="any") == {"city": "Rome", "receipt": [1]}
+    assert effect("pay", partial(till.pay, city="Rome"), state=state, arguments="any") == {
+        "city": "Rome",
+        "receipt": [1],
+    }
     assert effect("pay", partial(partial(till.pay), "Rome"), state=state) == {"city": "Rome", "receipt": [1]}
     assert effect("pay", till.pay, "Rome", state=state) == {"city": "Rome", "receipt": [1]}
     with pytest.raises(IdempotencyConflictError):

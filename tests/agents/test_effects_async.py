@@ -93,7 +93,9 @@ def test_tasks_that_race_for_a_key_act_once():
     state, till = Versioned(), Till()
 
     async def agent() -> list[Any]:
-        return await asyncio.gather(*(effect("pay", till.pay, "Rome", state=state) for _ in range(10)), return_exceptions=True)
+        return await asyncio.gather(
+            *(effect("pay", till.pay, "Rome", state=state) for _ in range(10)), return_exceptions=True
+        )
 
     results = asyncio.run(agent())
     assert till.paid == ["Rome"]

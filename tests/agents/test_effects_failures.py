@@ -62,7 +62,9 @@ class Down(Faulty):
 FAULTS = [Fault.BEFORE, Fault.AFTER]
 
 
-def failing(make: Callable[[KVStore], Faulty], begin: Callable[[Versioned], object], fault: Fault, **options: Any) -> Iterator[Any]:
+def failing(
+    make: Callable[[KVStore], Faulty], begin: Callable[[Versioned], object], fault: Fault, **options: Any
+) -> Iterator[Any]:
     """Yield pairs of states: one over a store that fails at its first call, then its second, and so on, and one over a sound store."""
     for at in itertools.count(1):
         store = OneCondition()
@@ -96,7 +98,10 @@ def test_one_lost_call_does_no_harm(fault):
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
 @pytest.mark.parametrize("end", ["crash", "down"])
 def test_from_then_on_the_store_is_gone(fault, end):
-    """Each time the effect is done, in doubt, or as if never tried. It is never done twice, and a result is never lost."""
+    """Each time the effect is done, in doubt, or as if never tried.
+
+    It is never done twice, and a result is never lost.
+    """
     seen = []
     make, options = (Faulty, {"crash": True}) if end == "crash" else (Down, {})
     for state, healthy, _ in failing(make, lambda _: None, fault, **options):
@@ -123,9 +128,15 @@ def test_from_then_on_the_store_is_gone(fault, end):
             seen.append(f"done, paid {paid}")
             assert again["receipt"] == 1
             assert till.paid == 1
-    # It is looked up, begun, recorded, and all is well. A store that only does not answer takes in that it was not begun after all.
+    # It is looked up, begun, recorded, and all is well. A store that only does not answer takes in that it was not
+    # begun after all.
     begun = "done, paid 0" if fault is Fault.BEFORE or end == "down" else "in doubt, paid 0"
-    assert seen == ["done, paid 0", begun, "in doubt, paid 1" if fault is Fault.BEFORE else "done, paid 1", "done, paid 1"]
+    assert seen == [
+        "done, paid 0",
+        begun,
+        "in doubt, paid 1" if fault is Fault.BEFORE else "done, paid 1",
+        "done, paid 1",
+    ]
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
@@ -144,7 +155,13 @@ def test_the_store_fails_around_a_function_that_raises(fault, kind):
     for make, options in ((Faulty, {}), (Faulty, {"crash": True}), (Down, {})):
         for state, healthy, at in failing(make, begin, fault, **options):
             try:
-                effect("pay", pay, state=state, not_done_on=() if kind == "failed" else ValueError, idempotent=kind == "retried")
+                effect(
+                    "pay",
+                    pay,
+                    state=state,
+                    not_done_on=() if kind == "failed" else ValueError,
+                    idempotent=kind == "retried",
+                )
             except ValueError as error:
                 assert at > 1
                 notes = getattr(error, "__notes__", [])
@@ -295,7 +312,10 @@ def in_a_child(work: Callable[[], object]) -> bool:
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.value)
 @pytest.mark.parametrize("way", ["", "check", "idempotent"])
 def test_killed_at_each_call_of_the_store(fault, way, tmp_path):
-    """A file counts the payments. Whatever call the process dies at, the next process pays once in all, or is told of the doubt."""
+    """A file counts the payments.
+
+    Whatever call the process dies at, the next process pays once in all, or is told of the doubt.
+    """
     for at in itertools.count(1):
         path, log = tmp_path / str(at), tmp_path / f"{at}.log"
         opened(Disk(path)).repository.close()
@@ -305,7 +325,9 @@ def test_killed_at_each_call_of_the_store(fault, way, tmp_path):
                 counted = Kills(store)
                 state = Versioned(counted)
                 counted.arm(at, fault=fault)
-                options: dict[str, Any] = {"check": lambda *_: Happened(told(log)) if told(log) else False} if way == "check" else {}
+                options: dict[str, Any] = (
+                    {"check": lambda *_: Happened(told(log)) if told(log) else False} if way == "check" else {}
+                )
                 return effect("pay", pay, log, state=state, idempotent=way == "idempotent", **options)
 
         killed = in_a_child(partial(work, at))
@@ -343,7 +365,10 @@ def test_killed_within_the_function(die, tmp_path):
 
 
 def test_a_process_that_lives_is_not_taken_for_one_that_died(tmp_path):
-    """While the function runs in another process, ``check`` and ``idempotent`` do not repeat it. Once that process has died, they do."""
+    """While the function runs in another process, ``check`` and ``idempotent`` do not repeat it.
+
+    Once that process has died, they do.
+    """
     path = tmp_path / "store"
     opened(Disk(path)).repository.close()
     reads, writes = os.pipe()
@@ -473,7 +498,14 @@ def test_interrupted_at_any_line(kind, long_run):
         function = decline if kind == "declined" else till.pay
         try:
             interrupted = InterruptAt(at).run(
-                partial(effect, "pay", function, state=state, check=lambda *_: False, not_done_on=ValueError if kind == "declined" else ())
+                partial(
+                    effect,
+                    "pay",
+                    function,
+                    state=state,
+                    check=lambda *_: False,
+                    not_done_on=ValueError if kind == "declined" else (),
+                )
             )
         except ValueError:
             interrupted = False
@@ -482,7 +514,9 @@ def test_interrupted_at_any_line(kind, long_run):
             result = effect("pay", till.pay, state=state)
         except EffectInDoubtError:
             doubts += not paid and kind != "retried"
-            result = effect("pay", till.pay, state=state, check=lambda *_, paid=paid: Happened({"receipt": 1}) if paid else False)
+            result = effect(
+                "pay", till.pay, state=state, check=lambda *_, paid=paid: Happened({"receipt": 1}) if paid else False
+            )
         assert till.paid == 1
         assert result["receipt"] == 1
         assert effect("pay", till.pay, state=state)["receipt"] == 1

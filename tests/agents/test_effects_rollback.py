@@ -84,7 +84,10 @@ def test_they_are_rolled_back_in_reverse_order_once_and_can_then_be_carried_out_
     assert roll_back_effects(state) == []
     state.reset(start)
     done = roll_back_effects(state)
-    assert [(each.key, each.result) for each in done] == [("book:Bonn", "refunded Bonn"), ("book:Oslo", "refunded Oslo")]
+    assert [(each.key, each.result) for each in done] == [
+        ("book:Bonn", "refunded Bonn"),
+        ("book:Oslo", "refunded Oslo"),
+    ]
     assert REFUNDED == ["Bonn", "Oslo"]
     assert behind(state) == []
     assert roll_back_effects(state) == []
@@ -105,7 +108,8 @@ def test_a_name_in_the_store_is_never_imported(tmp_path: Path) -> None:
     state.undo()
     effects_module.FUNCTIONS.clear()  # as in another process
     with pytest.raises(
-        InvalidArgumentError, match="test_effects_rollback:refund, which this process has not named; nothing was rolled back"
+        InvalidArgumentError,
+        match="test_effects_rollback:refund, which this process has not named; nothing was rolled back",
     ):
         roll_back_effects(state)
     assert behind(state) == ["book:Oslo"]
@@ -122,7 +126,9 @@ def test_a_rollback_that_fails_is_in_doubt_and_is_not_repeated_by_itself() -> No
     assert REFUNDED == ["Bonn"]
     in_doubt = next(each.key for each in effects(state) if each.status == "in doubt")
     settle_effect(state, in_doubt, "refunded by hand")
-    assert [(each.key, each.result) for each in roll_back_effects(state, to="HEAD~2")] == [("book:Oslo", "refunded by hand")]
+    assert [(each.key, each.result) for each in roll_back_effects(state, to="HEAD~2")] == [
+        ("book:Oslo", "refunded by hand")
+    ]
 
 
 def test_effects_without_a_function_stay_and_one_in_doubt_is_refused() -> None:

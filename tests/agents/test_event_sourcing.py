@@ -16,7 +16,13 @@ from hypothesis import given, settings, strategies as st
 from tests.support.handles import cold
 from tests.support.interrupts import Interrupt, Trace
 from versioned_state import EventSourced, Live, Memory, Versioned, parallel, task
-from versioned_state.errors import HandleClosedError, InvalidArgumentError, MergeConflictError, ReplayMismatchError, UnknownRevisionError
+from versioned_state.errors import (
+    HandleClosedError,
+    InvalidArgumentError,
+    MergeConflictError,
+    ReplayMismatchError,
+    UnknownRevisionError,
+)
 from versioned_state.storage import Counting
 from versioned_state.storage.testing.writers import run_together
 
@@ -303,7 +309,9 @@ def test_a_merge_of_branches_replays_both_sides():
     assert apply.count == 6, "from the last value that both have"
     value = notes.value
     assert value["seen"] == [each["name"] for each in notes.events]
-    assert sorted(value["seen"]) == sorted(["a", "b", "c", *(f"{side} {number}" for side in ("main", "fork") for number in range(3))])
+    assert sorted(value["seen"]) == sorted(
+        ["a", "b", "c", *(f"{side} {number}" for side in ("main", "fork") for number in range(3))]
+    )
     assert state["events.snapshot"]["value"] == value
     notes.check()
 
@@ -491,7 +499,13 @@ STEPS = ["append", "commit", "refresh", "discard", "undo", "value"]
 
 @settings(max_examples=25)
 @given(
-    st.lists(st.tuples(st.integers(0, 2), st.sampled_from(["append", "commit", "refresh", "discard", "undo", "value"]), st.integers(0, 99)))
+    st.lists(
+        st.tuples(
+            st.integers(0, 2),
+            st.sampled_from(["append", "commit", "refresh", "discard", "undo", "value"]),
+            st.integers(0, 99),
+        )
+    )
 )
 def test_any_order_of_calls_agrees_with_replaying_the_list(steps):
     store = Memory()
@@ -541,7 +555,11 @@ def test_an_interrupt_at_any_line_leaves_value_and_events_agreeing():
     go(*begin())
     lines = Trace()
     lines.run(partial(go, *begin()))
-    firsts = {place: at for at, place in reversed(list(enumerate(lines.lines, 1))) if Path(place[0]).name == "event_sourcing.py"}
+    firsts = {
+        place: at
+        for at, place in reversed(list(enumerate(lines.lines, 1)))
+        if Path(place[0]).name == "event_sourcing.py"
+    }
     for at in sorted(firsts.values()):
         state, total = begin()
         trace = Trace(at)

@@ -183,7 +183,14 @@ def test_a_store_of_your_own_with_the_remaining_methods(agent: Agent):
     server = Memory()  # stands for Redis
 
     class RedisStore(base):  # type: ignore[misc]
-        get, get_many, keys, apply, set, close = server.get, server.get_many, server.keys, server.apply, server.set, server.close
+        get, get_many, keys, apply, set, close = (
+            server.get,
+            server.get_many,
+            server.keys,
+            server.apply,
+            server.set,
+            server.close,
+        )
 
     assert issubclass(RedisStore, KVStore)
     task: Any = run(WITHOUT_STATE, agent=agent)["analyze_data"]
@@ -229,7 +236,9 @@ def test_a_resource_that_is_used_up_in_one_chain_leaves_its_result(db: sqlite3.C
 
 
 def test_a_cursor_in_the_state_is_an_error_that_names_task_and_path(db: sqlite3.Connection):
-    agent = Agent("librarian", runner=lambda call: call.state.update(found={"cursor": call.inputs["db"].execute("select 1")}))
+    agent = Agent(
+        "librarian", runner=lambda call: call.state.update(found={"cursor": call.inputs["db"].execute("select 1")})
+    )
 
     @agent.task
     def find(db: sqlite3.Connection) -> None: ...

@@ -206,7 +206,10 @@ def test_values_that_cannot_be_stored():
 def test_events_say_how_it_ended():
     state = made()
     outer(state, lambda own: next(produce()))
-    assert [type(event).__name__ for event in events(state, namespace="outermost/produce")] == ["TaskStartEvent", "ErrorEvent"]
+    assert [type(event).__name__ for event in events(state, namespace="outermost/produce")] == [
+        "TaskStartEvent",
+        "ErrorEvent",
+    ]
 
 
 def test_a_function_that_fails_restores_what_it_did_wherever():

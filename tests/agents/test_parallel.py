@@ -183,12 +183,16 @@ def read(name: str) -> Any:
 
 def test_processes(tmp_path: Path):
     state = open_state(Disk(tmp_path))
-    outcomes = parallel(state, [partial(note, "a", 1), partial(book, "Oslo", fail=True)], executor="processes", on_failure="return")
+    outcomes = parallel(
+        state, [partial(note, "a", 1), partial(book, "Oslo", fail=True)], executor="processes", on_failure="return"
+    )
     assert outcomes[0].value == 1
     assert isinstance(outcomes[1].error, ValueError)
     assert dict(state) == {"a": 1, "trips": []}
     shaped = Versioned(state.repository, schema={"a": int}, migrations=migrations)
-    outcomes = parallel(shaped, [partial(note, "a", "text"), partial(read, "journeys")], executor="processes", on_failure="return")
+    outcomes = parallel(
+        shaped, [partial(note, "a", "text"), partial(read, "journeys")], executor="processes", on_failure="return"
+    )
     assert isinstance(outcomes[0].error, SchemaError), "each process has the shape of the state"
     assert outcomes[1].value == []
     with pytest.raises(InvalidArgumentError, match="cannot share a Memory"):

@@ -79,7 +79,13 @@ def branches(state: Versioned) -> list[str]:
 def chosen(trace: Trace, *, rounds: int) -> list[int]:
     """The lines to interrupt at: those of the module itself, and some of the others."""
     own = [at for at, (file, _) in enumerate(trace.lines, 1) if file.endswith("agents/parallel.py")]
-    return sorted({*own[:: max(len(own) // (2 * rounds), 1)], *own[-rounds:], *random.Random(rounds).sample(range(1, trace.count), rounds)})
+    return sorted(
+        {
+            *own[:: max(len(own) // (2 * rounds), 1)],
+            *own[-rounds:],
+            *random.Random(rounds).sample(range(1, trace.count), rounds),
+        }
+    )
 
 
 @pytest.mark.parametrize("run", [in_threads, in_a_loop])

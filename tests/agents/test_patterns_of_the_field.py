@@ -14,7 +14,18 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from versioned_state import Bounded, EventSourced, Live, Memory, StateMachine, TransitionEvent, Versioned, branch_name, events, task
+from versioned_state import (
+    Bounded,
+    EventSourced,
+    Live,
+    Memory,
+    StateMachine,
+    TransitionEvent,
+    Versioned,
+    branch_name,
+    events,
+    task,
+)
 from versioned_state.errors import MergeConflictError, SchemaError
 from versioned_state.storage import Tiered
 from versioned_state.storage.testing.writers import run_together
@@ -594,7 +605,9 @@ def test_versions_and_rollback(values, steps):
     state["value"] = 99
     state.commit("checkpoint")
     assert theirs.get_state() == dict(state)
-    assert state.head.parents == (before.id,), "after the version that was gone back to: theirs would go on at the end of the list"
+    assert state.head.parents == (before.id,), (
+        "after the version that was gone back to: theirs would go on at the end of the list"
+    )
 
 
 def test_a_rollback_stops_at_the_first_commit():
@@ -634,7 +647,9 @@ def test_threads_that_persist():
         state.sequence("messages").append(message)
         state.commit("message")
 
-    threads = SimpleNamespace(create=lambda: SimpleNamespace(id=f"thread {next(ids)}"), messages=SimpleNamespace(create=create_message))
+    threads = SimpleNamespace(
+        create=lambda: SimpleNamespace(id=f"thread {next(ids)}"), messages=SimpleNamespace(create=create_message)
+    )
     names = run(ASSISTANTS, client=SimpleNamespace(beta=SimpleNamespace(threads=threads)))
     assert sessions.open(names.thread.id)["messages"] == [{"role": "user", "content": "Help me book a flight"}]
 

@@ -60,7 +60,9 @@ class Replies:
 def as_object(completion: dict[str, Any]) -> Any:
     """A completion as OpenAI's library gives it."""
     choices = [{"index": 0, "finish_reason": "stop", **choice} for choice in completion["choices"]]
-    return ChatCompletion.model_validate({"id": "1", "created": 1, "model": "m", "object": "chat.completion", "choices": choices})
+    return ChatCompletion.model_validate(
+        {"id": "1", "created": 1, "model": "m", "object": "chat.completion", "choices": choices}
+    )
 
 
 @pytest.mark.parametrize("form", [dict, as_object])
@@ -72,9 +74,15 @@ def test_a_chat_with_a_tool_ends_in_the_result_and_lives_in_the_state(form: Any)
     roles = [message["role"] for message in state["messages"]]
     assert roles == ["user", "assistant", "tool", "assistant"]
     assert json.loads(state["messages"][2]["content"]) == "sun"
-    assert replies.asked[0]["messages"] == [{"role": "user", "content": "Answer a question.\n\nquestion: 'How is Rome?'"}]
+    assert replies.asked[0]["messages"] == [
+        {"role": "user", "content": "Answer a question.\n\nquestion: 'How is Rome?'"}
+    ]
     (tool,) = replies.asked[0]["tools"]
-    assert tool["function"]["parameters"] == {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+    assert tool["function"]["parameters"] == {
+        "type": "object",
+        "properties": {"city": {"type": "string"}},
+        "required": ["city"],
+    }
     (action,) = events(state, types=ActionEvent)
     assert len(state.checkout(action.commit_hash)["messages"]) == 2
     assert list(events(state, types=OutputEvent)) == [OutputEvent(parts=["sun"])]
@@ -92,7 +100,14 @@ def test_a_second_call_goes_on_with_the_conversation():
 
 
 @pytest.mark.parametrize(
-    "call", [{"weather": {"city": "Nowhere"}}, {"weather": {"town": "Rome"}}, {"weather": ["Rome"]}, {"weather": {}}, {"unknown": {}}]
+    "call",
+    [
+        {"weather": {"city": "Nowhere"}},
+        {"weather": {"town": "Rome"}},
+        {"weather": ["Rome"]},
+        {"weather": {}},
+        {"unknown": {}},
+    ],
 )
 def test_the_model_is_told_of_its_errors(call: Any):
     replies = Replies(said(**call), said("I do not know."))
@@ -139,7 +154,9 @@ def test_a_task_is_a_tool_and_works_in_a_namespace_of_its_own(tmp_path: Path):
 
     state = Versioned()
     elsewhere = tmp_path / "chosen by the model"
-    replies = Replies(said(research={"topic": "trains", "state": str(elsewhere)}), said(research={"topic": "trains"}), said("done"))
+    replies = Replies(
+        said(research={"topic": "trains", "state": str(elsewhere)}), said(research={"topic": "trains"}), said("done")
+    )
     assert asking(chat_runner(replies, model="m", tools=[research]))("?", state=state) == "done"
     assert state.namespace("research")["found"] == ["trains"]
     assert not elsewhere.exists()
@@ -216,7 +233,11 @@ def test_the_model_hears_output_and_errors():
     state = Versioned()
     with pytest.raises(TaskFailed, match="cannot"):
         asking(code_runner(model))("?", state=state)
-    assert heard[1:] == ["out\n", "ZeroDivisionError('division by zero')", "NameError(\"name 'unknown' is not defined\")"]
+    assert heard[1:] == [
+        "out\n",
+        "ZeroDivisionError('division by zero')",
+        "NameError(\"name 'unknown' is not defined\")",
+    ]
     assert [type(event).__name__ for event in events(state)][-2:] == ["ActionEvent", "FailEvent"]
     with pytest.raises(TaskFailed, match="2 rounds"):
         asking(code_runner(script(("", "1"), ("", "2")), rounds=2))("?")

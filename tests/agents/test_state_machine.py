@@ -13,7 +13,18 @@ from typing import Any
 import pytest
 
 from tests.support.interrupts import Interrupt, Trace
-from versioned_state import Live, Memory, Repository, StateMachine, TransitionEvent, Versioned, checkpoint, events, parallel, task
+from versioned_state import (
+    Live,
+    Memory,
+    Repository,
+    StateMachine,
+    TransitionEvent,
+    Versioned,
+    checkpoint,
+    events,
+    parallel,
+    task,
+)
 from versioned_state.errors import (
     HandleClosedError,
     InvalidArgumentError,
@@ -340,7 +351,9 @@ def test_of_two_that_take_the_same_transition_one_wins():
     first.commit("first")
     two.transition("new_task")
     second["other"] = 1
-    with pytest.raises(InvalidTransitionError, match=r"^Invalid transition: planning \+ new_task; .*still there") as caught:
+    with pytest.raises(
+        InvalidTransitionError, match=r"^Invalid transition: planning \+ new_task; .*still there"
+    ) as caught:
         second.commit("second")
     assert "in planning by now, not in idle" in caught.value.hint
     assert second["other"] == 1
@@ -418,7 +431,9 @@ def test_a_merge_of_branches_that_took_the_same_transition_is_refused():
         each.commit("executing")
     with pytest.raises(InvalidTransitionError, match=r"executing \+ plan_ready; nothing was changed") as caught:
         state.merge("idea")
-    assert "both branches moved the machine: ours to executing, the other from planning to executing" in caught.value.hint
+    assert (
+        "both branches moved the machine: ours to executing, the other from planning to executing" in caught.value.hint
+    )
     assert state.head.message == "executing"
     assert len(told(state)) == 2
 

@@ -1,7 +1,8 @@
 """An interrupt at any line of a task's call loses nothing: the call has committed or is rolled back, and the next call works.
 
-Each case makes one call on a fresh handle under a trace that raises at the k-th line of the library, for one k after the other, and then
-goes on as an agent would: through the references that it holds. Calls that are coroutines are cancelled instead: ``test_tasks_async``.
+Each case makes one call on a fresh handle under a trace that raises at the k-th line of the library, for one k after
+the other, and then goes on as an agent would: through the references that it holds. Calls that are coroutines are
+cancelled instead: ``test_tasks_async``.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from tests.support.interrupts import Interrupt, Trace
 from versioned_state import Memory, Versioned, checkpoint, current_state, events, task
 from versioned_state.agents.events.classes import ErrorEvent, SuccessEvent, TaskStartEvent
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:coroutine:RuntimeWarning")  # left by an interrupt
+# left by an interrupt
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore:coroutine:RuntimeWarning")
 
 _PLACES = {"/agents/": 16, "/state/": 6, "": 3}
 """Lines to interrupt at in the everyday run, by the folder that they are in."""
@@ -161,7 +163,11 @@ def _go_on(world: World, name: str, allowed: list[Any]) -> Iterator[str]:
     succeeded = [commit for commit in state.log() if (commit.meta or {}).get("outcome") == "success"]
     if bool(succeeded) != (len(allowed) > 1 and now == allowed[-1]) and name != "fails behind a checkpoint":
         yield f"{len(succeeded)} commits of success, and the state is {now}"
-    if state["list"] is not world.list or state["dict"] is not world.dict or world.dict["inner"]["words"] is not world.words:
+    if (
+        state["list"] is not world.list
+        or state["dict"] is not world.dict
+        or world.dict["inner"]["words"] is not world.words
+    ):
         yield "a reference was lost"
     if name == "key":
         assert plain(state=state, key="k") == "done"
@@ -188,7 +194,9 @@ def _wrong_events(state: Versioned) -> Iterator[str]:
     stamps = [event.timestamp for event in found]
     if stamps != sorted(set(stamps)):
         yield f"events twice, or not in order: {found}"
-    starts, successes, errors = (sum(isinstance(event, cls) for event in found) for cls in (TaskStartEvent, SuccessEvent, ErrorEvent))
+    starts, successes, errors = (
+        sum(isinstance(event, cls) for event in found) for cls in (TaskStartEvent, SuccessEvent, ErrorEvent)
+    )
     if successes + errors > starts:
         yield f"{starts} calls began, {successes} ended well and {errors} did not"
 

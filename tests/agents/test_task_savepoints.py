@@ -99,10 +99,24 @@ def fail(steps: Any) -> None:
 
 
 @settings(deadline=None)
-@example(loaded=False, before=[(extend, "messages", 5)], within=[(grow, "messages", 6)], after=[(extend, "notes", 7)], again=[])
-@example(loaded=True, before=[(deepen, "messages", 5)], within=[(deepen, "messages", 6)], after=[(grow, "plan", 7)], again=[])
+@example(
+    loaded=False,
+    before=[(extend, "messages", 5)],
+    within=[(grow, "messages", 6)],
+    after=[(extend, "notes", 7)],
+    again=[],
+)
+@example(
+    loaded=True, before=[(deepen, "messages", 5)], within=[(deepen, "messages", 6)], after=[(grow, "plan", 7)], again=[]
+)
 @given(loaded=st.booleans(), before=changes, within=changes, after=changes, again=changes)
-def test_no_staged_change_is_lost_with_a_call_that_fails(loaded: bool, before: Any, within: Any, after: Any, again: Any):  # noqa: FBT001
+def test_no_staged_change_is_lost_with_a_call_that_fails(
+    loaded: bool,  # noqa: FBT001
+    before: Any,
+    within: Any,
+    after: Any,
+    again: Any,
+):
     store, model = Memory(), Versioned()
     with Versioned(store) as first:
         for each in (first, model):

@@ -12,8 +12,27 @@ from typing import Any
 import pytest
 
 import versioned_state
-from versioned_state import Disk, Live, Memory, Repository, Snapshot, Versioned, checkpoint, current_state, emit, events, task
-from versioned_state.agents.events.classes import ActionEvent, ClarifyEvent, ErrorEvent, FailEvent, SuccessEvent, TaskStartEvent
+from versioned_state import (
+    Disk,
+    Live,
+    Memory,
+    Repository,
+    Snapshot,
+    Versioned,
+    checkpoint,
+    current_state,
+    emit,
+    events,
+    task,
+)
+from versioned_state.agents.events.classes import (
+    ActionEvent,
+    ClarifyEvent,
+    ErrorEvent,
+    FailEvent,
+    SuccessEvent,
+    TaskStartEvent,
+)
 from versioned_state.agents.tasks.round import TaskClarify, TaskFailed
 from versioned_state.errors import (
     HandleClosedError,

@@ -558,7 +558,10 @@ def test_between_two_steps_of_a_call_on_a_namespace_other_keys_may_change(*, slo
         end, close = paused(state.namespace("inner"), slow=slow)
         state["n"] = state["n"] + 1
         state.namespace("other")["n"] = state["n"]
-        for change in (lambda space: space.__setitem__("mine", 1), lambda space: space.namespace("deeper").update(mine=1)):
+        for change in (
+            lambda space: space.__setitem__("mine", 1),
+            lambda space: space.namespace("deeper").update(mine=1),
+        ):
             with pytest.raises(TransactionError, match="@inner"):
                 change(state.namespace("inner"))
         (close if close_early else end)()

@@ -1,6 +1,7 @@
 """An interrupt at any line of a task's call: the call has happened or not, and the state goes on.
 
-Each case makes one call on a fresh state under a trace that raises at the k-th line of the library, for one k after the other.
+Each case makes one call on a fresh state under a trace that raises at the k-th line of the library, for one k after the
+other.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def test_a_call_has_happened_or_not(name: str, moved: bool, error: type[BaseExce
     for k in range(first, trace.count + 1, step):
         state = make(moved=moved)
         steps = state["steps"]
-        with suppress(error, ValueError, StateError):  # of a timeout in the code of a type the codec makes its own error
+        # of a timeout in the code of a type the codec makes its own error
+        with suppress(error, ValueError, StateError):
             Trace(k, error).run(lambda state=state: CALLS[name](state))  # type: ignore[misc]
         check(state, steps, name, f"at line {k}")
 

@@ -39,7 +39,12 @@ def test_the_newest_keys_come_first_and_events_are_hidden():
 def test_full_is_in_order_and_shows_values_as_a_whole():
     state = a_state()
     state["long"] = "word " * 200
-    assert [line.partition(" = ")[0] for line in view(state, focus="full").splitlines()[1:]] == ["long", "prefs", "trips", "@worker.name"]
+    assert [line.partition(" = ")[0] for line in view(state, focus="full").splitlines()[1:]] == [
+        "long",
+        "prefs",
+        "trips",
+        "@worker.name",
+    ]
     assert "word " * 200 in view(state, focus="full")
     assert "word " * 200 not in view(state)
 

@@ -1,6 +1,7 @@
 """Fixtures of the command line's tests: a runner, stores, and snapshots.
 
-``VSTATE_UPDATE_SNAPSHOTS=1`` writes the files in ``snapshots/`` anew instead of comparing with them; read the difference.
+``VSTATE_UPDATE_SNAPSHOTS=1`` writes the files in ``snapshots/`` anew instead of comparing with them; read the
+difference.
 """
 
 from __future__ import annotations

@@ -46,7 +46,10 @@ def test_a_path_in_a_revision_is_the_same_as_both_apart(place: str, apart: str, 
 def test_restore_takes_the_path_in_the_revision(vstate: Vstate, own_trip: Trip):
     assert vstate("restore", "main~3:notes", store=own_trip.path).code == 0
     assert vstate("get", "notes", store=own_trip.path).stdout == "Lisbon\nby train\nquiet\n"
-    assert "notes is the same in main~3: no commit" in vstate("restore", "notes", "--from", "main~3", store=own_trip.path).stderr
+    assert (
+        "notes is the same in main~3: no commit"
+        in vstate("restore", "notes", "--from", "main~3", store=own_trip.path).stderr
+    )
 
 
 @pytest.mark.parametrize(
@@ -147,11 +150,17 @@ def test_a_number_that_is_the_value_of_an_option_stays(vstate: Vstate, trip: Tri
 def test_log_and_show_limit_the_changes_to_a_path(vstate: Vstate, trip: Trip):
     log = vstate("log", "-p", "-1", "main~1:budget", store=trip.path).stdout
     assert log.splitlines()[-1] == "    ~ budget.spent = 0 -> 98"
-    assert vstate("log", "-p", "--json", "-1", "v1", store=trip.path).stdout == vstate("show", "v1", "--json", store=trip.path).stdout
+    assert (
+        vstate("log", "-p", "--json", "-1", "v1", store=trip.path).stdout
+        == vstate("show", "v1", "--json", store=trip.path).stdout
+    )
     show = vstate("show", "v1", "--path", "budget", store=trip.path).stdout
     assert show.splitlines()[-1] == "~ budget.spent = 0 -> 98"
     assert "notes" not in show
-    assert vstate("show", "v1", "--path", "when", "--stat", store=trip.path).stdout.splitlines()[-1] == " 0 keys: no changes"
+    assert (
+        vstate("show", "v1", "--path", "when", "--stat", store=trip.path).stdout.splitlines()[-1]
+        == " 0 keys: no changes"
+    )
 
 
 def test_reset_takes_hard_and_says_what_to_do_instead_of_soft(vstate: Vstate, own_trip: Trip):

@@ -39,7 +39,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     monkeypatch.setenv("VSTATE_STORE", str(path))
     monkeypatch.setenv("VSTATE_AUTHOR", "tester")
-    monkeypatch.setattr("versioned_state.cli.shared.store.open_store", lambda *_, **__: ActsAroundMove(Disk(path), before=theirs))
+    monkeypatch.setattr(
+        "versioned_state.cli.shared.store.open_store", lambda *_, **__: ActsAroundMove(Disk(path), before=theirs)
+    )
     return path
 
 
@@ -111,7 +113,12 @@ def test_where_others_did_it_first_nothing_is_claimed(vstate: Vstate, store: Pat
 def test_a_conflict_with_what_others_did_meanwhile_changes_nothing(vstate: Vstate, store: Path):
     Path("patch.json").write_text('[{"path": "theirs", "kind": "added", "new": "ours"}]')
     result = vstate("apply", "patch.json")
-    assert_error(result, "conflict on branch 'main' at theirs", "nothing was committed", "hint: somebody else changed it meanwhile")
+    assert_error(
+        result,
+        "conflict on branch 'main' at theirs",
+        "nothing was committed",
+        "hint: somebody else changed it meanwhile",
+    )
     assert "staged" not in result.stderr
     assert subjects(store)[:2] == ["theirs 1", "theirs 0"]
 

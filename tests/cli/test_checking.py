@@ -1,4 +1,7 @@
-"""``vstate gc`` and ``vstate fsck``: their output, their effects and their exit codes. The engine's tests cover the rest."""
+"""``vstate gc`` and ``vstate fsck``: their output, their effects and their exit codes.
+
+The engine's tests cover the rest.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,17 @@ def test_gc_as_json(vstate: Vstate, own_trip: Trip):
     drop(own_trip.path)
     shown = json.loads(vstate("gc", "--expire", "0s", "--json", store=own_trip.path).stdout)
     assert shown["freed"] > 0
-    assert set(shown) == {"refs", "kept", "kept_bytes", "freed", "freed_bytes", "seconds", "compacted", "dry_run", "finished"}
+    assert set(shown) == {
+        "refs",
+        "kept",
+        "kept_bytes",
+        "freed",
+        "freed_bytes",
+        "seconds",
+        "compacted",
+        "dry_run",
+        "finished",
+    }
 
 
 def test_gc_beside_another_one_is_one_line_with_a_way_out(vstate: Vstate, own_trip: Trip):
@@ -90,7 +103,9 @@ def test_fsck_of_a_sound_store(vstate: Vstate, trip: Trip):
     result = vstate("fsck", store=trip.path)
     assert result.code == 0
     refs = r"\d+ branches and tags(, \d+ reflogs? of deleted ones)?"
-    assert re.fullmatch(rf"checked \d+ objects, \d+ commits, {refs}; \d+ dangling: no fault\n", result.stdout), result.stdout
+    assert re.fullmatch(rf"checked \d+ objects, \d+ commits, {refs}; \d+ dangling: no fault\n", result.stdout), (
+        result.stdout
+    )
     shown = json.loads(vstate("fsck", "--json", store=trip.path).stdout)
     assert shown["ok"] is True
     assert shown["findings"] == []
@@ -107,7 +122,9 @@ def test_fsck_of_a_damaged_store(vstate: Vstate, own_trip: Trip):
     assert result.stderr == ""
     lines = result.stdout.splitlines()
     assert "missing branch idea: it was created, and its record is gone" in lines
-    assert any(line.startswith(f"missing commit {head.parents[0]}: it is not in the store, named by ") for line in lines)
+    assert any(
+        line.startswith(f"missing commit {head.parents[0]}: it is not in the store, named by ") for line in lines
+    )
     assert lines[-1].endswith(": 2 faults")
     shown = json.loads(vstate("fsck", "--json", store=own_trip.path).stdout)
     assert shown["ok"] is False
@@ -156,18 +173,29 @@ def test_an_upgrade_has_nothing_to_do(vstate: Vstate, own_trip: Trip):
     before = (own_trip.path / "store.sqlite3").read_bytes()
     for args in ([], ["--dry-run"]):
         done = vstate("upgrade", *args, store=own_trip.path)
-        assert (done.code, done.stdout) == (0, "nothing to do: the store has format version 1, the newest of this release\n")
-    assert json.loads(vstate("upgrade", "--json", store=own_trip.path).stdout) == {"found": 1, "version": 1, "dry_run": False}
+        assert (done.code, done.stdout) == (
+            0,
+            "nothing to do: the store has format version 1, the newest of this release\n",
+        )
+    assert json.loads(vstate("upgrade", "--json", store=own_trip.path).stdout) == {
+        "found": 1,
+        "version": 1,
+        "dry_run": False,
+    }
     assert (own_trip.path / "store.sqlite3").read_bytes() == before
 
 
-@pytest.mark.parametrize("args", [["upgrade"], ["upgrade", "--dry-run"], ["log"], ["set", "k", "1"], ["gc"], ["fsck"]], ids=" ".join)
+@pytest.mark.parametrize(
+    "args", [["upgrade"], ["upgrade", "--dry-run"], ["log"], ["set", "k", "1"], ["gc"], ["fsck"]], ids=" ".join
+)
 def test_a_store_of_a_newer_release_is_one_line_with_a_way_out(vstate: Vstate, own_trip: Trip, args: list[str]):
     with Disk(own_trip.path) as store:
         store.set("format", write_format(2))
     refused = vstate(*args, store=own_trip.path)
     assert refused.code == 1
-    assert refused.stderr.splitlines()[0].startswith("error: the store has format version 2; this release reads up to 1")
+    assert refused.stderr.splitlines()[0].startswith(
+        "error: the store has format version 2; this release reads up to 1"
+    )
     assert "upgrade versioned-state" in refused.stderr
 
 

@@ -18,7 +18,9 @@ from versioned_state import Disk, Repository
 from versioned_state.cli.shared import current
 
 
-def test_a_switch_holds_for_one_store_and_one_user(vstate: Vstate, fork: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_switch_holds_for_one_store_and_one_user(
+    vstate: Vstate, fork: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     def here() -> str:
         return vstate("log", "-n", "1", "--oneline").stdout.split()[-1]
 
@@ -129,9 +131,15 @@ def test_a_command_loads_no_openssl(tmp_path: Path):
     run("init", cwd=tmp_path)
     run("set", "a", "1", cwd=tmp_path)
     script = (
-        "import sys\nfrom versioned_state.cli.main import main\ntry:\n    main()\nexcept SystemExit:\n    print('_hashlib' in sys.modules)"
+        "import sys\nfrom versioned_state.cli.main import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    print('_hashlib' in sys.modules)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script, "get", "a"], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True
+        [sys.executable, "-c", script, "get", "a"],
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert done.stdout == "1\nFalse\n"

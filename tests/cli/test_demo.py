@@ -44,14 +44,19 @@ def test_it_prints(demo: tuple[Path, Result], snapshot: Callable[[str, str], Non
         return number.ljust(len(match.group()), "-")
 
     # Sizes depend on releases of zstd, a little; the test below has an eye on them.
-    snapshot("demo", re.sub(r"[\d.]+ (KB|bytes)", lambda match: f"N {match[1]}".rjust(len(match.group())), IDS.sub(tidy, shown)))
+    snapshot(
+        "demo",
+        re.sub(r"[\d.]+ (KB|bytes)", lambda match: f"N {match[1]}".rjust(len(match.group())), IDS.sub(tidy, shown)),
+    )
 
 
 def test_every_run_is_the_same(demo: tuple[Path, Result], vstate: Vstate):
     assert vstate("demo", "trip2").stdout.replace("trip2", FOLDER) == demo[1].stdout
 
 
-def test_what_it_shows_is_in_the_store_and_the_commands_work(demo: tuple[Path, Result], vstate: Vstate, monkeypatch: pytest.MonkeyPatch):
+def test_what_it_shows_is_in_the_store_and_the_commands_work(
+    demo: tuple[Path, Result], vstate: Vstate, monkeypatch: pytest.MonkeyPatch
+):
     folder, shown = demo[0], demo[1].stdout
     monkeypatch.chdir(folder)
     commands = [line.split()[1:] for line in shown.splitlines() if line.startswith("  vstate --store trip ")]
@@ -70,7 +75,9 @@ def test_what_it_shows_is_in_the_store_and_the_commands_work(demo: tuple[Path, R
 
 def test_a_round_of_a_long_chat_costs_little(demo: tuple[Path, Result]):
     lines = [line for line in demo[1].stdout.splitlines() if line.startswith("round ")]
-    (trip, *_), _, (chat, whole, compressed) = ([float(size) for size in re.findall(r"([\d.]+) KB", line)] for line in lines)
+    (trip, *_), _, (chat, whole, compressed) = (
+        [float(size) for size in re.findall(r"([\d.]+) KB", line)] for line in lines
+    )
     assert chat < 1.5 * trip
     assert chat < whole / 100
     assert chat < compressed / 20

@@ -49,7 +49,10 @@ def test_they_are_listed(vstate: Vstate, ledger: Path):
 
 
 def test_one_in_doubt_is_settled(vstate: Vstate, ledger: Path):
-    assert vstate("effects", "--settle", "pay:order-2", "--result", '{"receipt": 32}', store=ledger).stdout == "settled pay:order-2\n"
+    assert (
+        vstate("effects", "--settle", "pay:order-2", "--result", '{"receipt": 32}', store=ledger).stdout
+        == "settled pay:order-2\n"
+    )
     with Disk(ledger) as store:
         assert effect("pay:order-2", fail, state=Versioned(store)) == {"receipt": 32}
     assert_error(vstate("effects", "--settle", "pay:order-2", store=ledger), "not in doubt", "nothing was changed")
@@ -82,7 +85,10 @@ def test_what_makes_no_sense_changes_nothing(vstate: Vstate, ledger: Path, args:
 
 def test_purge_erases_key_and_result(vstate: Vstate, ledger: Path):
     dry = vstate("purge", "--effect", "pay:*", "--effect", "gift:*", "--dry-run", store=ledger)
-    assert [line for line in dry.stdout.splitlines() if line.startswith("-")] == ["- effect pay:order-1", "- effect pay:order-2"]
+    assert [line for line in dry.stdout.splitlines() if line.startswith("-")] == [
+        "- effect pay:order-1",
+        "- effect pay:order-2",
+    ]
     assert "no effect matches 'gift:*'" in dry.stderr
     assert len(vstate("effects", "pay:*", store=ledger).stdout.splitlines()) == 2
     done = json.loads(vstate("purge", "--effect", "pay:*", "--json", "--yes", store=ledger).stdout)
@@ -126,9 +132,17 @@ def test_undo_and_reset_name_the_effects_behind_and_roll_back_calls_what_is_impo
     assert "pay:1" in undone
     assert "pay:2" in undone
     assert "pay:0" not in undone
-    assert_error(vstate("effects", "roll-back", store=path), "which this process has not named", "nothing was rolled back")
-    assert_error(vstate("effects", "roll-back", "--using", "nosuch:thing", store=path), "nosuch", "nothing was rolled back")
-    assert_error(vstate("effects", "roll-back", "--using", "shopoftest:nothing", store=path), "nothing", "nothing was rolled back")
+    assert_error(
+        vstate("effects", "roll-back", store=path), "which this process has not named", "nothing was rolled back"
+    )
+    assert_error(
+        vstate("effects", "roll-back", "--using", "nosuch:thing", store=path), "nosuch", "nothing was rolled back"
+    )
+    assert_error(
+        vstate("effects", "roll-back", "--using", "shopoftest:nothing", store=path),
+        "nothing",
+        "nothing was rolled back",
+    )
     using = ("--using", "shopoftest:refund")
     dry = vstate("effects", "roll-back", *using, "--dry-run", store=path).stdout
     assert dry.splitlines() == ["would roll back pay:2 None", "would roll back pay:1 None"]

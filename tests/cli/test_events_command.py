@@ -111,14 +111,21 @@ def test_log_shows_the_commits_of_a_task_and_show_its_outcome(vstate: Vstate, st
         (["-n", "0"], ""),
     ],
 )
-def test_a_name_that_no_event_has_is_told_with_those_near_it(options: list[str], told: str, vstate: Vstate, store: Path):
+def test_a_name_that_no_event_has_is_told_with_those_near_it(
+    options: list[str], told: str, vstate: Vstate, store: Path
+):
     result = vstate("events", *options, store=store)
     assert (result.code, result.stderr) == (0, told)
     assert bool(result.stdout) == (not told and options != ["-n", "0"])
 
 
 def test_tasks_and_classes_of_events_are_completed(store: Path):
-    assert complete(f"vstate --store {store} events --type ") == ["Booked", "ErrorEvent", "SuccessEvent", "TaskStartEvent"]
+    assert complete(f"vstate --store {store} events --type ") == [
+        "Booked",
+        "ErrorEvent",
+        "SuccessEvent",
+        "TaskStartEvent",
+    ]
     assert complete(f"vstate --store {store} events --task p") == ["plan"]
     assert complete(f"vstate --store {store} log --task ") == ["book", "plan"]
     assert complete("vstate --store nowhere events --type ") == []
@@ -144,10 +151,14 @@ def test_view_hides_events_and_fits_its_budget(vstate: Vstate, store: Path):
     shown = vstate("view", store=store).stdout.splitlines()
     assert shown[1:] == ["@book.trips = ['Oslo']", "trips = ['Rome']"]
     assert len(vstate("view", "--budget", "30", store=store).stdout.strip()) <= 30
-    assert json.loads(vstate("view", "--json", "--full", store=store).stdout)["view"].splitlines()[1].startswith("trips")
+    assert (
+        json.loads(vstate("view", "--json", "--full", store=store).stdout)["view"].splitlines()[1].startswith("trips")
+    )
 
 
-def test_the_events_that_a_limit_leaves_out_are_not_new_while_following(vstate: Vstate, store: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_events_that_a_limit_leaves_out_are_not_new_while_following(
+    vstate: Vstate, store: Path, monkeypatch: pytest.MonkeyPatch
+):
     looks = iter((None, KeyboardInterrupt()))
 
     def pause(_: float) -> None:
@@ -167,7 +178,9 @@ def test_what_cannot_be_followed_is_refused(vstate: Vstate, store: Path):
 
 def test_a_process_follows_what_another_commits_until_ctrl_c(store: Path, tmp_path: Path):
     command = [*COMMAND, "--store", str(store), "events", "--follow", "--type", "Booked", "--json"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             before = [json.loads(process.stdout.readline()) for _ in range(3)]

@@ -38,7 +38,10 @@ def test_the_note_of_the_commit_goes_along(options: tuple[str, ...], vstate: Vst
         state["n"] = 2
         state.commit()
     assert json.loads(vstate("export", *options, store=tmp_path / "store").stdout) == {"n": 2}
-    assert json.loads(vstate("export", "HEAD~1", *options, store=tmp_path / "store").stdout) == {"n": 1, "$note": {"score": 0.5}}
+    assert json.loads(vstate("export", "HEAD~1", *options, store=tmp_path / "store").stdout) == {
+        "n": 1,
+        "$note": {"score": 0.5},
+    }
     assert json.loads(vstate("export", "HEAD~1:n", *options, store=tmp_path / "store").stdout) == 1
 
 
@@ -73,7 +76,10 @@ def test_a_file_that_is_there_is_replaced_whole_or_left(vstate: Vstate, own_trip
 
 
 def test_a_folder_that_is_not_there(vstate: Vstate, trip: Trip):
-    assert vstate("export", "-o", "none/state.json", store=trip.path).stderr == "error: none/state.json: No such file or directory\n"
+    assert (
+        vstate("export", "-o", "none/state.json", store=trip.path).stderr
+        == "error: none/state.json: No such file or directory\n"
+    )
 
 
 def test_a_pipe_with_a_name_is_written_to(vstate: Vstate, trip: Trip, tmp_path: Path):

@@ -65,7 +65,19 @@ def test_files_of_a_key_that_holds_something_else(project, vstate):
 
 def test_diff_shows_files_as_git_does_and_git_applies_it(project, vstate):
     shown = vstate("diff", "--files").stdout
-    hunk = ["@@ -2,7 +2,7 @@", " ", " one", " two", "-three", "+THREE", " four", " five", "-six", "+six", "\\ No newline at end of file"]
+    hunk = [
+        "@@ -2,7 +2,7 @@",
+        " ",
+        " one",
+        " two",
+        "-three",
+        "+THREE",
+        " four",
+        " five",
+        "-six",
+        "+six",
+        "\\ No newline at end of file",
+    ]
     begin = ["diff --git a/README.md b/README.md", "--- a/README.md", "+++ b/README.md"]
     assert "\n".join([*begin, *hunk]) in shown
     assert "Binary files a/bin and b/bin differ" in shown

@@ -1,4 +1,7 @@
-"""The way out of an error, in the words of the command line. That none of them is Python's, every test of a command checks."""
+"""The way out of an error, in the words of the command line.
+
+That none of them is Python's, every test of a command checks.
+"""
 
 from __future__ import annotations
 
@@ -69,14 +72,18 @@ ERRORS: list[errors.StateError] = [
     errors.CommitInDoubtError("a" * 48),
     errors.PatchConflictError(["a"]),
     errors.UnmergedBranchError("it's", "a" * 48),
-    errors.PickleRefusedError("an object of type X would have to be unpickled, which is refused", policy="refuse", hint="pickle='allow'"),
+    errors.PickleRefusedError(
+        "an object of type X would have to be unpickled, which is refused", policy="refuse", hint="pickle='allow'"
+    ),
     errors.WrongKeyError("the store is encrypted with another key", hint="give it in old_keys"),
     errors.StoreBusyError("it is held by another writer", hint="try again, or open it with a longer timeout"),
     errors.StoreBusyError("all connections are in use", hint="raise max_connections"),
     errors.RefExistsError("branch", "it's"),
     errors.StorageFullError("the disk is full", hint="make room on the disk"),
     errors.StorageFullError("the store is at its size limit", limit=10, hint="open the store with a larger size_limit"),
-    errors.UnsafeStoreError("a network file system", hint="use a local folder; allow_network=True if one machine alone opens it"),
+    errors.UnsafeStoreError(
+        "a network file system", hint="use a local folder; allow_network=True if one machine alone opens it"
+    ),
     errors.ReadOnlyError("the store cannot be written", hint="open it with Disk(path, read_only=True)"),
     errors.UnserializableValueError("a", "X", "it is an object"),
     errors.UnknownRevisionError("b", deleted="branch"),
@@ -130,7 +137,10 @@ _FOR_PROGRAMS = {
     "a program must commit or discard; a command has nothing staged": ["commit() or discard() first"],
     "vstate log and grep put their own hint in its place": ["re.escape() searches for a text as it is"],
     "vstate apply checks the patch first": ["Diff.to_patch() gives one"],
-    "vstate effects roll-back says it in its own words": ["pass it: using=[…]", "settle_effect() or forget_effect() ends that"],
+    "vstate effects roll-back says it in its own words": [
+        "pass it: using=[…]",
+        "settle_effect() or forget_effect() ends that",
+    ],
     "vstate calls no effect": ['another effect needs another key; arguments="any" does not compare them'],
     "only a program names records": ["1 to x bytes, without lone surrogates; branch_name() makes any text one"],
     "only a program registers": ["register() takes functions too"],
@@ -197,7 +207,8 @@ def test_every_hint_of_the_engine_that_speaks_python_has_one_for_the_terminal():
     package = Path(versioned_state.__file__).parent
     hints = _Hints()
     for file in package.rglob("*.py"):
-        if file.relative_to(package).parts[0] not in ("cli", "sandbox", "services", "integrations"):  # only programs call the last three
+        # only programs call the last three
+        if file.relative_to(package).parts[0] not in ("cli", "sandbox", "services", "integrations"):
             hints.visit(ast.parse(file.read_text("utf-8")))
     assert len(hints.found) > 50
     left = set()
@@ -209,7 +220,9 @@ def test_every_hint_of_the_engine_that_speaks_python_has_one_for_the_terminal():
     assert left == set()
 
 
-@pytest.mark.parametrize("command", ["log", "show", "diff", "get x", "blame", "keys", "keys x", "undo", "grep x", "export", "tag v1"])
+@pytest.mark.parametrize(
+    "command", ["log", "show", "diff", "get x", "blame", "keys", "keys x", "undo", "grep x", "export", "tag v1"]
+)
 def test_a_store_without_commits_says_how_to_make_the_first(command: str, vstate: Vstate, tmp_path: Path):
     store = tmp_path / "new"
     assert vstate("init", str(store)).code == 0

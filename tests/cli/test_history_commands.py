@@ -40,7 +40,13 @@ SCRIPTS = {
         "merge what-if --ours '**' --set budget.limit 800 -m 'Meet in the middle' --author Ana",
         "show --stat",
     ],
-    "merge-forward": ["branch early main~1", "-b early merge main", "-b early undo", "-b early merge main --no-ff", "log early -n 1"],
+    "merge-forward": [
+        "branch early main~1",
+        "-b early merge main",
+        "-b early undo",
+        "-b early merge main --no-ff",
+        "log early -n 1",
+    ],
     "picks": [
         "cherry-pick what-if",
         "cherry-pick what-if",
@@ -232,7 +238,9 @@ def test_undo_brings_every_branch_back(vstate: Vstate, fork: Path):
         assert vstate(*branch, "undo").code == 0
 
 
-def test_the_author_is_an_option_the_environment_or_the_user(vstate: Vstate, fork: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_author_is_an_option_the_environment_or_the_user(
+    vstate: Vstate, fork: Path, monkeypatch: pytest.MonkeyPatch
+):
     def author_of(*options: str) -> str | None:
         assert vstate("revert", "HEAD", *options).code == 0
         return head_of(fork).author
@@ -244,13 +252,35 @@ def test_the_author_is_an_option_the_environment_or_the_user(vstate: Vstate, for
     assert author_of() == "somebody"
     assert vstate("cherry-pick", "what-if").code == 0
     assert head_of(fork).author == "dreamer"
-    assert vstate("cherry-pick", "what-if~1", "--ours", "**", "--set", "budget.limit", "1", "--author", "Ana", "-m", "mine").code == 0
+    assert (
+        vstate(
+            "cherry-pick", "what-if~1", "--ours", "**", "--set", "budget.limit", "1", "--author", "Ana", "-m", "mine"
+        ).code
+        == 0
+    )
     assert (head_of(fork).author, head_of(fork).message) == ("Ana", "mine")
 
 
 WRITING = [
-    *["merge what-if", "cherry-pick what-if", "revert HEAD", "rebase what-if", "squash HEAD~1", "reset main~1", "undo", "redo"],
-    *["restore notes --from what-if", "branch new", "tag new", "policy a sum", "switch -c new", "sign", "apply patch.json"],
+    *[
+        "merge what-if",
+        "cherry-pick what-if",
+        "revert HEAD",
+        "rebase what-if",
+        "squash HEAD~1",
+        "reset main~1",
+        "undo",
+        "redo",
+    ],
+    *[
+        "restore notes --from what-if",
+        "branch new",
+        "tag new",
+        "policy a sum",
+        "switch -c new",
+        "sign",
+        "apply patch.json",
+    ],
 ]
 
 
@@ -286,7 +316,9 @@ def test_a_patch_goes_to_another_store_and_loses_nothing(vstate: Vstate, fork: P
     assert vstate("-b", "what-if", "apply", "-", store=other, stdin=patch.encode()).code == 0
     assert state_of(other, "what-if") == state_of(fork, "what-if")
     before = heads(other)
-    assert_error(vstate("-b", "what-if", "apply", "-", store=other, stdin=patch.encode()), "does not fit", "cherry-pick")
+    assert_error(
+        vstate("-b", "what-if", "apply", "-", store=other, stdin=patch.encode()), "does not fit", "cherry-pick"
+    )
     for bad in (b"", b"{", b"{}", b"[1]", b'[{"path": "a"}]', b"\xff", b"[" * 100_000):
         assert_error(vstate("apply", "-", store=other, stdin=bad), "patch")
     assert heads(other) == before

@@ -28,11 +28,17 @@ COMMANDS: list[list[str]] = [
     ["log", "--since", ESCAPES.replace("\0", "")],
     *(["grep", *options, "second|changed|name|^key"] for options in ([], ["--json"], ["-l"], ["--path", KEY])),
     ["grep", "key", "--path", f'["{ESCAPES}"]'.replace("\0", "")],
-    *(["bisect", "HEAD~1", "HEAD", *options] for options in (["--missing", "nested"], ["--missing", "bomb", "--json"], ["--run", "false"])),
+    *(
+        ["bisect", "HEAD~1", "HEAD", *options]
+        for options in (["--missing", "nested"], ["--missing", "bomb", "--json"], ["--run", "false"])
+    ),
     ["bisect", "HEAD~1", "HEAD", "--equals", KEY, ESCAPES.replace("\0", "")],
     ["show", "--full"],
     ["show", "HEAD~1", "--full"],
-    *(["diff", *options] for options in ([], ["--stat"], ["--json"], ["--full"], ["HEAD~2", "HEAD"], ["HEAD~2", "HEAD~1", "--json"])),
+    *(
+        ["diff", *options]
+        for options in ([], ["--stat"], ["--json"], ["--full"], ["HEAD~2", "HEAD"], ["HEAD~2", "HEAD~1", "--json"])
+    ),
     *(["diff", "--path", path] for path in (KEY, "bomb", "list[2]")),
     *(
         ["get", *options, place]
@@ -40,8 +46,15 @@ COMMANDS: list[list[str]] = [
         for place in (KEY, "bomb", "list", "list[1]", "HEAD~1:nested", "HEAD:", "lone")
     ),
     ["get", "bomb.deeper"],
-    *(["blame", *options] for options in ([], ["--json"], [KEY, "HEAD"], ["list"], ["nested", "HEAD~1", "--json"], ["bomb"])),
-    *(["history", path, *options] for path in (KEY, "bomb", "list", "nested") for options in ([], ["--json"], ["--full"])),
+    *(
+        ["blame", *options]
+        for options in ([], ["--json"], [KEY, "HEAD"], ["list"], ["nested", "HEAD~1", "--json"], ["bomb"])
+    ),
+    *(
+        ["history", path, *options]
+        for path in (KEY, "bomb", "list", "nested")
+        for options in ([], ["--json"], ["--full"])
+    ),
     ["blame", f"key{ESCAPES}".replace("\0", "")],
     ["history", f'["{ESCAPES}"'.replace("\0", "")],
     ["keys"],
@@ -61,8 +74,12 @@ COMMANDS: list[list[str]] = [
 
 
 @pytest.mark.parametrize("color", ["auto", "always"])
-@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: " ".join(command).encode("ascii", "backslashreplace").decode())
-def test_nothing_drives_the_terminal_and_nothing_is_unpickled(color: str, command: list[str], vstate: Vstate, hostile: Path):
+@pytest.mark.parametrize(
+    "command", COMMANDS, ids=lambda command: " ".join(command).encode("ascii", "backslashreplace").decode()
+)
+def test_nothing_drives_the_terminal_and_nothing_is_unpickled(
+    color: str, command: list[str], vstate: Vstate, hostile: Path
+):
     result = vstate("--color", color, *command, store=hostile)
     shown = result.stdout + result.stderr
     assert shown

@@ -46,7 +46,10 @@ def imported(vstate: Vstate, tmp_path: Path) -> Callable[..., dict[str, list[tup
         assert result.stdout == ""
         with reopened(tmp_path / "store") as repository:
             return {
-                branch: [(commit.message, repository.snapshot(commit).copy()) for commit in reversed(list(repository.log(branch)))]
+                branch: [
+                    (commit.message, repository.snapshot(commit).copy())
+                    for commit in reversed(list(repository.log(branch)))
+                ]
                 for branch in repository.branches
             }
 
@@ -65,11 +68,16 @@ def reopened(path: Path) -> Iterator[Repository]:
 # Real input
 
 
-def test_every_message_of_every_round_is_read_back_equal(real_conversations: list[list[data.Message]], vstate: Vstate, tmp_path: Path):
+def test_every_message_of_every_round_is_read_back_equal(
+    real_conversations: list[list[data.Message]], vstate: Vstate, tmp_path: Path
+):
     result = vstate("import", str(data.SAMPLE), store=tmp_path / "store")
     rounds = sum(map(len, real_conversations))
     assert result.code == 0
-    assert f"imported {rounds:,} commits onto 40 branches, tau_airline_sample/001 to tau_airline_sample/040" in result.stderr
+    assert (
+        f"imported {rounds:,} commits onto 40 branches, tau_airline_sample/001 to tau_airline_sample/040"
+        in result.stderr
+    )
 
     with reopened(tmp_path / "store") as repository:
         assert list(repository.branches) == [f"tau_airline_sample/{number:03}" for number in range(1, 41)]
@@ -117,11 +125,18 @@ def test_a_list_of_messages_is_one_branch(content: bytes, imported: Imported):
 
 @pytest.mark.parametrize(
     "content",
-    [json.dumps([[HI, YES], [BYE]]).encode(), lines([HI, YES], [BYE]), b"\n\n" + lines([HI, YES]) + b"\n  \n" + lines([BYE]).rstrip()],
+    [
+        json.dumps([[HI, YES], [BYE]]).encode(),
+        lines([HI, YES], [BYE]),
+        b"\n\n" + lines([HI, YES]) + b"\n  \n" + lines([BYE]).rstrip(),
+    ],
 )
 def test_a_list_of_lists_is_a_branch_each(content: bytes, imported: Imported):
     found = imported(content, "--branch-prefix", "talk")
-    assert {name[-1]: states(branch) for name, branch in found.items()} == {"1": one_branch(HI, YES), "2": one_branch(BYE)}
+    assert {name[-1]: states(branch) for name, branch in found.items()} == {
+        "1": one_branch(HI, YES),
+        "2": one_branch(BYE),
+    }
 
 
 @pytest.mark.parametrize("key", ["messages", "traj", "conversations", "turns", "rare"])
@@ -158,11 +173,14 @@ def test_a_field_of_the_name_of_the_key_is_kept_under_another(imported: Imported
 
 def test_branches_are_named_by_a_field(imported: Imported):
     items = [{"id": name, "messages": [HI]} for name in ("a b", "a b", 3, "../x~y^z:", "ü")]
-    assert sorted(imported(lines(*items), "--name-key", "id")) == sorted(["chat/a-b", "chat/a-b-2", "chat/3", "chat/x-y-z", "chat/ü"])
+    assert sorted(imported(lines(*items), "--name-key", "id")) == sorted(
+        ["chat/a-b", "chat/a-b-2", "chat/3", "chat/x-y-z", "chat/ü"]
+    )
 
 
 @pytest.mark.parametrize(
-    ("prefix", "name"), [("talk", "talk/001"), ("talk-", "talk-001"), ("talk_", "talk_001"), ("a/b/", "a/b/001"), ("", "001")]
+    ("prefix", "name"),
+    [("talk", "talk/001"), ("talk-", "talk-001"), ("talk_", "talk_001"), ("a/b/", "a/b/001"), ("", "001")],
 )
 def test_branches_begin_with_a_prefix(prefix: str, name: str, imported: Imported):
     assert list(imported(json.dumps([[HI]]).encode(), "--branch-prefix", prefix)) == [name]
@@ -183,7 +201,11 @@ def test_each_item_is_a_whole_state(imported: Imported):
 
 
 def test_each_item_is_a_value_under_a_key(imported: Imported):
-    assert states(imported(b'[{"a": 1}, 2, [3]]', "--per-item", "--key", "x")["main"]) == [{"x": {"a": 1}}, {"x": 2}, {"x": [3]}]
+    assert states(imported(b'[{"a": 1}, 2, [3]]', "--per-item", "--key", "x")["main"]) == [
+        {"x": {"a": 1}},
+        {"x": 2},
+        {"x": [3]},
+    ]
 
 
 def test_the_author_is_named(vstate: Vstate, tmp_path: Path):
@@ -218,7 +240,10 @@ def test_texts_that_are_hard_to_keep(imported: Imported):
             "assistant: calls book, pay",
         ),
         (
-            {"role": "assistant", "content": [{"type": "text", "text": "one"}, {"type": "image"}, {"type": "text", "text": "two"}]},
+            {
+                "role": "assistant",
+                "content": [{"type": "text", "text": "one"}, {"type": "image"}, {"type": "text", "text": "two"}],
+            },
             "assistant: one two",
         ),
         ({"role": "assistant", "content": None, "function_call": {"name": "book"}}, "assistant: calls book"),
@@ -367,7 +392,8 @@ def test_a_file_that_is_not_there(vstate: Vstate, tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("options", "word"), [(["--messages-key", "x"], "a list under 'x'"), (["--name-key", "x"], "text or number under 'x'")]
+    ("options", "word"),
+    [(["--messages-key", "x"], "a list under 'x'"), (["--name-key", "x"], "text or number under 'x'")],
 )
 def test_a_field_that_is_not_there(options: list[str], word: str, vstate: Vstate, tmp_path: Path):
     content = json.dumps([{"messages": [HI]}]).encode()
@@ -384,7 +410,11 @@ def test_a_bad_name_of_a_branch(vstate: Vstate, tmp_path: Path):
 def test_a_folder_of_other_files_is_not_made_a_store(vstate: Vstate, tmp_path: Path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "folder" / "mine").touch()
-    assert_error(vstate("import", "-", store=tmp_path / "folder", stdin=lines(HI, YES)), "holds other files", "a directory of its own")
+    assert_error(
+        vstate("import", "-", store=tmp_path / "folder", stdin=lines(HI, YES)),
+        "holds other files",
+        "a directory of its own",
+    )
     assert [file.name for file in (tmp_path / "folder").iterdir()] == ["mine"]
 
 
@@ -432,7 +462,15 @@ def test_without_a_store_it_goes_here(vstate: Vstate, tmp_path: Path):
 def test_ctrl_c_keeps_what_is_imported_and_says_so(tmp_path: Path):
     file = tmp_path / "endless.jsonl"
     file.write_bytes(lines(*[[{"role": "user", "content": f"{n}.{m}"} for m in range(10)] for n in range(20_000)]))
-    command = [sys.executable, "-m", "versioned_state.cli.main", "--store", str(tmp_path / "store"), "import", str(file)]
+    command = [
+        sys.executable,
+        "-m",
+        "versioned_state.cli.main",
+        "--store",
+        str(tmp_path / "store"),
+        "import",
+        str(file),
+    ]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             while process.poll() is None and not has_begun(tmp_path / "store"):
@@ -446,12 +484,17 @@ def test_ctrl_c_keeps_what_is_imported_and_says_so(tmp_path: Path):
     told, error = [line for line in stderr.splitlines() if line]
     assert error == "error: interrupted"
     assert (
-        told == "imported so far, and kept: {:,} commits on {:,} branches".format(*counts_in(tmp_path / "store")) + told.partition("es")[2]
+        told
+        == "imported so far, and kept: {:,} commits on {:,} branches".format(*counts_in(tmp_path / "store"))
+        + told.partition("es")[2]
     )
 
 
 def has_begun(store: Path) -> bool:
-    """Whether an import has made a few branches. It lists no more of them: the import might make them as fast as they are listed."""
+    """Whether an import has made a few branches.
+
+    It lists no more of them: the import might make them as fast as they are listed.
+    """
     try:
         with reopened(store) as repository:
             return len(list(islice(repository.branches, 5))) == 5
@@ -476,7 +519,11 @@ def test_an_import_goes_on_whatever_the_order_of_the_fields(fields: dict[str, An
     again = vstate("import", "chat.json", store=tmp_path / "store")
     assert (again.code, again.stderr.partition(", in")[0]) == (0, "imported 1 commit onto main")
     # A field of another value, or in another order within, is another conversation.
-    for changed in ({**fields, "a": 3}, {key: value for key, value in fields.items() if key != "a"}, {**fields, "new": 1}):
+    for changed in (
+        {**fields, "a": 3},
+        {key: value for key, value in fields.items() if key != "a"},
+        {**fields, "new": 1},
+    ):
         (tmp_path / "chat.json").write_text(json.dumps({**changed, "messages": [HI, YES, BYE]}))
         result = vstate("import", "chat.json", store=tmp_path / "store")
         assert result.code == 1
@@ -488,4 +535,9 @@ def test_no_field_is_lost_to_the_name_of_another(imported: Imported):
     content = json.dumps({**fields, "history": [HI]}).encode()
     for _ in range(2):  # the second time everything is there
         state = imported(content, "--messages-key", "history")["main"][-1][1]
-        assert state == {"messages": [HI], "messages_field": 2, "messages_field_field": 3, "messages_field_field_field": 1}
+        assert state == {
+            "messages": [HI],
+            "messages_field": 2,
+            "messages_field_field": 3,
+            "messages_field_field_field": 1,
+        }

@@ -1,4 +1,7 @@
-"""``vstate import --from``: the command's options, its output, errors and interrupts. The imports are tested in tests/integrations."""
+"""``vstate import --from``: the command's options, its output, errors and interrupts.
+
+The imports are tested in tests/integrations.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +28,13 @@ def sessions(path: Path, **counts: int) -> Path:
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.executescript(TABLES)
         for name, count in counts.items():
-            rows = [(name, json.dumps({"role": "user", "content": f"message {number}"}), "2026-01-01") for number in range(count)]
-            connection.executemany("INSERT INTO agent_messages (session_id, message_data, created_at) VALUES (?, ?, ?)", rows)
+            rows = [
+                (name, json.dumps({"role": "user", "content": f"message {number}"}), "2026-01-01")
+                for number in range(count)
+            ]
+            connection.executemany(
+                "INSERT INTO agent_messages (session_id, message_data, created_at) VALUES (?, ?, ?)", rows
+            )
     return path
 
 
@@ -128,7 +136,9 @@ def test_the_others_are_imported_with_keep_going(vstate: Vstate, source: str, pl
         (["FILE", "--allow-pickle"], "--allow-pickle is for --from"),
     ],
 )
-def test_what_cannot_be_is_refused_before_a_store_is_made(vstate: Vstate, source: str, place: Path, arguments: list[str], words: str):
+def test_what_cannot_be_is_refused_before_a_store_is_made(
+    vstate: Vstate, source: str, place: Path, arguments: list[str], words: str
+):
     result = vstate("import", *[source if each == "FILE" else each for each in arguments], store=place)
     assert_error(result, words, code=result.code)
     assert result.code in (1, 2)
@@ -156,7 +166,17 @@ def test_an_import_that_is_ended_keeps_what_there_is_and_the_next_one_goes_on(
     vstate: Vstate, place: Path, tmp_path: Path, end: signal.Signals
 ):
     source = str(sessions(tmp_path / "many.db", **{f"s{number:03}": 20 for number in range(50)}))
-    command = [sys.executable, "-m", "versioned_state.cli.main", "--store", str(place), "import", "--from", "openai-agents", source]
+    command = [
+        sys.executable,
+        "-m",
+        "versioned_state.cli.main",
+        "--store",
+        str(place),
+        "import",
+        "--from",
+        "openai-agents",
+        source,
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert eventually(lambda: _has_begun(place))
     process.send_signal(end)
@@ -173,8 +193,20 @@ def test_what_is_nested_too_deeply_is_an_error_of_its_session(place: Path, tmp_p
     source = sessions(tmp_path / "deep.db", anna=1, bo=1, carl=1)
     with closing(sqlite3.connect(source)) as connection, connection:
         connection.execute("UPDATE agent_messages SET message_data = ? WHERE session_id = 'anna'", ["[" * 100_000])
-        connection.execute("UPDATE agent_messages SET message_data = ? WHERE session_id = 'bo'", ["[" * 900 + "]" * 900])
-    command = [sys.executable, "-m", "versioned_state.cli.main", "--store", str(place), "import", "--from", "openai-agents", str(source)]
+        connection.execute(
+            "UPDATE agent_messages SET message_data = ? WHERE session_id = 'bo'", ["[" * 900 + "]" * 900]
+        )
+    command = [
+        sys.executable,
+        "-m",
+        "versioned_state.cli.main",
+        "--store",
+        str(place),
+        "import",
+        "--from",
+        "openai-agents",
+        str(source),
+    ]
     result = subprocess.run([*command, "--keep-going"], capture_output=True, text=True, check=False, timeout=60)
     assert result.returncode == 1
     assert "message 1 of session 'anna' is damaged: it is not JSON" in result.stderr

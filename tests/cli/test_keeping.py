@@ -30,8 +30,12 @@ def test_prune_says_what_it_would_do_then_does_it_and_the_log_says_so(vstate: Vs
     assert log.count("older history was pruned") == 1
     assert "Book the train" in log
     assert "Begin" not in log
-    assert vstate("log", "--oneline", store=own_trip.path).stdout.splitlines()[-1].endswith("(older history was pruned)")
-    assert [json.loads(line).get("shallow") for line in vstate("log", "--json", store=own_trip.path).stdout.splitlines()] == [None, True]
+    assert (
+        vstate("log", "--oneline", store=own_trip.path).stdout.splitlines()[-1].endswith("(older history was pruned)")
+    )
+    assert [
+        json.loads(line).get("shallow") for line in vstate("log", "--json", store=own_trip.path).stdout.splitlines()
+    ] == [None, True]
     assert "older history was pruned" in vstate("show", "main~1", store=own_trip.path).stdout
     gone = vstate("show", "main~2", store=own_trip.path)
     assert gone.code == 1
@@ -40,7 +44,8 @@ def test_prune_says_what_it_would_do_then_does_it_and_the_log_says_so(vstate: Vs
 
 def test_prune_as_json(vstate: Vstate, own_trip: Trip):
     shown = json.loads(vstate("prune", "main", "--keep-last", "2", "--json", "--dry-run", store=own_trip.path).stdout)
-    assert shown == {"branches": [], "kept": 4, "removed": 0, "dry_run": True, "collected": None}  # idea and v1 keep all of it
+    # idea and v1 keep all of it
+    assert shown == {"branches": [], "kept": 4, "removed": 0, "dry_run": True, "collected": None}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +124,9 @@ def test_purge_of_a_branch(vstate: Vstate, own_trip: Trip):
 
 
 def test_purge_as_json_maps_old_ids_to_new_ones(vstate: Vstate, own_trip: Trip):
-    shown = json.loads(vstate("purge", "notes", "--replace", "Lisbon", "L.", "--yes", "--json", store=own_trip.path).stdout)
+    shown = json.loads(
+        vstate("purge", "notes", "--replace", "Lisbon", "L.", "--yes", "--json", store=own_trip.path).stdout
+    )
     assert set(shown["commits"]) == {commit.id for commit in own_trip.commits}
     with Repository(Disk(own_trip.path)) as repository:
         assert repository.commit("main").id == shown["commits"][own_trip.commits[4].id]
@@ -135,7 +142,12 @@ def test_purge_asks_nobody_where_nobody_is(vstate: Vstate, own_trip: Trip):
 
 @pytest.mark.parametrize(
     ("typed", "code", "said"),
-    [(b"n\n", 1, "nothing was changed"), (b"\n", 1, "nothing was changed"), (b"\4", 130, "[y/N]: \r\n"), (b"y\n", 0, "erased")],
+    [
+        (b"n\n", 1, "nothing was changed"),
+        (b"\n", 1, "nothing was changed"),
+        (b"\4", 130, "[y/N]: \r\n"),
+        (b"y\n", 0, "erased"),
+    ],
 )
 def test_purge_asks_whoever_is_there(vstate: Vstate, own_trip: Trip, tmp_path: Path, typed: bytes, code, said):
     screen = run_in_terminal("--store", str(own_trip.path), "purge", "budget", cwd=tmp_path, typed=typed)

@@ -43,7 +43,10 @@ def test_branches_are_listed_by_prefix_since_and_last_change(vstate: Vstate, fil
     assert listed("--sort", "changed", "-n", "2") == ["u2/a", "u1/a"]
     assert listed("--since", "2023-11-15T01:13") == ["u1/a", "u2/a"]
     assert listed("--since", "1h") == []
-    infos = [json.loads(line) for line in vstate("--store", filled, "branch", "--prefix", "u1/", "--json").stdout.splitlines()]
+    infos = [
+        json.loads(line)
+        for line in vstate("--store", filled, "branch", "--prefix", "u1/", "--json").stdout.splitlines()
+    ]
     assert [(info["name"], info["changed"][:13], info["ahead"]) for info in infos] == [
         ("u1/a", "2023-11-15T01", 1),
         ("u1/b", "2023-11-15T00", 1),
@@ -69,9 +72,15 @@ def test_a_note_is_shown_and_changed(vstate: Vstate, filled: str):
     assert vstate("--store", filled, "note", "score", "0.5").stdout == "score: 0.5\n"
     assert vstate("--store", filled, "note", "u1/a", "said", "well done", "--text").stdout == 'said: "well done"\n'
     assert vstate("--store", filled, "note", "main", "tags", '["a"]').stdout == 'score: 0.5\ntags: ["a"]\n'
-    assert json.loads(vstate("--store", filled, "note", "main", "--json").stdout)["note"] == {"score": 0.5, "tags": ["a"]}
+    assert json.loads(vstate("--store", filled, "note", "main", "--json").stdout)["note"] == {
+        "score": 0.5,
+        "tags": ["a"],
+    }
     assert 'note score: 0.5\n    note tags: ["a"]' in vstate("--store", filled, "log", "--notes").stdout
-    assert json.loads(vstate("--store", filled, "log", "--notes", "--json").stdout)["note"] == {"score": 0.5, "tags": ["a"]}
+    assert json.loads(vstate("--store", filled, "log", "--notes", "--json").stdout)["note"] == {
+        "score": 0.5,
+        "tags": ["a"],
+    }
     assert vstate("--store", filled, "note", "--list").stdout.count("made") == 2
     assert vstate("--store", filled, "note", "-d", "score").stdout == 'tags: ["a"]\n'
     vstate("--store", filled, "note", "-d", "tags")

@@ -31,23 +31,33 @@ def test_a_conflict_changes_nothing_and_names_both_sides(vstate: Vstate, fork: P
         (["--theirs", "**"], 900, ["grander"]),
         (["--ours", "**", "--theirs", "budget.*"], 900, ["cheaper"]),  # the pattern that says more goes first
         (["--ours", "messages", "--theirs", "budget.limit"], 900, ["cheaper"]),
-        (["--ours", "messages", "--theirs", "budget"], 900, ["cheaper"]),  # a side for a path is a side for all conflicts below it
+        # a side for a path is a side for all conflicts below it
+        (["--ours", "messages", "--theirs", "budget"], 900, ["cheaper"]),
         (["--policy", "**=ours"], 700, ["cheaper"]),
         (["--policy", "messages=append", "--set", "budget.limit", "800"], 800, ["grander", "cheaper"]),
         (["--policy", "messages=theirs", "--policy", "budget.limit=min"], 700, ["grander"]),
-        (["--policy", "messages=append", "--policy", "budget.limit=sum", "--ours", "budget.limit"], 1000, ["grander", "cheaper"]),
-        (["--ours", "messages", "--ours", "messages", "--ours", "budget.*", "--ours", "*.limit"], 700, ["cheaper"]),  # the same twice
+        (
+            ["--policy", "messages=append", "--policy", "budget.limit=sum", "--ours", "budget.limit"],
+            1000,
+            ["grander", "cheaper"],
+        ),
+        # the same twice
+        (["--ours", "messages", "--ours", "messages", "--ours", "budget.*", "--ours", "*.limit"], 700, ["cheaper"]),
         (["--set", "budget.limit", "null", "--set", "messages", '["\\u00e9", {"a": [1.5]}]'], None, None),
     ],
 )
 @pytest.mark.parametrize("dry", [True, False], ids=["dry-run", "merge"])
-def test_conflicts_are_resolved(options: list[str], limit: Any, said: list[str] | None, dry: Any, vstate: Vstate, fork: Path):
+def test_conflicts_are_resolved(
+    options: list[str], limit: Any, said: list[str] | None, dry: Any, vstate: Vstate, fork: Path
+):
     before = heads(fork)
     if dry:
         shown = json.loads(vstate("merge", "what-if", "--dry-run", "--json", *options).stdout)
         assert heads(fork) == before
         assert vstate("merge", "what-if", *options).code == 0
-        assert shown["changes"] == [json.loads(line) for line in vstate("diff", before["main"], "--json").stdout.splitlines()]
+        assert shown["changes"] == [
+            json.loads(line) for line in vstate("diff", before["main"], "--json").stdout.splitlines()
+        ]
         return
     result = vstate("merge", "what-if", *options)
     merged = state_of(fork)
@@ -55,7 +65,9 @@ def test_conflicts_are_resolved(options: list[str], limit: Any, said: list[str] 
     assert merged["budget"] == {"limit": limit, "spent": 98}
     assert merged["notes"] == "Lisbon\nby fast train\nquiet"
     expected = ["é", {"a": [1.5]}] if said is None else said
-    assert (merged["messages"] if said is None else [message["content"] for message in merged["messages"][2:]]) == expected
+    assert (
+        merged["messages"] if said is None else [message["content"] for message in merged["messages"][2:]]
+    ) == expected
     assert head_of(fork).parents == (before["main"], before["what-if"])
     assert head_of(fork).author == "tester"
 
@@ -71,7 +83,11 @@ def test_conflicts_are_resolved(options: list[str], limit: Any, said: list[str] 
         (["--ours", "a["], "bad path", 1),
         (["--ours", "messages", "--theirs", "messages"], "messages is resolved twice, by --ours and by --theirs", 2),
         (["--theirs", "**", "--ours", "**"], "** is resolved twice", 2),
-        (["--ours", 'budget["limit"]', "--set", "budget.limit", "1"], "budget.limit is resolved twice, by --ours and by --set", 2),
+        (
+            ["--ours", 'budget["limit"]', "--set", "budget.limit", "1"],
+            "budget.limit is resolved twice, by --ours and by --set",
+            2,
+        ),
         (["--set", "budget.limit", "1", "--set", "budget.limit", "2"], "budget.limit is resolved twice", 2),
         (["--policy", "messages=union", "--policy", "messages=append"], "messages is resolved twice", 2),
         (
@@ -128,5 +144,9 @@ def test_objects_are_merged_without_being_unpickled(vstate: Vstate, tmp_path: Pa
         assert sorted(shown) == ["both", "list", "ours", "theirs"]
         assert len(shown["list"]) == 6
         assert not repository.diff("main", "other").under("both")
-    assert_error(vstate("restore", "both", "--from", "main~1", store=store), "would have to be unpickled", "hint: vstate never unpickles")
+    assert_error(
+        vstate("restore", "both", "--from", "main~1", store=store),
+        "would have to be unpickled",
+        "hint: vstate never unpickles",
+    )
     assert not target.exists()

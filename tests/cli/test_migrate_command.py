@@ -49,7 +49,12 @@ OLD = [{"first": "Ann", "last": "Lee"}, {"first": "Bea", "last": "Lee"}]
 def test_a_dry_run_shows_the_changes_and_writes_nothing(vstate: Vstate, store: Path):
     done = vstate("migrate", "people:migrations", "--dry-run", "--exit-code", store=store)
     assert done.code == 1
-    assert done.stdout.splitlines() == ["main: version 1 to 2", "- first = 'Ann'", "- last = 'Lee'", "+ name = 'Ann Lee'"]
+    assert done.stdout.splitlines() == [
+        "main: version 1 to 2",
+        "- first = 'Ann'",
+        "- last = 'Lee'",
+        "+ name = 'Ann Lee'",
+    ]
     assert names(store) == OLD
 
 
@@ -68,10 +73,14 @@ def test_branches_are_migrated(vstate: Vstate, store: Path):
 
 
 def test_json_is_an_object_a_branch(vstate: Vstate, store: Path):
-    (dry,) = [json.loads(line) for line in vstate("migrate", "people", "--dry-run", "--json", store=store).stdout.splitlines()]
+    (dry,) = [
+        json.loads(line) for line in vstate("migrate", "people", "--dry-run", "--json", store=store).stdout.splitlines()
+    ]
     assert (dry["branch"], dry["from"], dry["to"], dry["commit"]) == ("main", 1, 2, None)
     assert [change["path"] for change in dry["changes"]] == ["first", "last", "name"]
-    done = [json.loads(line) for line in vstate("migrate", "people", "--all", "--json", store=store).stdout.splitlines()]
+    done = [
+        json.loads(line) for line in vstate("migrate", "people", "--all", "--json", store=store).stdout.splitlines()
+    ]
     assert [each["branch"] for each in done] == ["main", "side"]
     assert all(each["commit"] for each in done)
 
@@ -81,7 +90,9 @@ def test_a_failure_on_one_branch_changes_none(vstate: Vstate, store: Path):
         state = Versioned(disk, branch="side")
         del state["last"]
         state.commit()
-    assert_error(vstate("migrate", "people", "--all", store=store), "migration to version 2 failed", "nothing was changed")
+    assert_error(
+        vstate("migrate", "people", "--all", store=store), "migration to version 2 failed", "nothing was changed"
+    )
     assert names(store)[0] == OLD[0]
 
 

@@ -25,7 +25,9 @@ from versioned_state.cli.commands import catalog
 def bash(script: str, *, cwd: Path, **more: str) -> subprocess.CompletedProcess[str]:
     """Run a script in which ``vstate`` is the program."""
     line = f'vstate() {{ {shlex.join(COMMAND)} "$@"; }}\n{script}'
-    return subprocess.run(["bash", "-c", line], cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=60)
+    return subprocess.run(
+        ["bash", "-c", line], cwd=cwd, env=environment(**more), capture_output=True, text=True, timeout=60
+    )
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,9 @@ def test_the_version_is_that_of_the_package(tmp_path: Path):
 
 @pytest.mark.parametrize("command", first(3, ["get main:", "log", "get text --raw", "export", "get main: --json"]))
 def test_a_pipe_that_closes_is_no_error(command: str, big_store: Path, tmp_path: Path):
-    done = bash(f"vstate {command} | head -c 10 > head; echo ${{PIPESTATUS[@]}}", cwd=tmp_path, VSTATE_STORE=str(big_store))
+    done = bash(
+        f"vstate {command} | head -c 10 > head; echo ${{PIPESTATUS[@]}}", cwd=tmp_path, VSTATE_STORE=str(big_store)
+    )
     assert done.stderr == ""
     assert done.stdout == "0 0\n"
     assert (tmp_path / "head").stat().st_size == 10
@@ -83,7 +87,9 @@ def test_a_terminal_that_knows_few_characters(encoding: str, trip: Trip, tmp_pat
     more = {"VSTATE_STORE": str(trip.path), "PYTHONIOENCODING": encoding, "LANG": "C"}
     name = {"ascii": "Bruna Magalh\\xe3es", "latin-1": "Bruna Magalhães", "utf-8": "Bruna Magalhães"}[encoding]
     assert name in run("log", cwd=tmp_path, **more).stdout.decode(encoding)
-    *_, commit = [json.loads(line) for line in run("log", "--json", "-n", "3", cwd=tmp_path, **more).stdout.splitlines()]
+    *_, commit = [
+        json.loads(line) for line in run("log", "--json", "-n", "3", cwd=tmp_path, **more).stdout.splitlines()
+    ]
     assert commit["author"] == "Bruna Magalhães"
     assert run("log", "∅", cwd=tmp_path, **more).returncode == 1
 
@@ -116,9 +122,12 @@ def test_an_unexpected_error_is_one_line_unless_the_traceback_is_asked_for(trip:
 def loaded_by(*args: str, cwd: Path, **more: str) -> set[str]:
     """The modules that a command line has loaded when it ends."""
     script = (
-        "import sys\nfrom versioned_state.cli.main import vstate\ntry:\n    vstate.main(sys.argv[1:])\nfinally:\n    print(*sys.modules)"
+        "import sys\nfrom versioned_state.cli.main import vstate\n"
+        "try:\n    vstate.main(sys.argv[1:])\nfinally:\n    print(*sys.modules)"
     )
-    done = subprocess.run([sys.executable, "-c", script, *args], env=environment(**more), cwd=cwd, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script, *args], env=environment(**more), cwd=cwd, capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
     return set(done.stdout.splitlines()[-1].split())
 
@@ -134,9 +143,14 @@ def test_looking_does_not_load_what_it_does_not_need(trip: Trip, tmp_path: Path)
 
 @pytest.mark.parametrize("args", [["--help"], [], ["--version"], ["completion", "bash"]])
 def test_help_loads_no_engine(args: list[str], tmp_path: Path):
-    loaded = {name.removeprefix("versioned_state.") for name in loaded_by(*args, cwd=tmp_path) if name.startswith("versioned_state.")}
+    loaded = {
+        name.removeprefix("versioned_state.")
+        for name in loaded_by(*args, cwd=tmp_path)
+        if name.startswith("versioned_state.")
+    }
     assert {name.partition(".")[0] for name in loaded} <= {"cli", "errors", "lazy", "objects", "records", "repository"}
-    assert {name for name in loaded if name.startswith("repository")} <= {"repository", "repository.format"}  # for --version
+    # for --version
+    assert {name for name in loaded if name.startswith("repository")} <= {"repository", "repository.format"}
     assert len([name for name in loaded if name.startswith("cli.commands.")]) <= 3
 
 
@@ -222,11 +236,19 @@ def test_the_completion_script_names_the_program(shell: str, tmp_path: Path):
 
 
 def test_what_one_process_prints_another_reads(tmp_path: Path):
-    value = {"price": Decimal("2.50"), "at": datetime(2026, 1, 2, tzinfo=ZoneInfo("Europe/Berlin")), 1: {(b"\xff", "\ud800")}}
+    value = {
+        "price": Decimal("2.50"),
+        "at": datetime(2026, 1, 2, tzinfo=ZoneInfo("Europe/Berlin")),
+        1: {(b"\xff", "\ud800")},
+    }
     with Versioned(Disk(tmp_path / "store")) as state:
         state["a"] = value
         state.commit()
-    done = bash("vstate get a --json | vstate set b - && vstate diff main~1 main --json | wc -l", cwd=tmp_path, VSTATE_STORE="store")
+    done = bash(
+        "vstate get a --json | vstate set b - && vstate diff main~1 main --json | wc -l",
+        cwd=tmp_path,
+        VSTATE_STORE="store",
+    )
     assert (done.stdout.splitlines()[-1].strip(), done.stderr) == ("1", "")
     with Versioned(Disk(tmp_path / "store")) as state:
         assert repr(state["b"]) == repr(value)

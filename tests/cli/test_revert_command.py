@@ -112,7 +112,9 @@ def test_a_list_of_commits_in_python(team: Path):
     with Versioned(Disk(team)) as state:
         guesses = [commit.id for commit in state.log() if commit.author == "guesser"]
         head = state.revert(guesses[::-1])
-        assert [commit.message.partition(":")[0] for commit in state.log(limit=3)] == [f"revert {id[:12]}" for id in guesses[::-1]]
+        assert [commit.message.partition(":")[0] for commit in state.log(limit=3)] == [
+            f"revert {id[:12]}" for id in guesses[::-1]
+        ]
         assert head == state.head
         assert sorted(state) == ["plan", "prefs"]
         assert state.revert([]) == head
@@ -121,4 +123,7 @@ def test_a_list_of_commits_in_python(team: Path):
 def test_the_oldest_commit_of_pruned_history_cannot_be_reverted(vstate: Vstate, team: Path):
     assert vstate("prune", "--keep-last", "1").code == 0
     for options in ([], ["--dry-run"]):
-        assert_error(vstate("revert", "HEAD", *options), "has no parent in the store, so its changes are not known; nothing was changed")
+        assert_error(
+            vstate("revert", "HEAD", *options),
+            "has no parent in the store, so its changes are not known; nothing was changed",
+        )

@@ -55,7 +55,10 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Versioned(Disk(path), author=AUTHOR) as state:
         state["messages"] = [{"role": "user", "content": "A weekend in Lisbon, please. " * 5} for _ in range(30)]
         state["deep"] = {"a" * 20: {"b" * 20: {"c" * 20: "a value that is long enough to be cut"}}}
-        state.commit("The first message of a conversation, which is long enough to be wrapped", meta={"tool": "book a train", "cost": 98.5})
+        state.commit(
+            "The first message of a conversation, which is long enough to be wrapped",
+            meta={"tool": "book a train", "cost": 98.5},
+        )
         state["messages"][3]["content"] = "Changed. " * 30
         state["deep"]["a" * 20]["b" * 20]["c" * 20] = "another value that is long enough to be cut"
         state.commit("second")
@@ -65,7 +68,9 @@ def wide(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("command", ["blame main~1:messages -n 2", "branch -v", "show main~1", "diff main~2 main~1", "log", "reflog"])
+@pytest.mark.parametrize(
+    "command", ["blame main~1:messages -n 2", "branch -v", "show main~1", "diff main~2 main~1", "log", "reflog"]
+)
 def test_a_narrow_terminal_keeps_paths_and_values(command: str, wide: Path, tmp_path: Path):
     screen = run_in_terminal("--store", str(wide), "--no-pager", *command.split(), cwd=tmp_path, columns=60)
     lines = [COLOR.sub("", line) for line in screen.lines]

@@ -121,7 +121,8 @@ def test_the_lines_of_a_graph_lead_from_each_commit_to_its_parents(seed: int):
         recent = list(parents)[-8:]
         parents[str(number)] = rng.sample(recent, min(count, len(recent)))
     graph = Graph()
-    reach: dict[str, dict[str, set[int]]] = {}  # of each commit and parent that is still to come, the columns of its lines
+    # of each commit and parent that is still to come, the columns of its lines
+    reach: dict[str, dict[str, set[int]]] = {}
     for id in reversed(parents):
         first, rest = graph.draw(id, parents[id])
         assert len({len(row) for row in [*first, rest]}) == 1
@@ -196,7 +197,9 @@ def found(vstate: Vstate, store: Path, *args: str) -> str:
         ["--run", """python3 -c 'import json, sys; sys.exit(1 - bool(json.load(sys.stdin)["plan"]))'"""],
     ],
 )
-def test_the_round_in_which_the_plan_was_emptied_is_found(condition: list[str], vstate: Vstate, plans: tuple[Path, list[Commit]]):
+def test_the_round_in_which_the_plan_was_emptied_is_found(
+    condition: list[str], vstate: Vstate, plans: tuple[Path, list[Commit]]
+):
     store, commits = plans
     assert found(vstate, store, *condition) == commits[13].id
 
@@ -225,7 +228,9 @@ def test_125_skips_and_the_rest_is_told(vstate: Vstate, plans: tuple[Path, list[
 
 
 @pytest.mark.parametrize("command", ["exit 127", "exit 126", "no-such-command-anywhere", "kill -9 $$", "exit 130"])
-def test_a_command_that_cannot_run_or_is_stopped_stops_the_search(command: str, vstate: Vstate, plans: tuple[Path, list[Commit]]):
+def test_a_command_that_cannot_run_or_is_stopped_stops_the_search(
+    command: str, vstate: Vstate, plans: tuple[Path, list[Commit]]
+):
     result = vstate("bisect", "main~19", "--run", command, store=plans[0])
     assert result.code == 1
     assert "nothing was found" in result.stderr

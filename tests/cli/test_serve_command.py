@@ -43,7 +43,15 @@ def test_tokens_that_are_wrong(vstate: Vstate, tmp_path: Path, text: str | None,
 
 
 @pytest.mark.parametrize(
-    "option", [["--port", "70000"], ["--port", "x"], ["--max-body", "0"], ["--timeout", "0"], ["--timeout", "nan"], ["--grace", "-1"]]
+    "option",
+    [
+        ["--port", "70000"],
+        ["--port", "x"],
+        ["--max-body", "0"],
+        ["--timeout", "0"],
+        ["--timeout", "nan"],
+        ["--grace", "-1"],
+    ],
 )
 def test_options_that_make_no_sense(vstate: Vstate, tmp_path: Path, option: list[str]):
     result = vstate("serve", "--tokens", str(write_tokens(tmp_path)), *option, store=tmp_path / "store")

@@ -160,7 +160,9 @@ def test_setting_unpickles_nothing(vstate: Vstate, tmp_path: Path):
         state.commit()
     target.unlink(missing_ok=True)
     assert vstate("set", "other", "1", store=tmp_path / "store").code == 0
-    assert_error(vstate("set", "deep.text", "1", store=tmp_path / "store"), "would have to be unpickled, which vstate never does")
+    assert_error(
+        vstate("set", "deep.text", "1", store=tmp_path / "store"), "would have to be unpickled, which vstate never does"
+    )
     assert vstate("set", "bomb", "1", store=tmp_path / "store").code == 0
     assert not target.exists()
 
@@ -219,7 +221,9 @@ def test_a_store_of_any_name_is_found_from_within(vstate: Vstate, own_trip: Trip
     assert vstate("log", "--oneline").stdout == vstate("log", "--oneline", store=own_trip.path).stdout
 
 
-def test_the_nearest_store_wins_and_an_import_goes_there(vstate: Vstate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_nearest_store_wins_and_an_import_goes_there(
+    vstate: Vstate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     vstate("init")
     (tmp_path / "sub" / "deep").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "sub" / "deep")

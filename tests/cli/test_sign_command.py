@@ -42,10 +42,14 @@ def test_signed_history_is_verified(vstate: Vstate, fork: Path, tmp_path: Path, 
         (tmp_path / "patch").write_bytes(os.urandom(100))
         assert_error(vstate("verify", "--key", wrong), wrong)
     assert_error(vstate("--sign-key", "key.pub", "sign"), "key.pub", "vstate sign --new-key")
-    assert secret.splitlines()[1] not in "".join(vstate("--debug", "show", name).stdout for name in ("signed", "signed@{1}"))
+    assert secret.splitlines()[1] not in "".join(
+        vstate("--debug", "show", name).stdout for name in ("signed", "signed@{1}")
+    )
 
 
-def test_a_signature_that_only_claims_the_key_is_not_taken_for_one(vstate: Vstate, fork: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_signature_that_only_claims_the_key_is_not_taken_for_one(
+    vstate: Vstate, fork: Path, monkeypatch: pytest.MonkeyPatch
+):
     class Forger(Signer):
         def sign(self, raw: bytes) -> bytes:
             return bytes.fromhex(self.key_id) + bytes(64)

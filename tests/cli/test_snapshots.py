@@ -1,4 +1,7 @@
-"""The exact output of each command. The expected texts are the files in ``snapshots/``. ``conftest.py`` describes how to renew them."""
+"""The exact output of each command.
+
+The expected texts are the files in ``snapshots/``. ``conftest.py`` describes how to renew them.
+"""
 
 from __future__ import annotations
 
@@ -188,7 +191,9 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_it_prints(name: str, vstate: Vstate, trip: Trip, snapshot: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch):
+def test_it_prints(
+    name: str, vstate: Vstate, trip: Trip, snapshot: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(text, "now", lambda: START + 100 * MINUTE)
     command = COMMANDS[name]
     shown = vstate(*shlex.split(command), store=trip.path).shown(f"vstate {command}")
@@ -207,7 +212,8 @@ def test_no_snapshot_is_left_over():
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, command in COMMANDS.items() if "--json" in command and not name.startswith(("help", "error"))]
+    "name",
+    [name for name, command in COMMANDS.items() if "--json" in command and not name.startswith(("help", "error"))],
 )
 def test_json_is_one_value_a_line(name: str, vstate: Vstate, trip: Trip):
     for line in vstate(*shlex.split(COMMANDS[name]), store=trip.path).stdout.splitlines():

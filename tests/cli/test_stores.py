@@ -38,7 +38,9 @@ def test_the_store_is_an_option_before_or_behind_the_command(vstate: Vstate, tri
     assert vstate("--store", f"disk:{trip.path}", "log", "--oneline") == before
 
 
-def test_the_store_is_in_the_environment_or_here(vstate: Vstate, trip: Trip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_the_store_is_in_the_environment_or_here(
+    vstate: Vstate, trip: Trip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     expected = vstate("log", "--oneline", store=trip.path).stdout
     monkeypatch.setenv("VSTATE_STORE", str(trip.path))
     assert vstate("log", "--oneline").stdout == expected
@@ -64,12 +66,17 @@ def test_there_is_no_store(command: str, vstate: Vstate, tmp_path: Path):
 
 @pytest.mark.parametrize("command", READING)
 def test_a_missing_store_is_not_made(command: str, vstate: Vstate, tmp_path: Path):
-    assert_error(vstate(*command.split(), store=tmp_path / "none"), f"there is no store at {tmp_path}/none", "hint: vstate --store PATH")
+    assert_error(
+        vstate(*command.split(), store=tmp_path / "none"),
+        f"there is no store at {tmp_path}/none",
+        "hint: vstate --store PATH",
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    ("url", "word"), [("redis:host", "redis://host:6379"), ("ftp://x", "ftp"), ("memory:", "memory"), ("disk://x", "disk:PATH")]
+    ("url", "word"),
+    [("redis:host", "redis://host:6379"), ("ftp://x", "ftp"), ("memory:", "memory"), ("disk://x", "disk:PATH")],
 )
 def test_a_url_that_cannot_be_meant(url: str, word: str, vstate: Vstate):
     assert_error(vstate("--store", url, "log"), word, "hint: ")
@@ -142,13 +149,17 @@ def newer_file(path: Path) -> None:
 def newer_format(path: Path) -> None:
     body = b"versioned-state\n" + msgpack.packb(99)
     with tables(path) as connection:
-        connection.execute("UPDATE entries SET value = ? WHERE key = ?", (body + blake3(body).digest(length=8), b"format"))
+        connection.execute(
+            "UPDATE entries SET value = ? WHERE key = ?", (body + blake3(body).digest(length=8), b"format")
+        )
 
 
 def changed_objects(path: Path) -> None:
     with tables(path) as connection:
         rows = connection.execute("SELECT key, value FROM objects").fetchall()
-        connection.executemany("UPDATE objects SET value = ? WHERE key = ?", [(flipped(value), key) for key, value in rows])
+        connection.executemany(
+            "UPDATE objects SET value = ? WHERE key = ?", [(flipped(value), key) for key, value in rows]
+        )
 
 
 def lost_objects(path: Path) -> None:
@@ -209,7 +220,9 @@ def emptied(path: Path) -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 @pytest.mark.parametrize("command", ["log", "log --json", "show", "diff", "get notes", "keys", "export"])
-def test_a_damaged_store_is_one_line(command: str, damage: Callable[[Path], None], word: str, vstate: Vstate, own_trip: Trip):
+def test_a_damaged_store_is_one_line(
+    command: str, damage: Callable[[Path], None], word: str, vstate: Vstate, own_trip: Trip
+):
     damage(own_trip.path)
     before = {file.name: file.read_bytes() for file in own_trip.path.iterdir()}
     assert_error(vstate(*command.split(), store=own_trip.path), word)

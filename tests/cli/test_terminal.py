@@ -42,9 +42,18 @@ DECIDED: list[tuple[list[str], dict[str, str], bool]] = [
     ("command", "options", "more", "colored"),
     first(4, [("show", *each) for each in DECIDED]) + first(2, [("nothing", *each) for each in DECIDED]),
 )
-def test_who_decides_on_colours(options: list[str], more: dict[str, Any], colored: Any, command: str, trip: Trip, tmp_path: Path):
+def test_who_decides_on_colours(
+    options: list[str], more: dict[str, Any], colored: Any, command: str, trip: Trip, tmp_path: Path
+):
     screen = run_in_terminal(
-        "--store", str(trip.path), "--no-pager", *options, "show", *(["nothing"] if command == "nothing" else []), cwd=tmp_path, **more
+        "--store",
+        str(trip.path),
+        "--no-pager",
+        *options,
+        "show",
+        *(["nothing"] if command == "nothing" else []),
+        cwd=tmp_path,
+        **more,
     )
     assert ("error: " in COLOR.sub("", screen.text)) == (command == "nothing")
     assert bool(COLOR.search(screen.text)) == colored
@@ -61,7 +70,9 @@ def test_colours_can_be_had_in_a_pipe(trip: Trip, tmp_path: Path):
 def pager(tmp_path: Path) -> str:
     """A pager that leaves a trace and marks what goes through it."""
     script = tmp_path / "pager"
-    script.write_text(f"#!/bin/sh\ntouch '{tmp_path}/started'\necho \"$LESS\" > '{tmp_path}/less'\nexec sed 's/^/paged: /'\n")
+    script.write_text(
+        f"#!/bin/sh\ntouch '{tmp_path}/started'\necho \"$LESS\" > '{tmp_path}/less'\nexec sed 's/^/paged: /'\n"
+    )
     script.chmod(0o755)
     return str(script)
 
@@ -119,8 +130,14 @@ def test_leaving_the_pager_early_is_no_error(pager: str, big_store: Path, tmp_pa
 @pytest.mark.parametrize("columns", first(2, [47, 200, 30]))
 def test_lists_keep_to_the_width(columns: int, trip: Trip, tmp_path: Path):
     for command in ("status", "log --oneline"):
-        screen = run_in_terminal("--store", str(trip.path), *command.split(), cwd=tmp_path, columns=columns, PAGER="cat")
-        rows = [line for line in COLOR.sub("", "\n".join(screen.lines)).split("\n") if line[:2] in ("* ", "  ") or command != "status"]
+        screen = run_in_terminal(
+            "--store", str(trip.path), *command.split(), cwd=tmp_path, columns=columns, PAGER="cat"
+        )
+        rows = [
+            line
+            for line in COLOR.sub("", "\n".join(screen.lines)).split("\n")
+            if line[:2] in ("* ", "  ") or command != "status"
+        ]
         assert rows
         assert max(map(len, rows)) <= columns
         assert any(row.endswith("…") for row in rows) == (columns < 100)
@@ -140,7 +157,9 @@ def test_values_are_laid_out_for_the_width(trip: Trip, tmp_path: Path):
 
 def test_an_import_shows_its_progress_and_leaves_none_of_it(tmp_path: Path):
     file = tmp_path / "chat.jsonl"
-    file.write_text("".join(json.dumps([{"role": "user", "content": f"{n} {m}"} for m in range(20)]) + "\n" for n in range(20)))
+    file.write_text(
+        "".join(json.dumps([{"role": "user", "content": f"{n} {m}"} for m in range(20)]) + "\n" for n in range(20))
+    )
     screen = run_in_terminal("--store", "store", "import", "chat.jsonl", cwd=tmp_path)
     assert screen.code == 0
     shown = COLOR.sub("", screen.text)
@@ -161,7 +180,9 @@ def test_bars_are_ascii_if_the_terminal_does_not_take_utf8(trip: Trip, tmp_path:
     assert any(line.endswith("...") for line in narrow.lines)
     assert "\\u" not in narrow.text
     file = tmp_path / "chat.jsonl"
-    file.write_text("".join(json.dumps([{"role": "user", "content": f"{n} {m}"} for m in range(20)]) + "\n" for n in range(20)))
+    file.write_text(
+        "".join(json.dumps([{"role": "user", "content": f"{n} {m}"} for m in range(20)]) + "\n" for n in range(20))
+    )
     screen = run_in_terminal("--store", "store", "import", "chat.jsonl", cwd=tmp_path, PYTHONIOENCODING="ascii")
     assert "importing" in screen.text
     assert screen.text.isascii()
@@ -190,6 +211,9 @@ def test_a_terminal_is_shown_the_first_changes_and_a_pipe_all(vstate: Vstate, tm
     assert brief.startswith(" of the first 20 changes:\n")
     assert brief.endswith("more changes\n")
     assert len(vstate(*asked, "diff", "--json", "-n", "7").stdout.splitlines()) == 7
-    assert len(COLOR.sub("", run_in_terminal(*asked, "diff", "--full", "-n", "1300", cwd=tmp_path).text).split("~ n.k")) == 1_201
+    assert (
+        len(COLOR.sub("", run_in_terminal(*asked, "diff", "--full", "-n", "1300", cwd=tmp_path).text).split("~ n.k"))
+        == 1_201
+    )
     assert "1,200 changed" in run_in_terminal(*asked, "diff", "--stat", cwd=tmp_path).text
     assert vstate(*asked, "diff", "--stat", "-n", "7").code == 2

@@ -18,7 +18,12 @@ from versioned_state.cli.shared.place import path_in
 from versioned_state.repository.refs.ref import check_name
 
 PLAIN = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text() | st.binary(),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+    | st.binary(),
     lambda inner: st.lists(inner) | st.lists(inner).map(tuple) | st.dictionaries(st.text() | st.integers(), inner),
     max_leaves=30,
 )
@@ -40,7 +45,10 @@ def test_a_value_that_fits_takes_one_line(value: Any, width: int):
 
 def test_a_typed_value_that_does_not_fit_has_a_line_for_each_field():
     message = Tagged("chat:Message", {"content": "hi", "role": Tagged("chat:Role", "USER")})
-    agent = Tagged("chat:Agent", {"memory": [message], "name": "planner", "rows": Tagged("chat:Rows", [1, 2], {"fields": {"at": 3}})})
+    agent = Tagged(
+        "chat:Agent",
+        {"memory": [message], "name": "planner", "rows": Tagged("chat:Rows", [1, 2], {"fields": {"at": 3}})},
+    )
     assert list(text.value_lines(agent, 44)) == [
         "Agent(",
         "  name='planner',",
@@ -82,7 +90,15 @@ def test_a_text_keeps_its_lines_and_tabs(capsys: pytest.CaptureFixture[str]):
 @pytest.mark.parametrize(
     ("count", "shown"),
     [
-        *[(0, "0 bytes"), (1, "1 byte"), (999, "999 bytes"), (1000, "1 KB"), (1234, "1.23 KB"), (999_400, "999 KB"), (999_600, "1 MB")],
+        *[
+            (0, "0 bytes"),
+            (1, "1 byte"),
+            (999, "999 bytes"),
+            (1000, "1 KB"),
+            (1234, "1.23 KB"),
+            (999_400, "999 KB"),
+            (999_600, "1 MB"),
+        ],
         *[(12_345_678, "12.3 MB"), (5 * 10**9, "5 GB"), (7 * 10**12, "7 TB"), (7 * 10**15, "7e+03 TB")],
     ],
 )
@@ -93,7 +109,14 @@ def test_sizes(count: int, shown: str):
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [
-        *[(-5, "just now"), (0, "just now"), (1, "1 second ago"), (59, "59 seconds ago"), (60, "1 minute ago"), (7199, "1 hour ago")],
+        *[
+            (-5, "just now"),
+            (0, "just now"),
+            (1, "1 second ago"),
+            (59, "59 seconds ago"),
+            (60, "1 minute ago"),
+            (7199, "1 hour ago"),
+        ],
         *[(86400, "1 day ago"), (86400 * 31, "1 month ago"), (86400 * 800, "2 years ago")],
     ],
 )

@@ -118,7 +118,9 @@ def test_a_merge_takes_the_forms_that_are_printed(vstate: Vstate, tmp_path: Path
         state["limit"], state["at"] = Decimal(3), NOON.replace(year=2028)
         state.commit()
     at = ["--set", "at", '{"$datetime": "2026-01-02T12:00:00+00:00"}']
-    assert_error(vstate("merge", "b", *at, "--set", "limit", '"much"', store=path), "not of the type", "Decimal", "--ours")
+    assert_error(
+        vstate("merge", "b", *at, "--set", "limit", '"much"', store=path), "not of the type", "Decimal", "--ours"
+    )
     assert_error(vstate("merge", "b", *at, "--set", "limit", '{"$Money": "1"}', store=path), "$Money", "--literal")
     assert vstate("merge", "b", *at, "--set", "limit", "2.50", store=path).code == 0
     with Versioned(Disk(path)) as state:
@@ -139,7 +141,12 @@ def test_a_patch_takes_the_changes_that_are_printed(vstate: Vstate, jobs: Path):
 
 
 def test_an_import_takes_the_values_that_are_printed(vstate: Vstate, tmp_path: Path):
-    message = {"role": "user", "content": "hi", "at": {"$datetime": "2026-01-02T12:00:00+00:00"}, "price": {"$Decimal": "2.5"}}
+    message = {
+        "role": "user",
+        "content": "hi",
+        "at": {"$datetime": "2026-01-02T12:00:00+00:00"},
+        "price": {"$Decimal": "2.5"},
+    }
     typed = {"$typed": {"name": "app:Message", "fields": {"role": "assistant", "content": "yes"}}}
     text = json.dumps([message, typed]).encode()
     for _ in range(2):  # the second time, all is there
@@ -149,7 +156,9 @@ def test_an_import_takes_the_values_that_are_printed(vstate: Vstate, tmp_path: P
     assert vstate("get", "messages[0].price", store=tmp_path / "store").stdout == "Decimal('2.5')\n"
     assert vstate("log", "--oneline", store=tmp_path / "store").stdout.splitlines()[0].endswith("assistant: yes")
     unknown = json.dumps([message | {"tool": {"$ref": "#/a"}}]).encode()
-    assert_error(vstate("import", "-", "-b", "b", store=tmp_path / "store", stdin=unknown), "item 0", "$ref", "--literal")
+    assert_error(
+        vstate("import", "-", "-b", "b", store=tmp_path / "store", stdin=unknown), "item 0", "$ref", "--literal"
+    )
     assert vstate("import", "-", "-b", "b", "--literal", store=tmp_path / "store", stdin=unknown).code == 0
     assert vstate("get", "b:messages[0].price", "--plain", store=tmp_path / "store").stdout
 
@@ -170,8 +179,12 @@ def test_a_whole_state_is_read_back_with_its_namespaces_and_its_note(vstate: Vst
         assert repository.notes["main~1"] == {"score": Decimal("0.9")}
     assert json.loads(vstate("export", store=tmp_path / "copy").stdout) == {"c": 3}
     for wrong in ({"$namespaces": [1]}, {"$namespaces": {"w": 1}}, {"$note": 5}, {"$Money": 1}):
-        assert_error(vstate("import", "--per-item", "-", "-b", "x", store=path, stdin=json.dumps(wrong).encode()), "--literal")
-    assert vstate("import", "--per-item", "-", "-b", "x", "--literal", store=path, stdin=b'{"$namespaces": [1]}').code == 0
+        assert_error(
+            vstate("import", "--per-item", "-", "-b", "x", store=path, stdin=json.dumps(wrong).encode()), "--literal"
+        )
+    assert (
+        vstate("import", "--per-item", "-", "-b", "x", "--literal", store=path, stdin=b'{"$namespaces": [1]}').code == 0
+    )
 
 
 def test_a_note_takes_the_forms_that_are_printed(vstate: Vstate, jobs: Path):
@@ -220,7 +233,10 @@ def test_what_fits_is_taken_as_the_type_that_is_there(vstate: Vstate, jobs: Path
     assert vstate("set", "limit", "2.5", store=jobs).code == 0
     assert vstate("get", "limit", store=jobs).stdout == "Decimal('2.5')\n"
     assert vstate("set", "plain.a", "5", store=jobs).code == 0  # a plain dict has no types
-    assert vstate("set", "job.status", "OPEN", "--text", store=jobs).stderr == "job.status has that value already: no commit\n"
+    assert (
+        vstate("set", "job.status", "OPEN", "--text", store=jobs).stderr
+        == "job.status has that value already: no commit\n"
+    )
 
 
 @pytest.mark.parametrize(
@@ -259,7 +275,9 @@ def test_what_fits_is_taken_as_the_type_that_is_there(vstate: Vstate, jobs: Path
         ("plain.a", '{"$Money": 5}', ["$Money", "--literal"]),
     ],
 )
-def test_another_type_is_refused_and_nothing_changes(path: str, typed: str, words: list[str], vstate: Vstate, jobs: Path):
+def test_another_type_is_refused_and_nothing_changes(
+    path: str, typed: str, words: list[str], vstate: Vstate, jobs: Path
+):
     result = vstate("set", path, typed, store=jobs)
     if words:
         assert_error(result, *words, "nothing was changed")

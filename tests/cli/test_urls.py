@@ -69,7 +69,12 @@ def test_import_and_look_across_a_network(url: str, vstate: Vstate, monkeypatch:
     assert "imported 2 commits onto main" in imported.stderr
     assert imported.code == 0
     monkeypatch.setenv("VSTATE_STORE", url)
-    looked = [vstate("log", "--oneline"), vstate("get", "messages[1].content"), vstate("diff", "HEAD~1"), vstate("status")]
+    looked = [
+        vstate("log", "--oneline"),
+        vstate("get", "messages[1].content"),
+        vstate("diff", "HEAD~1"),
+        vstate("status"),
+    ]
     assert [result.code for result in looked] == [0] * 4
     assert looked[1].stdout == "hello\n"
     assert "1 branch, 0 tags" in looked[3].stdout
@@ -90,10 +95,17 @@ def test_branches_are_moved_across_a_network(url: str, vstate: Vstate, monkeypat
         vstate("tag", "v1", "-m", "why"),
     ]
     assert [result.code for result in steps] == [0] * 9, steps
-    assert [message["content"] for message in json.loads(vstate("get", "main:messages", "--json").stdout)] == ["hi", "hello", "hi", "hello"]
+    assert [message["content"] for message in json.loads(vstate("get", "main:messages", "--json").stdout)] == [
+        "hi",
+        "hello",
+        "hi",
+        "hello",
+    ]
     assert vstate("log", "-n", "1", "--oneline").stdout.split()[-1] == "hi"
     assert SECRET not in "".join(result.stdout + result.stderr for result in steps)
-    assert not any(SECRET.encode() in file.read_bytes() for file in (tmp_path / "state-home").rglob("*") if file.is_file())
+    assert not any(
+        SECRET.encode() in file.read_bytes() for file in (tmp_path / "state-home").rglob("*") if file.is_file()
+    )
 
 
 def test_nothing_is_unpickled_across_a_network(url: str, vstate: Vstate, tmp_path: Path):
@@ -136,7 +148,11 @@ def test_the_password_is_not_in_the_advice_after_an_import(redis_url: str, vstat
 
 @pytest.mark.parametrize("write", [Path.write_bytes, lambda file, key: file.write_text(f"{key.hex()}\n")])
 def test_a_store_is_opened_with_the_key_in_a_file(
-    write: Callable[[Path, bytes], None], key_file: Path, vstate: Vstate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[Path, bytes], None],
+    key_file: Path,
+    vstate: Vstate,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ):
     key = key_file.read_bytes()
     write(key_file, key)

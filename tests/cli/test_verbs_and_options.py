@@ -99,16 +99,25 @@ def test_rm_unpickles_nothing(vstate: Vstate, tmp_path: Path):
 
 
 def test_log_in_another_order_and_by_a_template(vstate: Vstate, steps: Path):
-    lines = vstate("log", "--format", "{meta[step]:>2}|{author:<4}|{message}|{body}|{branches}{tags}|{{}}", "-n", "1").stdout
+    lines = vstate(
+        "log", "--format", "{meta[step]:>2}|{author:<4}|{message}|{body}|{branches}{tags}|{{}}", "-n", "1"
+    ).stdout
     assert lines == " 4|ana |step 4|step 4\n\nmore of it|main|{}\n"
     assert vstate("log", "--format", "{meta[step]}", "--reverse").stdout.split() == ["0", "1", "2", "3", "4"]
-    assert vstate("log", "--reverse", "-n", "2", "--format", r"{meta[none]}\t{note[score]}{meta}\n").stdout == "\tstep=3\n\n\tstep=4\n\n"
+    assert (
+        vstate("log", "--reverse", "-n", "2", "--format", r"{meta[none]}\t{note[score]}{meta}\n").stdout
+        == "\tstep=3\n\n\tstep=4\n\n"
+    )
     vstate("note", "main", "score", '{"$Decimal": "0.9"}')
-    assert vstate("log", "--format", "{note[score]} {note}", "-n", "1").stdout == "Decimal('0.9') score=Decimal('0.9')\n"
+    assert (
+        vstate("log", "--format", "{note[score]} {note}", "-n", "1").stdout == "Decimal('0.9') score=Decimal('0.9')\n"
+    )
     (line,) = vstate("log", "--format", "{id} {short} {root} {parents} {time}", "-n", "1").stdout.splitlines()
     shown = json.loads(vstate("log", "--json", "-n", "1").stdout)
     assert line.startswith(f"{shown['id']} {shown['id'][:12]} {shown['root']} {shown['parents'][0][:12]} 20")
-    assert vstate("log", "--format", "{message}", "--patch", "-n", "1").stdout.splitlines()[1].strip().startswith("~ said")
+    assert (
+        vstate("log", "--format", "{message}", "--patch", "-n", "1").stdout.splitlines()[1].strip().startswith("~ said")
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,7 +203,12 @@ def test_help(vstate: Vstate):
 def test_restore_takes_path_and_revision_in_either_order(vstate: Vstate, steps: Path):
     for args in (["said", "main~2"], ["main~4", "said"], ["said", ":/step 0"], ["said", "main@{step=4}"]):
         assert vstate("restore", *args).code == 0, args
-    assert [vstate("get", f"main~{back}:said").stdout.strip() for back in range(4)] == ["number 4", "number 0", "number 1", "number 2"]
+    assert [vstate("get", f"main~{back}:said").stdout.strip() for back in range(4)] == [
+        "number 4",
+        "number 0",
+        "number 1",
+        "number 2",
+    ]
     vstate("rm", "said")
     assert vstate("restore", "said", "main~1").code == 0  # a path that is not there now
     vstate("-b", "idea", "set", "--text", "main", "y")
@@ -213,7 +227,10 @@ def test_grep_in_all_branches(vstate: Vstate, steps: Path):
     assert vstate("grep", "number|idea", "--prefix", "id").stdout == "idea:said: an idea\n"
     assert vstate("grep", ".", "--all", "--path", "said", "-l").stdout == "idea:said\nmain:said\n"
     assert vstate("grep", "n", "--all", "-c").stdout == "2 lines\n"
-    assert [json.loads(line)["branch"] for line in vstate("grep", "n", "--all", "--json").stdout.splitlines()] == ["idea", "main"]
+    assert [json.loads(line)["branch"] for line in vstate("grep", "n", "--all", "--json").stdout.splitlines()] == [
+        "idea",
+        "main",
+    ]
     assert vstate("grep", "nothing", "--all").code == 1
     assert vstate("grep", ".", "--all", "--path", "nothing").code == 1
     assert_error(vstate("grep", "a", "main", "--all"), "--path PATH", code=2)
@@ -260,7 +277,9 @@ def test_several_files_of_which_one_is_wrong(vstate: Vstate, tmp_path: Path):
 
 
 @pytest.mark.parametrize("command", [["log", "-f", "--format", "{message}"], ["events", "-f"]])
-def test_a_store_without_commits_is_followed(command: list[str], vstate: Vstate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_store_without_commits_is_followed(
+    command: list[str], vstate: Vstate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     from versioned_state.cli.shared import follow
 
     def sleep(_: float) -> None:
@@ -298,7 +317,9 @@ def test_a_branch_is_followed_by_its_last_commits(vstate: Vstate, steps: Path, m
 
 def test_a_process_follows_a_branch_that_is_deleted_and_comes_back_until_ctrl_c(steps: Path, tmp_path: Path):
     command = [*COMMAND, "--store", str(steps), "log", "--follow", "-n", "1", "--json", "HEAD"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             assert process.stderr is not None

@@ -123,7 +123,9 @@ def test_the_changed_part_of_a_long_text_is_shown(vstate: Vstate, tmp_path: Path
     assert "by plane" in vstate("diff", "--full", store=tmp_path / "s").stdout
 
 
-def test_a_terminal_is_told_how_whole_values_are_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_a_terminal_is_told_how_whole_values_are_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     state = Versioned()
     state["a"] = 1
     state.commit()
@@ -180,7 +182,10 @@ class Loud:
         (("pay", Decimal("420.50")), "choose('pay', 420.50)"),
         ((Decimal("1e999999"), Decimal("nan")), "choose(<Decimal>, <Decimal>)"),
         ((Level.HIGH, UUID(int=7)), "choose(Level.HIGH, 00000000-0000-0000-0000…)"),
-        ((Level.LOW | Level.HIGH, Decimal("0.1234567890123456789012345678901234")), "choose(Level.LOW|HIGH, 0.123456789012345678901…)"),
+        (
+            (Level.LOW | Level.HIGH, Decimal("0.1234567890123456789012345678901234")),
+            "choose(Level.LOW|HIGH, 0.123456789012345678901…)",
+        ),
     ],
 )
 def test_the_message_of_a_task_has_its_arguments(args: tuple[Any, ...], message: str):
@@ -210,4 +215,7 @@ def test_an_array_of_several_dimensions_is_shown_in_rows(vstate: Vstate, tmp_pat
     lines = vstate("get", "all", store=tmp_path / "s").stdout.splitlines()
     assert lines[1:3] == ["  'row': array([0, 1, 2]),", "  'cube': array([[[  0,   1],"]
     assert lines[3] == " " * len("  'cube': array([[") + "[  2,   3],"
-    assert vstate("diff", store=tmp_path / "s").stdout == "~ matrix = array([[0, 1, 2], [3, 4, 5]]) -> array([[7, 1, 2], [3, 4, 5]])\n"
+    assert (
+        vstate("diff", store=tmp_path / "s").stdout
+        == "~ matrix = array([[0, 1, 2], [3, 4, 5]]) -> array([[7, 1, 2], [3, 4, 5]])\n"
+    )

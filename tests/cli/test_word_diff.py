@@ -18,7 +18,9 @@ def test_words_hold_both_texts(old: str, new: str):
     def side(dropped: str) -> str:
         parts = _parts(old, new, full=True)
         return "".join(
-            part if isinstance(part, str) else part.text[2:-2] for part in parts if not (isinstance(part, Span) and part.style == dropped)
+            part if isinstance(part, str) else part.text[2:-2]
+            for part in parts
+            if not (isinstance(part, Span) and part.style == dropped)
         )
 
     assert side("added") == old
@@ -31,7 +33,8 @@ def test_lines_of_words_hold_both_texts(old: str, new: str):
 
     def side(dropped: str) -> str:
         shown = [
-            "".join(p if isinstance(p, str) else p.text[2:-2] for p in line if isinstance(p, str) or p.style != dropped) for line in lines
+            "".join(p if isinstance(p, str) else p.text[2:-2] for p in line if isinstance(p, str) or p.style != dropped)
+            for line in lines
         ]
         return "\n".join(shown)
 
@@ -54,5 +57,7 @@ def test_a_long_text_shows_the_words_around_the_change(vstate: Vstate, tmp_path:
 
 
 def test_words_have_colours_in_a_terminal(fork: Path, tmp_path: Path):
-    shown = run_in_terminal("--store", str(fork), "--no-pager", "diff", "what-if~1", "what-if", "--word", cwd=tmp_path).text
+    shown = run_in_terminal(
+        "--store", str(fork), "--no-pager", "diff", "what-if~1", "what-if", "--word", cwd=tmp_path
+    ).text
     assert "\x1b[31m[-slow-]\x1b[0m\x1b[32m{+fast+}\x1b[0m" in shown

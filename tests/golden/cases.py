@@ -1,7 +1,8 @@
 """What the golden tests pin: one value of each kind, and a small store that holds them all.
 
-``python -m tests.golden.cases`` writes ``hashes.txt``, ``store-1`` and ``store-1-indexed`` anew. That is only right before a release
-has gone out: afterwards a format that differs is a new version, with a store of its own beside the old ones.
+``python -m tests.golden.cases`` writes ``hashes.txt``, ``store-1`` and ``store-1-indexed`` anew. That is only right
+before a release has gone out: afterwards a format that differs is a new version, with a store of its own beside the old
+ones.
 """
 
 from __future__ import annotations
@@ -160,7 +161,8 @@ VALUES: dict[str, Any] = {
     "empty text": "",
     "short text": "été",
     "lone surrogate": "\ud800",
-    # 128 bytes and 4096 are where a value no longer lies inline: a text has 2 or 3 bytes besides its characters, a list 1 more.
+    # 128 bytes and 4096 are where a value no longer lies inline: a text has 2 or 3 bytes besides its characters, a list
+    # 1 more.
     **{f"text of {n} characters": "x" * n for n in (126, 127, 4093, 4094)},
     **{f"list with a text of {n} characters": ["x" * n] for n in (125, 126, 4092, 4093)},
     "long text": text(500),
@@ -217,11 +219,16 @@ VALUES: dict[str, Any] = {
     "large array": np.arange(10_000, dtype="<f8").reshape(100, 100),
     "tagged": Tagged("some.Name", {"a": 1}),
     "tagged with notes": Tagged("some.module:Some.Name", {"a": 1, "b": 2}, {"set": frozenset({"a"})}),
-    "tagged within one another": [Tagged("x:A", {"a": Tagged("x:B", "M")}), Tagged("x:A", [Tagged("x:B", 1)], {"more": 1})],
+    "tagged within one another": [
+        Tagged("x:A", {"a": Tagged("x:B", "M")}),
+        Tagged("x:A", [Tagged("x:B", 1)], {"more": 1}),
+    ],
     "tagged as keys": {Tagged("x:B", 1): 1, (Tagged("x:B", 1, {"n": 1}), 2): 2, frozenset({Tagged("x:B", 1)}): 3},
     "large tagged": Tagged("some.module:Thread", {"messages": [message(n) for n in range(100)], "title": "x"}),
     "large tagged with notes": Tagged("some.module:Thread", {"text": text(300), "z": 1}, {"set": frozenset({"z"})}),
-    "large tagged list": Tagged("some.module:Messages", [message(n) for n in range(100)], {"fields": {"title": text(100)}}),
+    "large tagged list": Tagged(
+        "some.module:Messages", [message(n) for n in range(100)], {"fields": {"title": text(100)}}
+    ),
     "tagged of 3 KB": Tagged("some.module:Thread", {f"k{n}": "v" * (n % 60) for n in range(80)}),
     "long list of tagged": [Tagged("some.module:Message", message(n)) for n in range(500)],
     "dataclass": Message("user", "hi"),
@@ -311,7 +318,9 @@ def table() -> str:
         bench = Codec()
         cell = bench.encode(value)
         count = sum(1 for _ in bench.kv.keys("o/"))
-        rows.append((name, cell.hex() if len(cell) <= 24 else f"{_hash(cell)} hash of {len(cell)} bytes, {count} objects"))
+        rows.append(
+            (name, cell.hex() if len(cell) <= 24 else f"{_hash(cell)} hash of {len(cell)} bytes, {count} objects")
+        )
     store = Memory()
     repository = fill(store)
     log = repository.database.ref("branch", "main").log

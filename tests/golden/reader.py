@@ -1,7 +1,9 @@
-"""A reader of version 1, written from ``docs/format.md`` alone. It imports nothing of this library, and checks what section 11 says.
+"""A reader of version 1, written from ``docs/format.md`` alone.
 
-``Reader`` takes a store as a dict of keys and values; ``from_disk`` and its neighbours make that dict from what each backend keeps. Values
-come back as Python's own where there is one, and else as the small classes below.
+It imports nothing of this library, and checks what section 11 says.
+
+``Reader`` takes a store as a dict of keys and values; ``from_disk`` and its neighbours make that dict from what each
+backend keeps. Values come back as Python's own where there is one, and else as the small classes below.
 """
 
 from __future__ import annotations
@@ -180,7 +182,10 @@ class Reader:
 
     def record(self, key: str) -> bytes:
         stored = self.value_of(key)
-        check(hashed(key.encode("utf-8", "surrogatepass") + b"\0" + stored[:-8], 8) == stored[-8:], f"the checksum of {key}")
+        check(
+            hashed(key.encode("utf-8", "surrogatepass") + b"\0" + stored[:-8], 8) == stored[-8:],
+            f"the checksum of {key}",
+        )
         return stored[:-8]
 
     # Section 4
@@ -281,7 +286,9 @@ class Reader:
                 type_name, mac, never, data, *rest = parts
                 check(never is False, "an object that is neither")
                 buffers = zip(rest[::2], rest[1::2], strict=True)
-                return Pickled(type_name, mac, bytes(data), tuple((writable, bytes(buffer)) for writable, buffer in buffers))
+                return Pickled(
+                    type_name, mac, bytes(data), tuple((writable, bytes(buffer)) for writable, buffer in buffers)
+                )
         raise Damage(f"code {code} has no meaning")
 
     def _dtype(self, dtype: Any) -> Any:
@@ -325,14 +332,19 @@ class Reader:
             raw = self.object(top, *kinds)
         yield from self._below(raw, count, None, inner, kinds)
 
-    def _below(self, raw: bytes, count: int, first: bytes | None, inner: int, kinds: tuple[int, ...]) -> Iterator[tuple[bytes, int]]:
+    def _below(
+        self, raw: bytes, count: int, first: bytes | None, inner: int, kinds: tuple[int, ...]
+    ) -> Iterator[tuple[bytes, int]]:
         if raw[0] != inner:
             yield raw, count
             return
         level, counts, addresses, *keys = unpack(raw[1:])
         check(1 <= level <= 64 and min(counts, default=0) >= 1 and len(addresses) == 24 * len(counts), "a node")
         check(sum(counts) == count, "a node with another count than its parent says")
-        check((len(keys) == 1 and len(keys[0]) == len(counts)) if inner == MAP_NODE else not keys, "a node with other keys")
+        check(
+            (len(keys) == 1 and len(keys[0]) == len(counts)) if inner == MAP_NODE else not keys,
+            "a node with other keys",
+        )
         check(first is None or keys[0][0] == first, "a node with another first key than its parent says")
         below = (inner,) if level > 1 else tuple(kind for kind in kinds if kind != inner)
         for at, number in enumerate(counts):
@@ -342,7 +354,9 @@ class Reader:
             key = keys[0][at] if keys else None
             for leaf, size in self._below(child, number, key, inner, kinds):
                 if key is not None:
-                    check(self._first_key(leaf) == key or level > 1, "a leaf with another first key than its parent says")
+                    check(
+                        self._first_key(leaf) == key or level > 1, "a leaf with another first key than its parent says"
+                    )
                 yield leaf, size
 
     @staticmethod
@@ -396,17 +410,40 @@ class Reader:
         signature = rest.pop(0) if rest else None
         check(not rest, "a commit with more fields")
         if signature is not None:
-            check(raw[1] in (0x9B, 0x9C) and raw[-74:-72] == b"\xc4\x48" and raw[-72:] == signature, "a signature in another form")
+            check(
+                raw[1] in (0x9B, 0x9C) and raw[-74:-72] == b"\xc4\x48" and raw[-72:] == signature,
+                "a signature in another form",
+            )
         check(len(parents) % 24 == 0 and (jump is None or len(jump) == 24), "an address of another size")
         check(-62_135_596_800_000_000 <= time <= 253_402_300_799_999_999, "a time outside of the years 1 to 9999")
         height, merge_height = (generation, None) if heights is None else heights
         found = tuple(parents[at : at + 24] for at in range(0, len(parents), 24))
-        check(0 <= height <= generation and (merge_height is None or 0 <= merge_height <= height), "the place of a commit in history")
+        check(
+            0 <= height <= generation and (merge_height is None or 0 <= merge_height <= height),
+            "the place of a commit in history",
+        )
         check(bool(found) == (height > 0), "parents where there should be none, or none")
-        check((len(found) > 1) == (merge_height is not None and height == merge_height), "several parents where it is not a merge")
+        check(
+            (len(found) > 1) == (merge_height is not None and height == merge_height),
+            "several parents where it is not a merge",
+        )
         values = self.value(meta) if meta is not None else None
         return Commit(
-            address, count, top, found, time, author, message, values, generation, height, merge_height, jump, tag, signature, raw
+            address,
+            count,
+            top,
+            found,
+            time,
+            author,
+            message,
+            values,
+            generation,
+            height,
+            merge_height,
+            jump,
+            tag,
+            signature,
+            raw,
         )
 
     def signed_by(self, commit: Commit, public_key: bytes) -> None:
@@ -414,7 +451,9 @@ class Reader:
         assert commit.signature is not None
         check(commit.signature[:8] == hashed(public_key, 8), "another key")
         unsigned = commit.raw[:1] + bytes([commit.raw[1] - 1]) + commit.raw[2:-74]
-        Ed25519PublicKey.from_public_bytes(public_key).verify(commit.signature[8:], b"versioned-state commit 1\0" + unsigned)
+        Ed25519PublicKey.from_public_bytes(public_key).verify(
+            commit.signature[8:], b"versioned-state commit 1\0" + unsigned
+        )
 
     def state(self, commit: Commit) -> dict[tuple[str, ...], Any]:
         """The values of a state by namespaces and key: ``("k",)``, ``("space", "inner", "k")``; the engine's own behind ``"engine"``."""
@@ -441,7 +480,10 @@ class Reader:
 
     def ref(self, kind: str, name: str) -> Ref:
         named, head, place, log, *rest = unpack(self.record(f"ref/{kind}/{name}"))
-        check(named == name and f"born/{kind}/{name}" in self.keys and self.keys[f"born/{kind}/{name}"] == b"\x01", "the record of a ref")
+        check(
+            named == name and f"born/{kind}/{name}" in self.keys and self.keys[f"born/{kind}/{name}"] == b"\x01",
+            "the record of a ref",
+        )
         check(not NAME.search(name) and 1 <= len(name.encode()) <= 255, "a name that no ref has")
         check(len(rest) <= 3, "a ref with more fields")
         moved, ttl, due = [*rest, None, 0, 0][: max(len(rest), 0)] + [None, 0, 0][len(rest) :]
@@ -451,7 +493,9 @@ class Reader:
 
     def refs(self, kind: str) -> dict[str, Ref]:
         start = f"ref/{kind}/"
-        found = {key[len(start) :]: self.ref(kind, key[len(start) :]) for key in sorted(self.keys) if key.startswith(start)}
+        found = {
+            key[len(start) :]: self.ref(kind, key[len(start) :]) for key in sorted(self.keys) if key.startswith(start)
+        }
         born = {key[len(f"born/{kind}/") :] for key in self.keys if key.startswith(f"born/{kind}/")}
         check(born <= set(found), "a ref was lost")
         return found
@@ -519,18 +563,26 @@ class Reader:
 
     def _parts(self, parts: list[bytes]) -> Any:
         raws = [part[1:] if part[0] == 0 else zstandard.ZstdDecompressor().decompress(part[1:]) for part in parts]
-        check(all(part[0] in (0, 1) for part in parts) and all(raw[0] == CHUNK and len(raw) <= 524_289 for raw in raws), "a part")
+        check(
+            all(part[0] in (0, 1) for part in parts) and all(raw[0] == CHUNK and len(raw) <= 524_289 for raw in raws),
+            "a part",
+        )
         return self.value(b"".join(raw[1:] for raw in raws))
 
     def records(self) -> dict[str, dict[str, Any]]:
-        return {key[7:]: self._parts(unpack(self.record(key))) for key in sorted(self.keys) if key.startswith("record/")}
+        return {
+            key[7:]: self._parts(unpack(self.record(key))) for key in sorted(self.keys) if key.startswith("record/")
+        }
 
     def effects(self) -> list[tuple[str | None, int, bytes | None, Any, list[Any] | None]]:
         found = []
         for name in sorted(self.keys):
             if name.startswith("effect/"):
                 key, since, owner, parts, *facts = unpack(self.record(name))
-                check(key is None or name == "effect/" + hashed(key.encode("utf-8", "surrogatepass"), 24).hex(), "an effect elsewhere")
+                check(
+                    key is None or name == "effect/" + hashed(key.encode("utf-8", "surrogatepass"), 24).hex(),
+                    "an effect elsewhere",
+                )
                 check(owner is None or len(owner) in (0, 28), "an owner")
                 found.append((key, since, owner, self._parts(parts) if parts else None, facts[0] if facts else None))
         return found
@@ -557,7 +609,11 @@ class Reader:
                 meta = self.commit(ref.head).meta if ref.head else None
                 for key in self.gc()["indexed"]:
                     value = (meta or {}).get(key, ...)
-                    if value is None or type(value) in (bool, str) or (type(value) is int and -(1 << 63) <= value < 1 << 64):
+                    if (
+                        value is None
+                        or type(value) in (bool, str)
+                        or (type(value) is int and -(1 << 63) <= value < 1 << 64)
+                    ):
                         cell = msgpack.packb(value, unicode_errors="surrogatepass")
                         right.add(f"meta/{hashed(key.encode(), 4).hex()}/{hashed(cell, 8).hex()}/{kind}/{name}")
                     elif type(value) is int:  # its cell is an extension
@@ -567,7 +623,11 @@ class Reader:
         return found
 
     def shared(self) -> dict[bytes, list[str]]:
-        return {base64.urlsafe_b64decode(key[7:]): unpack(self.record(key)) for key in self.keys if key.startswith("shared/")}
+        return {
+            base64.urlsafe_b64decode(key[7:]): unpack(self.record(key))
+            for key in self.keys
+            if key.startswith("shared/")
+        }
 
     def keepers(self) -> dict[bytes, bytes]:
         """The id of the keeper of each object, or nothing if there is no table."""
@@ -633,7 +693,10 @@ def from_redis(dump: dict[str, Any]) -> dict[str, bytes]:
     """The keys of a server, without the prefix in braces."""
     check(dump["layout"] == "1", "another layout")
     found = {bytes.fromhex(key).decode(): bytes.fromhex(value) for key, value in dump["entries"].items()}
-    check(sorted(bytes.fromhex(name).decode() for name in dump["names"]) == sorted(found), "names that are not those of the entries")
+    check(
+        sorted(bytes.fromhex(name).decode() for name in dump["names"]) == sorted(found),
+        "names that are not those of the entries",
+    )
     for number in range(64):
         for address, value in dump.get(f"o:{number:02x}", {}).items():
             check(int(address[:2], 16) >> 2 == number, "an object in another hash")

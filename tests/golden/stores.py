@@ -1,8 +1,8 @@
 """One small store as each backend keeps it: every type of value, trees of several levels, segments, and every kind of record.
 
-``store-1`` is larger and has all sizes of values; these have the same keys at five places. ``python -m tests.golden.stores`` writes them
-anew, with the servers of the tests. That is only right before a release has gone out: afterwards a format that differs is a new version,
-with stores of its own beside these.
+``store-1`` is larger and has all sizes of values; these have the same keys at five places. ``python -m
+tests.golden.stores`` writes them anew, with the servers of the tests. That is only right before a release has gone out:
+afterwards a format that differs is a new version, with stores of its own beside these.
 """
 
 from __future__ import annotations
@@ -32,7 +32,15 @@ FOLDER = Path(__file__).parent / "stores-1"
 SIGNER = Signer(bytes(range(32)))
 KEY = bytes(range(32, 64))
 
-_LARGE = {"one long line", "long bytes", "long bytearray", "large array", "long frozenset", "long list", "long list of numbers"}
+_LARGE = {
+    "one long line",
+    "long bytes",
+    "long bytearray",
+    "large array",
+    "long frozenset",
+    "long list",
+    "long list of numbers",
+}
 SMALL: dict[str, Any] = {
     **{name: value for name, value in VALUES.items() if "long" not in name.split() and "large" not in name.split()},
     # Trees of two levels above their leaves, which compress to little.
@@ -168,7 +176,9 @@ def load_redis(url: str, prefix: str, dump: dict[str, Any]) -> None:
         for name, content in dump.items():
             key = f"{{{prefix}}}:{name}"
             if isinstance(content, dict):
-                server.hset(key, mapping={bytes.fromhex(field): bytes.fromhex(value) for field, value in content.items()})
+                server.hset(
+                    key, mapping={bytes.fromhex(field): bytes.fromhex(value) for field, value in content.items()}
+                )
             elif isinstance(content, list):
                 server.zadd(key, {bytes.fromhex(member): 0 for member in content})
             else:
@@ -180,7 +190,9 @@ _TABLES = ("objects", "entries")
 
 def dump_postgres(url: str, schema: str) -> dict[str, Any]:
     with psycopg.connect(url) as link:
-        found: dict[str, Any] = {"format": [list(row) for row in link.execute(f'SELECT version FROM "{schema}".format')]}
+        found: dict[str, Any] = {
+            "format": [list(row) for row in link.execute(f'SELECT version FROM "{schema}".format')]
+        }
         for table in _TABLES:
             rows = link.execute(f'SELECT key, value FROM "{schema}".{table} ORDER BY key').fetchall()
             found[table] = [[key.hex(), value.hex()] for key, value in rows]

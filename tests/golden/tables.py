@@ -1,7 +1,7 @@
 """What the golden tests of tables pin: the stored form of each kind of value of pandas, in hexadecimal digits.
 
-``python -m tests.golden.tables`` writes ``tables.txt`` anew, with pandas 3: columns and labels of texts have another type before. That is
-only right before a release has gone out.
+``python -m tests.golden.tables`` writes ``tables.txt`` anew, with pandas 3: columns and labels of texts have another
+type before. That is only right before a release has gone out.
 """
 
 from __future__ import annotations

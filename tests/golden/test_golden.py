@@ -20,7 +20,14 @@ from versioned_state.repository.history.commit import MAX_TEXT
 from versioned_state.values.cells import ELEMENT_INLINE, ENTRY_INLINE, MAX_DEPTH, MAX_KEY, Code, pack
 from versioned_state.values.series import EMPTY, GROUP, extend_series
 from versioned_state.values.trees.blob import CHUNK_BYTES, TEXT_GREATEST, TEXT_LEAST, TEXT_SCALE
-from versioned_state.values.trees.chunker import LEAF_GREATEST, LEAF_LEAST, LEAF_SCALE, NODE_GREATEST, NODE_LEAST, NODE_SCALE
+from versioned_state.values.trees.chunker import (
+    LEAF_GREATEST,
+    LEAF_LEAST,
+    LEAF_SCALE,
+    NODE_GREATEST,
+    NODE_LEAST,
+    NODE_SCALE,
+)
 from versioned_state.values.trees.edit import INLINE_TOP
 from versioned_state.values.trees.nodes import Nodes
 from versioned_state.values.trees.segments import LEAF_IN_SEGMENTS, NODE_IN_SEGMENTS, RUN, RUN_MOST, SEGMENT_LEAST
@@ -66,7 +73,12 @@ def test_all_else_is_read_back(store):
         assert [(commit.message, commit.author) for commit in log] == [("none", "golden"), ("all of them", "golden")]
         assert dict(log[1].meta) == {"kinds": len(VALUES), "tuple": (1, None)}
         assert log[1].time == 1_700_000_000_000_000
-        assert [position.action for position in repository.reflog("main")][:4] == ["commit", "reset", "commit", "commit"]
+        assert [position.action for position in repository.reflog("main")][:4] == [
+            "commit",
+            "reset",
+            "commit",
+            "commit",
+        ]
         side = repository.snapshot("side/branch")
         assert side["list"] == [*VALUES["list"], "more"]
         assert side.namespace("space").namespace("inner")["k"] == {"deep": [1]}
@@ -104,7 +116,11 @@ def test_the_store_holds_just_what_is_written_today(store):
             assert (own_bytes(found) == own_bytes(value)) if key.startswith("o/") else (found == value), key
         extra = set(store.keys()) - set(written.keys())
         (place,) = store.keys("recent/01c594462f4b1b26/")
-        assert {key for key in extra if not key.startswith("o/")} == {"ref/branch/objects", "born/branch/objects", place}
+        assert {key for key in extra if not key.startswith("o/")} == {
+            "ref/branch/objects",
+            "born/branch/objects",
+            place,
+        }
         assert len(extra) <= 6
 
 
@@ -116,7 +132,10 @@ def test_a_store_with_an_index_of_meta_is_what_is_written_today(tmp_path):
             key: own_bytes(value) if key.startswith("o/") else value for key, value in written.items()
         }
         repository = Repository(store)
-        found = [[tag.name for tag in repository.tags.iter_info(where={"run": run})] for run in ("r0", "r1", 7, True, None, 2**70, 1.5)]
+        found = [
+            [tag.name for tag in repository.tags.iter_info(where={"run": run})]
+            for run in ("r0", "r1", 7, True, None, 2**70, 1.5)
+        ]
         assert found == [["t/0"], [], ["t/2"], ["t/3"], ["t/4"], ["t/5"], ["t/6"]]
         assert len(list(store.keys("meta/"))) == 5, "of tags, since no index has 1.5, which main's head has too"
         assert repository.fsck().findings == ()
@@ -150,7 +169,13 @@ def test_numbers_of_the_format_are_what_they_were():
     assert FORMAT_VERSION == 1
     assert {code.name: code.value for code in Code} == {
         **dict(zip("BYTES BYTEARRAY BIGINT COMPLEX TUPLE SET FROZENSET RANGE".split(), range(1, 9), strict=True)),
-        **dict(zip("DATE DATETIME TIME TIMEDELTA TIMEZONE ZONEINFO DECIMAL FRACTION UUID PATH".split(), range(9, 19), strict=True)),
+        **dict(
+            zip(
+                "DATE DATETIME TIME TIMEDELTA TIMEZONE ZONEINFO DECIMAL FRACTION UUID PATH".split(),
+                range(9, 19),
+                strict=True,
+            )
+        ),
         **dict(zip("NUMPY_SCALAR NUMPY_ARRAY TYPED OBJECT".split(), range(19, 23), strict=True)),
         **dict(zip("LIST_TREE TUPLE_TREE SET_TREE FROZENSET_TREE DICT_TREE".split(), range(32, 37), strict=True)),
         **dict(zip("TEXT BYTES_BLOB BYTEARRAY_BLOB ARRAY_BLOB PACKED".split(), range(37, 42), strict=True)),

@@ -12,7 +12,10 @@ from versioned_state.values.encode.inline import InlineEncoder
 
 pytestmark = pytest.mark.every_case
 
-STORED = {name: bytes.fromhex(cell) for name, _, cell in (line.partition("\t") for line in FILE.read_text("utf-8").splitlines())}
+STORED = {
+    name: bytes.fromhex(cell)
+    for name, _, cell in (line.partition("\t") for line in FILE.read_text("utf-8").splitlines())
+}
 IS_NEW = int(pd.__version__.partition(".")[0]) >= 3
 
 

@@ -104,7 +104,9 @@ def test_an_upgrade_to_a_made_up_version_is_kept_by_each_backend(store: KVStore)
         with pytest.raises(FormatError):
             state.commit()
         state.discard()
-    assert page.Reader({**dict(store.items()), "format": write_format(1)}).ref("branch", "main").head == bytes.fromhex(head.id)
+    assert page.Reader({**dict(store.items()), "format": write_format(1)}).ref("branch", "main").head == bytes.fromhex(
+        head.id
+    )
 
 
 RANDOM = ("gc-marks/", "keepers", "lock/", "note/", "ref/branch/main", "ref/branch/objects", "record/side")
@@ -235,7 +237,9 @@ def test_it_reads_objects_and_events(reader: page.Reader) -> None:
     assert (found.type, found.mac, found.buffers) == ("builtins.slice", None, ())
     assert found.data.startswith(b"\x80\x05")
     kept = reader.series(reader.state(reader.commit(reader.ref("branch", "main").head or b""))["engine", "events"])
-    assert [entry[0].name for entry in kept.values()] == [type(event).__name__ for event in events(repository.snapshot("main"))]
+    assert [entry[0].name for entry in kept.values()] == [
+        type(event).__name__ for event in events(repository.snapshot("main"))
+    ]
 
 
 def test_it_reads_history(reader: page.Reader) -> None:
@@ -246,12 +250,20 @@ def test_it_reads_history(reader: page.Reader) -> None:
             continue
         found = reader.history(ref.head)
         wanted = list(repository.log(name))
-        assert {commit.id.hex() for commit in found} <= {commit.id for commit in wanted} | {repository.commit(name).id, page.ROOT.hex()}
+        assert {commit.id.hex() for commit in found} <= {commit.id for commit in wanted} | {
+            repository.commit(name).id,
+            page.ROOT.hex(),
+        }
         by_id = {commit.id: commit for commit in wanted}
         for commit in found:
             ours = by_id.get(commit.id.hex())
             if ours is not None:
-                assert (commit.time, commit.author, commit.message, commit.tag) == (ours.time, ours.author, ours.message, ours.tag)
+                assert (commit.time, commit.author, commit.message, commit.tag) == (
+                    ours.time,
+                    ours.author,
+                    ours.message,
+                    ours.tag,
+                )
                 assert same(commit.meta or {}, plain(dict(ours.meta)))
     assert len(reader.history(reader.ref("branch", "pruned").head or b"")) < 10
     assert reader.cuts()
@@ -276,7 +288,9 @@ def test_it_checks_signatures(reader: page.Reader) -> None:
 
 def test_it_reads_what_lies_beside_history(reader: page.Reader) -> None:
     repository = copied(reader)
-    assert {address.hex(): note for address, note in reader.notes().items()} == {id: dict(note) for id, note in repository.notes.items()}
+    assert {address.hex(): note for address, note in reader.notes().items()} == {
+        id: dict(note) for id, note in repository.notes.items()
+    }
     assert reader.records() == {name: dict(record) for name, record in repository.records.items()}
     assert {key: result for key, _, owner, result, _ in reader.effects() if owner is None} == {"pay:1": {"receipt": 1}}
     assert [each.key for each in effects(repository) if each.status == "in doubt"] == [
@@ -297,11 +311,28 @@ def test_it_reads_what_lies_beside_history(reader: page.Reader) -> None:
 
 def test_every_kind_of_key_of_the_page_is_there(reader: page.Reader) -> None:
     there = {key.partition("/")[0] for key in reader.keys}
-    kinds = {"o", "format", "ref", "cuts", "gc", "effect", "note", "record", "gc-marks", "moved", "keepers", "lock", "shared", "recent"}
+    kinds = {
+        "o",
+        "format",
+        "ref",
+        "cuts",
+        "gc",
+        "effect",
+        "note",
+        "record",
+        "gc-marks",
+        "moved",
+        "keepers",
+        "lock",
+        "shared",
+        "recent",
+    }
     assert there == kinds | {"due", "gone", "born", "merge"}
     objects = {reader.object(bytes.fromhex(key[2:]), *range(256))[0] for key in reader.keys if key.startswith("o/")}
     assert objects == {1, 2, 0x10, 0x11, 0x12, 0x13, 0x14, 0x15}
-    assert {value[0] for key, value in reader.keys.items() if key.startswith("o/")} == {0, 1, 2, 3}, "all forms of an envelope"
+    assert {value[0] for key, value in reader.keys.items() if key.startswith("o/")} == {0, 1, 2, 3}, (
+        "all forms of an envelope"
+    )
 
 
 def test_it_reads_the_index_of_meta(reader: page.Reader) -> None:

@@ -86,7 +86,9 @@ def test_an_installed_version_out_of_the_range_warns(monkeypatch: pytest.MonkeyP
     _only(monkeypatch, framework)
     assert framework.installed == pytest.__version__
     assert not framework.tested
-    with pytest.warns(UserWarning, match=f"some was tested with pytest {oldest} to below {below}, and {pytest.__version__}"):
+    with pytest.warns(
+        UserWarning, match=f"some was tested with pytest {oldest} to below {below}, and {pytest.__version__}"
+    ):
         frameworks.check_version("some")
 
 

@@ -24,13 +24,19 @@ Place = Any
 @pytest.fixture(params=["redis", "postgres", "one condition"])
 def place(request: pytest.FixtureRequest) -> Place:
     """A URL, or a store of which each adapter is handed the same."""
-    return OneCondition() if request.param == "one condition" else request.getfixturevalue(f"{request.param}_server").fresh_url()
+    return (
+        OneCondition()
+        if request.param == "one condition"
+        else request.getfixturevalue(f"{request.param}_server").fresh_url()
+    )
 
 
 @in_event_loop
 async def test_a_session_of_openai_agents(place):
     with VersionedSession(place, "s") as one, VersionedSession(place, "s") as two:
-        await asyncio.gather(*(each.add_items([{"role": "user", "content": str(number)}]) for number in range(6) for each in (one, two)))
+        await asyncio.gather(
+            *(each.add_items([{"role": "user", "content": str(number)}]) for number in range(6) for each in (one, two))
+        )
         found = [item["content"] for item in await two.get_items()]
         assert sorted(found) == sorted([*"012345"] * 2)
         assert [item["content"] for item in await one.undo(2)] == found[-2:]
@@ -42,7 +48,9 @@ async def test_a_session_of_openai_agents(place):
 @in_event_loop
 async def test_conversations_of_pydantic_ai(place):
     with VersionedConversationStore(place) as one, VersionedConversationStore(place) as two:
-        conversation = Conversation(conversation_id="c", messages=[ModelRequest(parts=[UserPromptPart(letter)]) for letter in "abc"])
+        conversation = Conversation(
+            conversation_id="c", messages=[ModelRequest(parts=[UserPromptPart(letter)]) for letter in "abc"]
+        )
         await one.save(conversation, scope="ann")
         found = await two.load("c", scope="ann")
         assert found == conversation
@@ -69,7 +77,11 @@ async def test_chat_stores_of_llama_index(place):
 
 @in_event_loop
 async def test_checkpoints_and_histories_of_agent_framework(place):
-    with VersionedCheckpointStorage(place) as one, VersionedCheckpointStorage(place) as two, VersionedHistoryProvider(place) as history:
+    with (
+        VersionedCheckpointStorage(place) as one,
+        VersionedCheckpointStorage(place) as two,
+        VersionedHistoryProvider(place) as history,
+    ):
         await history.save_messages("s", [Message("user", ["hi"])])
         assert [message.text for message in await history.get_messages("s")] == ["hi"]
         saved = WorkflowCheckpoint("w", "h", state={"n": 1})

@@ -1,4 +1,7 @@
-"""Checkpoints and histories of Microsoft Agent Framework over a store. The contract is written from its protocols; its own pass it too."""
+"""Checkpoints and histories of Microsoft Agent Framework over a store.
+
+The contract is written from its protocols; its own pass it too.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,9 @@ class Plan:
     steps: list[str] = field(default_factory=list)
 
 
-def checkpoint(number: int = 0, *, workflow: str = "trip", previous: WorkflowCheckpoint | None = None, **fields: Any) -> WorkflowCheckpoint:
+def checkpoint(
+    number: int = 0, *, workflow: str = "trip", previous: WorkflowCheckpoint | None = None, **fields: Any
+) -> WorkflowCheckpoint:
     time = datetime(2026, 11, 23, tzinfo=UTC) + timedelta(minutes=number)
     return WorkflowCheckpoint(
         workflow_name=workflow,
@@ -73,7 +78,9 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]
     elif request.param == "theirs in files":
         yield FileCheckpointStorage(tmp_path / "files", allowed_checkpoint_types=[f"{__name__}:Plan"])
     else:
-        with VersionedCheckpointStorage(Memory() if request.param == "ours" else tmp_path / "store", classes=__name__) as ours:
+        with VersionedCheckpointStorage(
+            Memory() if request.param == "ours" else tmp_path / "store", classes=__name__
+        ) as ours:
             yield ours
 
 
@@ -101,7 +108,19 @@ async def test_a_checkpoint_is_loaded_as_it_was_saved(storage):
 
 
 @pytest.mark.parametrize(
-    "value", [(1, "two"), frozenset({1, 2}), {1, 2}, b"\x00\xff", {"nested": (1, (2, 3))}, 10**30, float("inf"), "ä\U0001f600", "", [[]]]
+    "value",
+    [
+        (1, "two"),
+        frozenset({1, 2}),
+        {1, 2},
+        b"\x00\xff",
+        {"nested": (1, (2, 3))},
+        10**30,
+        float("inf"),
+        "ä\U0001f600",
+        "",
+        [[]],
+    ],
 )
 @in_event_loop
 async def test_values_keep_their_types(storage, value):
@@ -117,7 +136,9 @@ async def test_objects_of_the_framework_come_back(storage):
     call = Content.from_function_call("c", "pay", arguments={"amount": 3})
     said = Message("assistant", ["hi", call], author_name="guide", message_id="m")
     response = AgentResponse(messages=[said], response_id="r", value={"a": 1})
-    event = WorkflowEvent.request_info(request_id="r", source_executor_id="pay", request_data=Plan("Rome"), response_type=bool)
+    event = WorkflowEvent.request_info(
+        request_id="r", source_executor_id="pay", request_data=Plan("Rome"), response_type=bool
+    )
     saved = checkpoint(
         state={"_executor_state": {"guide": {"cache": [said], "response": response}}},
         messages={"pay": [WorkflowMessage(data=said, source_id="guide", original_request_info_event=event)]},
@@ -159,10 +180,18 @@ async def test_checkpoints_are_listed_by_workflow(storage):
     other = checkpoint(workflow="other")
     for each in (trip[0], other, *trip[1:]):
         await storage.save(each)
-    assert {each.checkpoint_id for each in await storage.list_checkpoints(workflow_name="trip")} == {each.checkpoint_id for each in trip}
-    assert sorted(await storage.list_checkpoint_ids(workflow_name="trip")) == sorted(each.checkpoint_id for each in trip)
+    assert {each.checkpoint_id for each in await storage.list_checkpoints(workflow_name="trip")} == {
+        each.checkpoint_id for each in trip
+    }
+    assert sorted(await storage.list_checkpoint_ids(workflow_name="trip")) == sorted(
+        each.checkpoint_id for each in trip
+    )
     assert await storage.list_checkpoint_ids(workflow_name="other") == [other.checkpoint_id]
-    assert await storage.list_checkpoints(workflow_name="nowhere") == await storage.list_checkpoint_ids(workflow_name="nowhere") == []
+    assert (
+        await storage.list_checkpoints(workflow_name="nowhere")
+        == await storage.list_checkpoint_ids(workflow_name="nowhere")
+        == []
+    )
 
 
 @in_event_loop
@@ -244,7 +273,10 @@ async def test_a_workflow_resumes_from_a_checkpoint(storage):
     made, _ = workflow(storage)
     assert (await made.run("hi")).get_outputs() == ["hi first middle"]
     checkpoints = sorted(await storage.list_checkpoints(workflow_name="trip"), key=lambda each: each.timestamp)
-    assert [each.previous_checkpoint_id for each in checkpoints] == [None, *(each.checkpoint_id for each in checkpoints[:-1])]
+    assert [each.previous_checkpoint_id for each in checkpoints] == [
+        None,
+        *(each.checkpoint_id for each in checkpoints[:-1]),
+    ]
     again, executors = workflow(storage)
     middle = next(each for each in checkpoints if each.iteration_count == 1)
     assert (await again.run(checkpoint_id=middle.checkpoint_id)).get_outputs() == ["hi first middle"]
@@ -267,7 +299,10 @@ async def test_the_log_of_a_workflow_is_its_latest_line():
         assert len(list(repository.log(branch))) == log
     assert await storage.load(second.checkpoint_id) == second
     tags = [f"agent-framework/{each.checkpoint_id}" for each in (first, second, other)]
-    assert str(repository.diff(tags[0], tags[1])).splitlines() == ["~ iteration_count = 0 -> 1", "~ state.number = 0 -> 1"]
+    assert str(repository.diff(tags[0], tags[1])).splitlines() == [
+        "~ iteration_count = 0 -> 1",
+        "~ state.number = 0 -> 1",
+    ]
     assert str(repository.diff(tags[1], tags[2])) == "~ state.number = 1 -> 'other'"
     assert [str(match.path) for match in repository.grep("Rome", tags[0])] == ["messages.a[0].data"]
 
@@ -353,7 +388,9 @@ def test_processes_that_save_at_once_lose_and_mix_nothing(tmp_path, times):
                 assert each.checkpoint_id == "{writer} {number}".format(**each.state)
             for writer in range(4):
                 line = list(storage.repository.log(f"agent-framework/{writer}%20{times - 1}"))
-                assert [commit.meta["checkpoint"] for commit in line] == [f"{writer} {number}" for number in reversed(range(times))]
+                assert [commit.meta["checkpoint"] for commit in line] == [
+                    f"{writer} {number}" for number in reversed(range(times))
+                ]
 
     asyncio.run(look())
 
@@ -377,7 +414,11 @@ def test_what_was_saved_before_a_kill_is_there(tmp_path):
     def numbers() -> list[int]:
         with VersionedCheckpointStorage(tmp_path / "store") as storage:
             ids = asyncio.run(storage.list_checkpoint_ids(workflow_name="w"))
-            line = [int(commit.meta["checkpoint"]) for commit in storage.repository.log(storage.branch("w"))] if ids else []
+            line = (
+                [int(commit.meta["checkpoint"]) for commit in storage.repository.log(storage.branch("w"))]
+                if ids
+                else []
+            )
             assert sorted(map(int, ids)) == line[::-1]
         return line[::-1]
 
@@ -434,13 +475,22 @@ async def test_an_input_may_be_repeated(history):
 async def test_messages_of_a_history_come_back_as_they_were(history):
     messages = [
         Message(
-            "user", ["hi", Content.from_uri("https://example.com/rome.png", media_type="image/png")], message_id="m", author_name="Ann"
+            "user",
+            ["hi", Content.from_uri("https://example.com/rome.png", media_type="image/png")],
+            message_id="m",
+            author_name="Ann",
         ),
-        Message("assistant", [Content.from_function_call("c", "find", arguments='{"city": "Rome"}')], additional_properties={"n": 1}),
+        Message(
+            "assistant",
+            [Content.from_function_call("c", "find", arguments='{"city": "Rome"}')],
+            additional_properties={"n": 1},
+        ),
         Message("tool", [Content.from_function_result("c", result="a room")]),
     ]
     await history.save_messages("s", messages)
-    assert [message.to_dict() for message in await history.get_messages("s")] == [message.to_dict() for message in messages]
+    assert [message.to_dict() for message in await history.get_messages("s")] == [
+        message.to_dict() for message in messages
+    ]
 
 
 class Client(BaseChatClient):  # type: ignore[misc, unused-ignore]

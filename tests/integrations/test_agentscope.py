@@ -1,4 +1,6 @@
-"""Memories of AgentScope over a store. The contract is written from its interface; its own memory in memory passes it too.
+"""Memories of AgentScope over a store.
+
+The contract is written from its interface; its own memory in memory passes it too.
 
 These tests run in an environment that has agentscope: ``scripts/test --long`` makes one.
 """
@@ -265,7 +267,9 @@ def test_processes_that_add_at_once_lose_and_mix_nothing(tmp_path, times):
     with VersionedMemory(tmp_path / "store", "s") as memory:
         found = asyncio.run(memory.get_memory())
     for writer in range(4):
-        assert [message.content for message in found if message.name == str(writer)] == [str(number) for number in range(times)]
+        assert [message.content for message in found if message.name == str(writer)] == [
+            str(number) for number in range(times)
+        ]
     assert len(found) == 4 * times
 
 

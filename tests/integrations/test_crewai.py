@@ -1,4 +1,6 @@
-"""Checkpoints and flows of CrewAI over a store. The contract is written from its interfaces, and CrewAI's own pass it too.
+"""Checkpoints and flows of CrewAI over a store.
+
+The contract is written from its interfaces, and CrewAI's own pass it too.
 
 These tests run in an environment that has crewai: ``scripts/test --long`` makes one.
 """
@@ -52,12 +54,16 @@ def location(tmp_path: Path) -> str:
 
 
 def data(number: int, **more: Any) -> str:
-    return json.dumps({"entities": [{"entity_type": "crew", "tasks": [{"output": "ä" * 3}] * 3}], "number": number, **more})
+    return json.dumps(
+        {"entities": [{"entity_type": "crew", "tasks": [{"output": "ä" * 3}] * 3}], "number": number, **more}
+    )
 
 
 def test_a_checkpoint_is_read_as_it_was_written(provider, location):
     first = provider.checkpoint(data(1, gone=True), location)
-    second = provider.checkpoint(data(2, nothing=None, deep={"a": [1.5, True]}), location, parent_id=provider.extract_id(first))
+    second = provider.checkpoint(
+        data(2, nothing=None, deep={"a": [1.5, True]}), location, parent_id=provider.extract_id(first)
+    )
     assert first != second
     assert json.loads(provider.from_checkpoint(first)) == json.loads(data(1, gone=True))
     assert json.loads(provider.from_checkpoint(second)) == json.loads(data(2, nothing=None, deep={"a": [1.5, True]}))
@@ -129,7 +135,10 @@ def test_a_diff_of_two_checkpoints_says_what_changed():
     repository, branch = provider.repository, provider.branch("trips")
     assert branch == "crewai/trips/main"
     assert [commit.message for commit in repository.log(branch)] == ["task_completed", "checkpoint"]
-    assert str(repository.diff(f"{branch}~1", branch)).splitlines() == ["~ number = 1 -> 2", "+ trigger = 'task_completed'"]
+    assert str(repository.diff(f"{branch}~1", branch)).splitlines() == [
+        "~ number = 1 -> 2",
+        "+ trigger = 'task_completed'",
+    ]
     provider.checkpoint(data(9), "trips", parent_id=provider.extract_id(first), branch="fork/1")
     assert len(list(repository.log(provider.branch("trips", "fork/1")))) == 2
 
@@ -205,7 +214,9 @@ def test_what_is_no_state_is_refused(persistence):
 
 
 def test_a_flow_waits_for_feedback(persistence):
-    context = PendingFeedbackContext(flow_id="f", flow_class="app.Trip", method_name="review", method_output={"draft": 1}, message="OK?")
+    context = PendingFeedbackContext(
+        flow_id="f", flow_class="app.Trip", method_name="review", method_output={"draft": 1}, message="OK?"
+    )
     assert persistence.load_pending_feedback("f") is None
     persistence.clear_pending_feedback("f")
     persistence.save_pending_feedback("f", context, Trip(city="Rome"))

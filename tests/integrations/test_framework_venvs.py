@@ -21,7 +21,10 @@ ALSO = {"google_adk": ["sqlalchemy[asyncio]>=2.0"]}
 
 @pytest.mark.parametrize("framework", ADAPTERS, ids=lambda each: each.extra)
 def test_the_adapter_of_a_framework_in_its_environment(framework):
-    run_tests(framework_venv(*ALSO.get(framework.module, ()), extras=[framework.extra]), f"tests/integrations/test_{framework.module}.py")
+    run_tests(
+        framework_venv(*ALSO.get(framework.module, ()), extras=[framework.extra]),
+        f"tests/integrations/test_{framework.module}.py",
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

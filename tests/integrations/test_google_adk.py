@@ -1,4 +1,6 @@
-"""Sessions of Google ADK over a store. The contract is written from its interface; ADK's own services in memory and in SQLite pass it too.
+"""Sessions of Google ADK over a store.
+
+The contract is written from its interface; ADK's own services in memory and in SQLite pass it too.
 
 These tests run in an environment that has google-adk: ``scripts/test --long`` makes one.
 """
@@ -142,13 +144,19 @@ async def test_the_states_of_sessions_users_and_apps_are_kept_apart(service):
 
 @in_event_loop
 async def test_a_value_takes_the_place_of_another_and_none_is_a_value(service):
-    session = await service.create_session(**ANN, session_id="s", state={"deep": {"a": 1, "b": 2}, "flag": False, "user:x": 1, "app:x": 1})
+    session = await service.create_session(
+        **ANN, session_id="s", state={"deep": {"a": 1, "b": 2}, "flag": False, "user:x": 1, "app:x": 1}
+    )
     await service.append_event(session, said("hi", deep={"a": 3}, user__x={"y": [True]}))
     expected = {"deep": {"a": 3}, "flag": False, "user:x": {"y": [True]}, "app:x": 1}
     assert session.state == (await service.get_session(**ANN, session_id="s")).state == expected
     if not isinstance(service, SqliteSessionService):  # which removes the key
         await service.append_event(session, said("hi", deep=None, user__x=None))
-        assert session.state == (await service.get_session(**ANN, session_id="s")).state == {**expected, "deep": None, "user:x": None}
+        assert (
+            session.state
+            == (await service.get_session(**ANN, session_id="s")).state
+            == {**expected, "deep": None, "user:x": None}
+        )
 
 
 @in_event_loop
@@ -317,10 +325,16 @@ async def test_the_history_of_a_session_says_what_each_event_changed(ours):
     await ours.append_event(session, Event(author="guide", content=call))
     repository, branch = ours.repository, ours.branch("trips", "ann", "s")
     assert branch == "google-adk/trips/ann/s"
-    assert [commit.message for commit in repository.log(branch)] == ["guide: book(…)", "user: To Oslo, please.", "session"]
+    assert [commit.message for commit in repository.log(branch)] == [
+        "guide: book(…)",
+        "user: To Oslo, please.",
+        "session",
+    ]
     diff = str(repository.diff(f"{branch}~2", f"{branch}~1")).splitlines()
     assert "~ state.city = 'Rome' -> 'Oslo'" in diff
-    assert str(repository.diff(f"{branch}~1", branch)).startswith("+ events[1] = {'content': {'parts': [{'function_call': ")
+    assert str(repository.diff(f"{branch}~1", branch)).startswith(
+        "+ events[1] = {'content': {'parts': [{'function_call': "
+    )
     assert [str(match.path) for match in repository.grep("To Oslo", branch)] == ["events[0].content.parts[0].text"]
     assert repository.snapshot(ours.branch("trips", "ann"))["state"] == {"home": "Paris"}
 
@@ -344,7 +358,13 @@ async def test_a_fork_has_what_was_there_before_an_invocation(ours):
     assert texts(again) == ["question 1", "answer 1"]
     empty = await ours.fork_session(**ANN, source_session_id="fork", fork_before_invocation_id="i1")
     assert (empty.events, empty.state["n"]) == ([], 0)
-    assert {each.id for each in (await ours.list_sessions(**ANN)).sessions} == {"s", whole.id, "fork", again.id, empty.id}
+    assert {each.id for each in (await ours.list_sessions(**ANN)).sessions} == {
+        "s",
+        whole.id,
+        "fork",
+        again.id,
+        empty.id,
+    }
 
 
 @in_event_loop
@@ -406,7 +426,9 @@ async def test_sessions_that_change_one_state_at_once_are_never_stale(tmp_path):
                 delta: dict[str, Any] = {f"app__{id}": number, f"user__{id}": number}
                 await service.append_event(session, said("hi", **delta))
 
-        await asyncio.gather(*(talk(service, f"{at} {number}") for at, service in enumerate((one, two)) for number in range(4)))
+        await asyncio.gather(
+            *(talk(service, f"{at} {number}") for at, service in enumerate((one, two)) for number in range(4))
+        )
         expected = {f"{scope}:{at} {number}": 3 for scope in ("app", "user") for at in range(2) for number in range(4)}
         assert (await one.create_session(**ANN)).state == expected
 
@@ -416,7 +438,9 @@ def append(path: Path, times: int, writer: int) -> None:
         with VersionedSessionService(path) as service:
             for number in range(times):
                 while True:
-                    session = await service.get_session(**ANN, session_id="s", config=GetSessionConfig(num_recent_events=1))
+                    session = await service.get_session(
+                        **ANN, session_id="s", config=GetSessionConfig(num_recent_events=1)
+                    )
                     assert session is not None
                     delta: dict[str, Any] = {f"{scope}__{writer}": number for scope in ("app", "user")}
                     try:
@@ -442,7 +466,9 @@ def test_processes_that_append_at_once_lose_and_mix_nothing(tmp_path, times):
             session = await service.get_session(**ANN, session_id="s")
             assert session is not None
             for writer in range(4):
-                assert [text for text in texts(session) if text.startswith(f"{writer} ")] == [f"{writer} {n}" for n in range(times)]
+                assert [text for text in texts(session) if text.startswith(f"{writer} ")] == [
+                    f"{writer} {n}" for n in range(times)
+                ]
                 assert session.state[f"app:{writer}"] == session.state[f"user:{writer}"] == times - 1
             assert len(session.events) == 4 * times
 
@@ -495,7 +521,13 @@ async def test_imported_sessions_are_those_of_adk_and_go_on(kind: Any, tmp_path:
         called = types.Part(function_call=types.FunctionCall(name="book", args={"city": "Rome"}, id=f"c{number}"))
         content = types.Content(role="model", parts=[types.Part(text=f"word {number}"), called])
         actions = EventActions(state_delta={"step": number, "app:seen": number, "temp:x": 1})
-        event = Event(invocation_id=f"i{number}", author="guide", content=content, actions=actions, long_running_tool_ids={f"c{number}"})
+        event = Event(
+            invocation_id=f"i{number}",
+            author="guide",
+            content=content,
+            actions=actions,
+            long_running_tool_ids={f"c{number}"},
+        )
         await theirs.append_event(session, event)
     wanted = {name: await theirs.get_session(**ANN, session_id=name) for name in ("empty", "s/1")}
 

@@ -1,4 +1,7 @@
-"""An import from LangGraph: what its own SqliteSaver lists is what ``VersionedSaver`` lists afterwards. Hostile rows are refused."""
+"""An import from LangGraph: what its own SqliteSaver lists is what ``VersionedSaver`` lists afterwards.
+
+Hostile rows are refused.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +75,13 @@ def answer(state: Talk) -> dict[str, Any]:
 
 def graph(saver: Any) -> Any:
     inner = StateGraph(Talk).add_node("answer", answer).add_edge(START, "answer").add_edge("answer", END).compile()
-    return StateGraph(Talk).add_node("inner", inner).add_edge(START, "inner").add_edge("inner", END).compile(checkpointer=saver)
+    return (
+        StateGraph(Talk)
+        .add_node("inner", inner)
+        .add_edge(START, "inner")
+        .add_edge("inner", END)
+        .compile(checkpointer=saver)
+    )
 
 
 def config(thread: str, id: str | None = None, namespace: str = "") -> Any:
@@ -99,7 +108,9 @@ def talk(saver: Any, thread: str, seed: int, *, turns: int = 4) -> None:
     at = config(thread)
     for turn in range(turns):
         pending = compiled.get_state(config(thread)).interrupts
-        compiled.invoke(Command(resume="yes") if pending else {"messages": [HumanMessage(f"question {turn}")], "count": 0}, at)
+        compiled.invoke(
+            Command(resume="yes") if pending else {"messages": [HumanMessage(f"question {turn}")], "count": 0}, at
+        )
         history = [each.config for each in compiled.get_state_history(config(thread))]
         at = chance.choice(history) if chance.random() < 0.4 else config(thread)
 
@@ -125,7 +136,15 @@ def listed(saver: Any) -> list[Any]:
     return sorted(found, key=lambda each: (each[0]["thread_id"], each[0]["checkpoint_ns"], each[0]["checkpoint_id"]))
 
 
-def put(saver: Any, thread: str, values: dict[str, Any], parent: str | None = None, *, versions: bool = False, **metadata: Any) -> str:
+def put(
+    saver: Any,
+    thread: str,
+    values: dict[str, Any],
+    parent: str | None = None,
+    *,
+    versions: bool = False,
+    **metadata: Any,
+) -> str:
     checkpoint: Any = {**empty_checkpoint(), "id": str(uuid6()), "channel_values": values}
     checkpoint["channel_versions"] = dict.fromkeys(values if versions else (), "1")
     saver.put(config(thread, parent), checkpoint, metadata, checkpoint["channel_versions"])
@@ -166,7 +185,9 @@ def test_a_database_of_postgresql_is_read_as_its_own_saver_reads_it(postgres_ser
         saver.setup()
         for thread in ("1", "of/Anna %"):
             talk(saver, thread, 1)
-        first = put(saver, "2", {"a": 1, "order": Order(2), "message": HumanMessage("hi"), "nothing": None}, versions=True)
+        first = put(
+            saver, "2", {"a": 1, "order": Order(2), "message": HumanMessage("hi"), "nothing": None}, versions=True
+        )
         put(saver, "2", {"a": 2.5}, first, versions=True)
         saver.put_writes(config("2", str(uuid6())), [("early", HumanMessage("later"))], "task")
         report = imported(url, store)
@@ -208,7 +229,9 @@ def test_a_thread_goes_on_after_the_import(saver: SqliteSaver, source: Path):
         with VersionedSaver(store) as mine:
             for each in (saver, mine):
                 graph(each).invoke({"messages": [HumanMessage("and now?")], "count": 0}, config("1"))
-            texts = [[each.content for each in graph(one).get_state(config("1")).values["messages"]] for one in (saver, mine)]
+            texts = [
+                [each.content for each in graph(one).get_state(config("1")).values["messages"]] for one in (saver, mine)
+            ]
             assert texts[0] == texts[1]
 
 
@@ -240,7 +263,10 @@ def test_values_of_every_kind_come_back_as_langgraphs_own_saver_reads_them(saver
 def test_nothing_that_a_value_names_is_run(saver: SqliteSaver, source: Path):
     put(saver, "1", {"order": Order(7), "orders": [Order(8)]})
     for table, column in (("checkpoints", "checkpoint"),):
-        change(source, f"UPDATE {table} SET {column} = CAST(REPLACE({column}, CAST('Order' AS BLOB), CAST('Trap_' AS BLOB)) AS BLOB)")
+        change(
+            source,
+            f"UPDATE {table} SET {column} = CAST(REPLACE({column}, CAST('Order' AS BLOB), CAST('Trap_' AS BLOB)) AS BLOB)",
+        )
     made.clear()
     with Memory() as store:
         imported(source, store)
@@ -325,13 +351,17 @@ def test_a_thread_that_has_gone_on_in_the_store_is_refused(saver: SqliteSaver, s
         ({}, {"writes": [("b", 1)]}, "the writes"),
     ],
 )
-def test_what_the_store_has_otherwise_is_found_out(saver: SqliteSaver, source: Path, part: Any, options: Any, words: str):
+def test_what_the_store_has_otherwise_is_found_out(
+    saver: SqliteSaver, source: Path, part: Any, options: Any, words: str
+):
     checkpoint: Any = {**empty_checkpoint(), "id": "1", "channel_values": {"a": 1}}
     saver.put(config("x"), checkpoint, {"step": 1}, {})
     saver.put_writes(config("x", "1"), [("a", 1)], "task")
     with Memory() as store:
         with VersionedSaver(store) as mine:
-            mine.put(config("x", options.get("parent")), {**checkpoint, **part}, options.get("metadata", {"step": 1}), {})
+            mine.put(
+                config("x", options.get("parent")), {**checkpoint, **part}, options.get("metadata", {"step": 1}), {}
+            )
             mine.put_writes(config("x", "1"), options.get("writes", [("a", 1)]), "task")
         with pytest.raises(ImportMismatchError, match=f"{words} of checkpoint '1' differ"):
             imported(source, store)
@@ -367,8 +397,18 @@ PICKLE = pickle.dumps({**empty_checkpoint(), "id": "1", "channel_values": {}})
         ("checkpoint", b"", DamagedRowError, "checkpoint '1' of thread 'x'"),
         ("checkpoint", 5, DamagedRowError, "not bytes"),
         ("checkpoint", JsonPlusSerializer().dumps_typed([1])[1], DamagedRowError, "no values of channels"),
-        ("checkpoint", JsonPlusSerializer().dumps_typed({"id": "2", "channel_values": {}})[1], DamagedRowError, "its id is '2'"),
-        ("checkpoint", JsonPlusSerializer().dumps_typed({"id": "1", "v": 99, "channel_values": {}})[1], SourceFormatError, "version 99"),
+        (
+            "checkpoint",
+            JsonPlusSerializer().dumps_typed({"id": "2", "channel_values": {}})[1],
+            DamagedRowError,
+            "its id is '2'",
+        ),
+        (
+            "checkpoint",
+            JsonPlusSerializer().dumps_typed({"id": "1", "v": 99, "channel_values": {}})[1],
+            SourceFormatError,
+            "version 99",
+        ),
         ("checkpoint", b"\x91" * 5000, DamagedRowError, "does not read"),
         ("type", "msgpack+aes", DamagedRowError, "encrypted"),
         ("type", "yaml", DamagedRowError, "format is unknown"),
@@ -381,7 +421,9 @@ PICKLE = pickle.dumps({**empty_checkpoint(), "id": "1", "channel_values": {}})
         ("type", "pickle", PickledRowError, "pickled"),
     ],
 )
-def test_a_damaged_row_is_named(saver: SqliteSaver, source: Path, column: str, value: Any, error: type[StateError], words: str):
+def test_a_damaged_row_is_named(
+    saver: SqliteSaver, source: Path, column: str, value: Any, error: type[StateError], words: str
+):
     saver.put(config("x"), {**empty_checkpoint(), "id": "1"}, {}, {})
     put(saver, "y", {"a": 1})
     change(source, f"UPDATE checkpoints SET {column} = ? WHERE thread_id = 'x'", value)

@@ -1,4 +1,7 @@
-"""Imports of sessions: of the OpenAI Agents SDK, of Google's ADK, and of AgentScope. Each is read back through the adapter."""
+"""Imports of sessions: of the OpenAI Agents SDK, of Google's ADK, and of AgentScope.
+
+Each is read back through the adapter.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +67,14 @@ def store() -> Memory:
 def random_items(seed: int) -> list[Any]:
     chance = random.Random(seed)
     kinds = [
-        lambda at: {"role": "user", "content": f"question {at} \ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16")},
-        lambda at: {"role": "assistant", "content": [{"type": "output_text", "text": f"answer {at}", "logprobs": [0.5, None, True]}]},
+        lambda at: {
+            "role": "user",
+            "content": f"question {at} \ud83d\ude00".encode("utf-16", "surrogatepass").decode("utf-16"),
+        },
+        lambda at: {
+            "role": "assistant",
+            "content": [{"type": "output_text", "text": f"answer {at}", "logprobs": [0.5, None, True]}],
+        },
         lambda at: {"type": "function_call", "name": "find", "arguments": "{}", "call_id": str(at)},
     ]
     return [chance.choice(kinds)(at) for at in range(chance.randrange(1, 30))]
@@ -247,7 +256,15 @@ def adk(path: Path, events: list[dict[str, Any]], state: dict[str, Any] = STATE)
 
 def add(connection: sqlite3.Connection, events: list[dict[str, Any]]) -> None:
     for each in events:
-        row = [each["id"], "app", "anna", "s/1", each["invocation_id"], f"2026-01-01 00:00:0{each['timestamp']}", json.dumps(each)]
+        row = [
+            each["id"],
+            "app",
+            "anna",
+            "s/1",
+            each["invocation_id"],
+            f"2026-01-01 00:00:0{each['timestamp']}",
+            json.dumps(each),
+        ]
         connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
@@ -279,7 +296,11 @@ def test_a_session_of_the_adk_that_has_grown_gets_the_rest(tmp_path, store):
         connection.execute("UPDATE app_states SET state = '{\"seen\": 2}'")
     assert imported("adk", source, store) == 2
     repository = Repository(store)
-    assert repository.snapshot("google-adk/app/anna/s%2F1").copy() == {"events": EVENTS, "session": SESSION, "state": STATE}
+    assert repository.snapshot("google-adk/app/anna/s%2F1").copy() == {
+        "events": EVENTS,
+        "session": SESSION,
+        "state": STATE,
+    }
     assert [repository.snapshot(commit)["state"]["seen"] for commit in repository.log("google-adk-app/app")] == [2, 1]
 
 
@@ -320,7 +341,11 @@ def test_pickled_actions_of_an_old_adk_need_permission(tmp_path, store):
         ("UPDATE adk_internal_metadata SET value = '7'", SourceFormatError, "version '7'"),
         ("UPDATE events SET event_data = '[]' WHERE id = 'e2'", DamagedRowError, "event 'e2'"),
         ("UPDATE events SET invocation_id = NULL WHERE id = 'e2'", DamagedRowError, "not text"),
-        ("UPDATE sessions SET state = 'x' WHERE id = 's/1'", DamagedRowError, "the state of session 'app' 'anna' 's/1'"),
+        (
+            "UPDATE sessions SET state = 'x' WHERE id = 's/1'",
+            DamagedRowError,
+            "the state of session 'app' 'anna' 's/1'",
+        ),
         ("UPDATE sessions SET user_id = x'ff'", DamagedRowError, "not text"),
         ("UPDATE sessions SET create_time = 'soon' WHERE id = 's/1'", DamagedRowError, "it has no time"),
         ("ALTER TABLE events RENAME COLUMN event_data TO other", SourceFormatError, "unknown version of the ADK"),
@@ -375,11 +400,15 @@ def test_one_file_of_agentscope_is_a_session_too(tmp_path, store):
     (tmp_path / "c.json").write_text('{"memory": {}}')
     assert imported("agentscope", tmp_path / "c.json", store) == 1
     assert imported("agentscope", tmp_path, store) == 1
-    assert sorted(Repository(store).branches) == [ModulesSession(store).branch("a_b"), ModulesSession(store).branch("c")]
+    assert sorted(Repository(store).branches) == [
+        ModulesSession(store).branch("a_b"),
+        ModulesSession(store).branch("c"),
+    ]
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"[]", "instead of an object"), (b"{", "not JSON"), (b"\xff", "not text"), (b"", "not JSON")]
+    ("content", "words"),
+    [(b"[]", "instead of an object"), (b"{", "not JSON"), (b"\xff", "not text"), (b"", "not JSON")],
 )
 def test_a_damaged_session_of_agentscope_is_named(tmp_path, store, content, words):
     (tmp_path / "a.json").write_bytes(content)

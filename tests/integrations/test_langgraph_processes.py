@@ -33,7 +33,9 @@ def check(saver: VersionedSaver, done: dict[str, int], *, killed: bool = False) 
         for at, (each, before) in enumerate(zip(own, [*own[1:], None], strict=True)):
             assert each.parent_config == (None if before is None else before.config)
             assert each.pending_writes == [(name, "by", name)] or (killed and at == 0 and not each.pending_writes)
-    assert len(found) == sum(len([each for each in found if each.checkpoint["channel_values"]["by"] == name]) for name in done)
+    assert len(found) == sum(
+        len([each for each in found if each.checkpoint["channel_values"]["by"] == name]) for name in done
+    )
 
 
 def disk(request: pytest.FixtureRequest, folder: Path) -> Any:
@@ -108,7 +110,9 @@ def test_writers_that_are_killed_again_and_again(tmp_path: Path):
                 done[name] = int(writer.stdout.readline())
             os.kill(writer.pid, signal.SIGKILL)
         for name, writer in writers.items():
-            acknowledged = [int(line) for line in writer.communicate()[0].splitlines(keepends=True) if line.endswith("\n")]
+            acknowledged = [
+                int(line) for line in writer.communicate()[0].splitlines(keepends=True) if line.endswith("\n")
+            ]
             done[name] = max([done[name], *acknowledged])
         with VersionedSaver(tmp_path / "store") as saver:
             check(saver, done, killed=True)

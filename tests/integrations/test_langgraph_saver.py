@@ -63,7 +63,13 @@ def config(thread: str = "1", id: str | None = None, namespace: str = "") -> dic
     return {"configurable": {"thread_id": thread, "checkpoint_ns": namespace} | ({"checkpoint_id": id} if id else {})}
 
 
-def put(saver: VersionedSaver, onto: dict[str, Any], values: dict[str, Any] | None = None, id: str | None = None, **metadata: Any) -> Any:
+def put(
+    saver: VersionedSaver,
+    onto: dict[str, Any],
+    values: dict[str, Any] | None = None,
+    id: str | None = None,
+    **metadata: Any,
+) -> Any:
     checkpoint: Any = {**empty_checkpoint(), "id": id or str(uuid6(clock_seq=-1)), "channel_values": values or {}}
     checkpoint["channel_versions"] = dict.fromkeys(values or {}, 1)
     return saver.put(onto, checkpoint, {"source": "loop", "step": 0, **metadata}, {})
@@ -134,7 +140,9 @@ class Wrapped(HumanMessage):  # type: ignore[misc]
 @pytest.mark.parametrize(
     "value",
     [
-        pytest.param(lambda: [HumanMessage("a"), Wrapped("b"), {"deep": [Wrapped("c")]}], id="a message of the program's own"),
+        pytest.param(
+            lambda: [HumanMessage("a"), Wrapped("b"), {"deep": [Wrapped("c")]}], id="a message of the program's own"
+        ),
         pytest.param(lambda: {"by key": Wrapped("d")}, id="in a dict"),
         pytest.param(lambda: Wrapped("e"), id="alone"),
     ],
@@ -234,7 +242,10 @@ def test_ids_of_any_text_are_kept_apart(saver: VersionedSaver, name: str):
             found = got(saver, config(thread, namespace=namespace))
             assert found.checkpoint["channel_values"]["is"] == [thread, namespace]
             assert found.pending_writes == [(name or "task", "is", [thread, namespace])]
-    listed = {(each.config["configurable"]["thread_id"], each.config["configurable"]["checkpoint_ns"]) for each in saver.list(None)}
+    listed = {
+        (each.config["configurable"]["thread_id"], each.config["configurable"]["checkpoint_ns"])
+        for each in saver.list(None)
+    }
     assert listed == {(thread, namespace) for thread in [*others, name] for namespace in {"", name}}
     saver.delete_thread(name)
     assert not list(saver.list({"configurable": {"thread_id": name}}))
@@ -279,16 +290,31 @@ def test_going_back_makes_a_fork_and_loses_nothing(saver: VersionedSaver):
     other = put(saver, first, {"n": 20})
     assert got(saver, config()).checkpoint["channel_values"] == {"n": 20}
     assert got(saver, config()).parent_config == first
-    assert [got(saver, each).checkpoint["channel_values"]["n"] for each in (first, second, third, other)] == [1, 2, 3, 20]
+    assert [got(saver, each).checkpoint["channel_values"]["n"] for each in (first, second, third, other)] == [
+        1,
+        2,
+        3,
+        20,
+    ]
     assert [each.checkpoint["channel_values"]["n"] for each in saver.list(config())] == [20, 3, 2, 1]
     again = put(saver, third, {"n": 4})
     assert got(saver, config()).checkpoint["channel_values"] == {"n": 4}
     assert [each.checkpoint["channel_values"]["n"] for each in saver.list(config())] == [4, 20, 3, 2, 1]
     assert got(saver, again).parent_config == third
-    log = [commit.meta["checkpoint_id"] for commit in saver.repository.log(saver.branch("1")) if "checkpoint_id" in commit.meta]
+    log = [
+        commit.meta["checkpoint_id"]
+        for commit in saver.repository.log(saver.branch("1"))
+        if "checkpoint_id" in commit.meta
+    ]
     assert log == [each["configurable"]["checkpoint_id"] for each in (again, third, second, first)]
     saver.repository.gc()
-    assert [each.checkpoint["channel_values"]["n"] for each in VersionedSaver(saver.repository).list(config())] == [4, 20, 3, 2, 1]
+    assert [each.checkpoint["channel_values"]["n"] for each in VersionedSaver(saver.repository).list(config())] == [
+        4,
+        20,
+        3,
+        2,
+        1,
+    ]
 
 
 def test_a_checkpoint_that_is_older_than_the_newest_does_not_become_it(saver: VersionedSaver):
@@ -322,7 +348,15 @@ def test_a_commit_of_the_users_own_on_the_branch_is_no_checkpoint(saver: Version
 def test_a_checkpoint_has_the_channels_that_it_was_given_and_no_others(saver: VersionedSaver):
     other = VersionedSaver(saver.repository)
     at = config()
-    given: list[dict[str, Any]] = [{"a": 1, "b": 2}, {"b": 2, "c": 3}, {}, {"a": [1]}, {"d": "x" * 9}, {"a": 1, "d": "x" * 9}, {"e": None}]
+    given: list[dict[str, Any]] = [
+        {"a": 1, "b": 2},
+        {"b": 2, "c": 3},
+        {},
+        {"a": [1]},
+        {"d": "x" * 9},
+        {"a": 1, "d": "x" * 9},
+        {"e": None},
+    ]
     for number, values in enumerate(given):
         at = put(other if number == 3 else saver, at, values, extra="long" * 30_000 if number == 4 else "")
         assert got(saver, at).checkpoint["channel_values"] == values
@@ -379,7 +413,9 @@ def test_a_listing_reads_the_writes_of_its_checkpoints_together():
             store.reset()
             found = list(saver.list(config(), limit=limit))
             assert [each.checkpoint["id"] for each in found] == known[:limit]
-            assert [each.pending_writes for each in found] == [[(f"task {39 - at}", "n", 39 - at)] for at in range(limit)]
+            assert [each.pending_writes for each in found] == [
+                [(f"task {39 - at}", "n", 39 - at)] for at in range(limit)
+            ]
             return store.counts.round_trips
 
         assert requests(5) == requests(30) == requests(40) <= 4
@@ -403,12 +439,24 @@ def test_a_listing_has_the_writes_that_each_checkpoint_has(saver: VersionedSaver
             assert found
             for each in found:
                 assert each.pending_writes == got(saver, each.config).pending_writes
-                assert len(each.pending_writes or ()) == 2 * (tasks if sorted(names).index(each.checkpoint["id"]) % 3 else 0)
+                assert len(each.pending_writes or ()) == 2 * (
+                    tasks if sorted(names).index(each.checkpoint["id"]) % 3 else 0
+                )
 
 
 def test_a_filter_compares_as_python_does(saver: VersionedSaver):
     at = config()
-    metadata: list[dict[str, Any]] = [{"x": 1}, {"x": 1.0}, {"x": True}, {"x": "1"}, {"x": None}, {}, {"x": [1]}, {"x": {"a": 1}}, {"y": 1}]
+    metadata: list[dict[str, Any]] = [
+        {"x": 1},
+        {"x": 1.0},
+        {"x": True},
+        {"x": "1"},
+        {"x": None},
+        {},
+        {"x": [1]},
+        {"x": {"a": 1}},
+        {"y": 1},
+    ]
     for each in metadata:
         at = put(saver, at, **each)
     for wanted in (
@@ -422,7 +470,11 @@ def test_a_filter_compares_as_python_does(saver: VersionedSaver):
         {"x": 2},
         {"source": "loop", "y": 1},
     ):
-        expected = [each for each in metadata if all({"source": "loop", **each}.get(key) == value for key, value in wanted.items())]
+        expected = [
+            each
+            for each in metadata
+            if all({"source": "loop", **each}.get(key) == value for key, value in wanted.items())
+        ]
         assert len(ids(saver, config(), filter=wanted)) == len(expected), wanted
 
 
@@ -495,7 +547,12 @@ def test_what_is_left_of_a_run_keeps_its_content_and_its_order(saver: VersionedS
     saver.delete_for_runs(["b"])
     left = [fork, at[4], at[2], at[0]]
     assert [each.config for each in saver.list(config())] == left
-    assert [got(saver, each).checkpoint["channel_values"]["n"] for each in left] == ["fork", [0, 1, 2, 3, 4], [0, 1, 2], [0]]
+    assert [got(saver, each).checkpoint["channel_values"]["n"] for each in left] == [
+        "fork",
+        [0, 1, 2, 3, 4],
+        [0, 1, 2],
+        [0],
+    ]
     assert saver.get_tuple(at[1]) is None
     assert got(saver, at[2]).pending_writes == [("task", "n", 2)]
     assert not [name for name in saver.repository.records if at[1]["configurable"]["checkpoint_id"] in name]
@@ -514,7 +571,10 @@ def test_prune_keeps_what_a_delta_channel_is_made_of(saver: VersionedSaver):
         saver.put_writes(at[-1], [("log", f"w{number}")], "task")
         at.append(put(saver, at[-1], {"n": number}, counters_since_delta_snapshot={"log": (number + 1, number + 1)}))
     before = saver.get_delta_channel_history(config=at[-1], channels=["log", "none"])
-    assert before["log"] == {"seed": _DeltaSnapshot(["a"]), "writes": [("task", "log", f"w{number}") for number in range(3)]}
+    assert before["log"] == {
+        "seed": _DeltaSnapshot(["a"]),
+        "writes": [("task", "log", f"w{number}") for number in range(3)],
+    }
     assert before["none"] == {"writes": []}
     saver.prune(["1"])
     assert [each.config for each in saver.list(config())] == at[:0:-1]
@@ -604,7 +664,12 @@ def test_a_graph_goes_on_and_back(saver: VersionedSaver):
     history = list(chat.get_state_history(at))
     early = next(each for each in history if len(each.values.get("messages", [])) == 2 and not each.next)
     chat.invoke({"messages": [HumanMessage("what if", id="w")], "total": 10}, early.config)
-    assert [message.content for message in chat.get_state(at).values["messages"]] == ["question 0", "answer 1", "what if", "answer 3"]
+    assert [message.content for message in chat.get_state(at).values["messages"]] == [
+        "question 0",
+        "answer 1",
+        "what if",
+        "answer 3",
+    ]
     assert chat.get_state(at).values["total"] == 12
     assert len(list(chat.get_state_history(at))) == len(history) + 3
     assert [
@@ -629,7 +694,9 @@ def test_a_graph_of_coroutines_leaves_the_loop_free(saver: VersionedSaver):
         chat, at = graph(saver), {"configurable": {"thread_id": "42"}}
         await asyncio.gather(
             *(
-                chat.ainvoke({"messages": [HumanMessage("hi", id="q")], "total": 0}, {"configurable": {"thread_id": str(n)}})
+                chat.ainvoke(
+                    {"messages": [HumanMessage("hi", id="q")], "total": 0}, {"configurable": {"thread_id": str(n)}}
+                )
                 for n in range(4)
             )
         )
@@ -643,7 +710,9 @@ def test_a_graph_of_coroutines_leaves_the_loop_free(saver: VersionedSaver):
 
 def test_a_subgraph_has_a_branch_of_its_own(saver: VersionedSaver):
     inner = StateGraph(State)
-    inner.add_node("inner", lambda state: {"messages": [AIMessage("from within", id="i")], "total": interrupt("go on?")})
+    inner.add_node(
+        "inner", lambda state: {"messages": [AIMessage("from within", id="i")], "total": interrupt("go on?")}
+    )
     inner.add_edge(START, "inner")
     outer = StateGraph(State)
     outer.add_node("sub", inner.compile())

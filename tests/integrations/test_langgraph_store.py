@@ -77,7 +77,11 @@ def test_a_batch_is_one_commit_and_reads_what_was_there_before(store: VersionedS
     assert store.repository.branches[store.branch()].parents == (head.id,)
     assert [item.value["n"] for item in store.search(("a",))] == [2, 4]
     assert store.batch([]) == []
-    assert store.batch([GetOp(("none",), "x"), SearchOp(()), ListNamespacesOp()]) == [*[None, [], [("a",)]][:1], store.search(()), [("a",)]]
+    assert store.batch([GetOp(("none",), "x"), SearchOp(()), ListNamespacesOp()]) == [
+        *[None, [], [("a",)]][:1],
+        store.search(()),
+        [("a",)],
+    ]
 
 
 def test_a_store_without_items_answers(store: VersionedStore):
@@ -186,7 +190,14 @@ def test_pages_are_the_newest_first(store: VersionedStore, clock: Clock):
 
 def test_namespaces_are_listed_as_by_langgraphs_own_store(store: VersionedStore):
     theirs = InMemoryStore()
-    for namespace in (("a", "b", "c"), ("a", "b", "d", "e"), ("a", "b", "d", "i"), ("a", "b", "f"), ("a", "c", "f"), ("z",)):
+    for namespace in (
+        ("a", "b", "c"),
+        ("a", "b", "d", "e"),
+        ("a", "b", "d", "i"),
+        ("a", "b", "f"),
+        ("a", "c", "f"),
+        ("z",),
+    ):
         store.put(namespace, "x", {})
         store.put(namespace, "y", {})
         theirs.put(namespace, "x", {})
@@ -203,7 +214,9 @@ def test_namespaces_are_listed_as_by_langgraphs_own_store(store: VersionedStore)
     for case in cases:
         assert store.list_namespaces(**case) == theirs.list_namespaces(**case), case
     both = (MatchCondition("prefix", ("a",)), MatchCondition("prefix", ("*", "c")))
-    assert store.batch([ListNamespacesOp(match_conditions=both)]) == theirs.batch([ListNamespacesOp(match_conditions=both)])
+    assert store.batch([ListNamespacesOp(match_conditions=both)]) == theirs.batch(
+        [ListNamespacesOp(match_conditions=both)]
+    )
 
 
 # Time to live

@@ -1,4 +1,7 @@
-"""A chat store of LlamaIndex over a store. The contract is written from its interface, and its own ``SimpleChatStore`` passes it too."""
+"""A chat store of LlamaIndex over a store.
+
+The contract is written from its interface, and its own ``SimpleChatStore`` passes it too.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from llama_index.core.base.llms.types import AudioBlock, DocumentBlock, ImageBlock, TextBlock, ThinkingBlock, ToolCallBlock
+from llama_index.core.base.llms.types import (
+    AudioBlock,
+    DocumentBlock,
+    ImageBlock,
+    TextBlock,
+    ThinkingBlock,
+    ToolCallBlock,
+)
 from llama_index.core.llms import ChatMessage, MessageRole
 from llama_index.core.memory import ChatMemoryBuffer, Memory as LlamaMemory
 from llama_index.core.storage.chat_store import SimpleChatStore
@@ -66,7 +76,9 @@ def test_messages_are_added_at_the_end_or_before_another_one(store):
     assert sorted(store.get_keys()) == ["ann", "bob"]
 
 
-@pytest.mark.parametrize("after", [[], ABC[:1], [*ABC, say("d")], [say("x")], [say("x"), *ABC], [ABC[0], say("B"), ABC[2]], list(ABC)])
+@pytest.mark.parametrize(
+    "after", [[], ABC[:1], [*ABC, say("d")], [say("x")], [say("x"), *ABC], [ABC[0], say("B"), ABC[2]], list(ABC)]
+)
 def test_messages_are_set(store, after):
     store.set_messages("ann", list(ABC))
     assert store.get_messages("ann") == ABC
@@ -86,7 +98,9 @@ def test_a_key_is_deleted_with_its_messages(store):
     assert store.get_messages("ann") == [say("new")]
 
 
-@pytest.mark.parametrize(("at", "left"), [(0, "bc"), (1, "ac"), (2, "ab"), (-1, "ab"), (-3, "bc"), (3, "abc"), (99, "abc")])
+@pytest.mark.parametrize(
+    ("at", "left"), [(0, "bc"), (1, "ac"), (2, "ab"), (-1, "ab"), (-3, "bc"), (3, "abc"), (99, "abc")]
+)
 def test_a_message_is_deleted(store, at, left):
     store.set_messages("ann", list(ABC))
     deleted = store.delete_message("ann", at)
@@ -116,10 +130,14 @@ async def test_each_call_has_a_coroutine(store):
 
 
 def test_a_memory_keeps_its_messages_there(store):
-    memory = ChatMemoryBuffer.from_defaults(chat_store=store, chat_store_key="ann", token_limit=1000, tokenizer_fn=str.split)
+    memory = ChatMemoryBuffer.from_defaults(
+        chat_store=store, chat_store_key="ann", token_limit=1000, tokenizer_fn=str.split
+    )
     for message in ABC:
         memory.put(message)
-    again = ChatMemoryBuffer.from_defaults(chat_store=store, chat_store_key="ann", token_limit=2, tokenizer_fn=str.split)
+    again = ChatMemoryBuffer.from_defaults(
+        chat_store=store, chat_store_key="ann", token_limit=2, tokenizer_fn=str.split
+    )
     assert again.get() == ABC[1:]
     assert again.get_all() == ABC
     again.reset()
@@ -132,7 +150,8 @@ def test_a_memory_keeps_its_messages_there(store):
 @pytest.fixture(params=["ours", "ours on disk", "theirs"])
 def db_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "theirs":
-        engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'sqlite'}", poolclass=NullPool)  # otherwise connections stay open
+        # otherwise connections stay open
+        engine = create_async_engine(f"sqlite+aiosqlite:///{tmp_path / 'sqlite'}", poolclass=NullPool)
         yield SQLAlchemyChatStore("messages", async_engine=engine)
     else:
         with VersionedDBChatStore(Memory() if request.param == "ours" else tmp_path / "store") as ours:
@@ -158,11 +177,15 @@ async def test_messages_are_added_and_archived(db_store):
     assert sorted(await db_store.get_keys()) == ["ann", "bob"]
 
 
-@pytest.mark.parametrize(("limit", "offset", "expected"), [(2, None, "ab"), (2, 1, "bc"), (None, None, "abc"), (9, 0, "abc"), (1, 9, "")])
+@pytest.mark.parametrize(
+    ("limit", "offset", "expected"), [(2, None, "ab"), (2, 1, "bc"), (None, None, "abc"), (9, 0, "abc"), (1, 9, "")]
+)
 @in_event_loop
 async def test_pages_of_messages(db_store, limit, offset, expected):
     await db_store.add_messages("ann", ABC)
-    assert [message.content for message in await db_store.get_messages("ann", limit=limit, offset=offset)] == list(expected)
+    assert [message.content for message in await db_store.get_messages("ann", limit=limit, offset=offset)] == list(
+        expected
+    )
 
 
 @in_event_loop
@@ -196,9 +219,17 @@ async def test_a_page_reads_its_messages_and_no_others():
 @in_event_loop
 async def test_a_memory_archives_what_is_over_its_limit(db_store):
     memory = LlamaMemory.from_defaults(
-        session_id="ann", chat_store=db_store, token_limit=40, token_flush_size=10, chat_history_token_ratio=0.5, tokenizer_fn=str.split
+        session_id="ann",
+        chat_store=db_store,
+        token_limit=40,
+        token_flush_size=10,
+        chat_history_token_ratio=0.5,
+        tokenizer_fn=str.split,
     )
-    said = [ChatMessage(role="user" if number % 2 == 0 else "assistant", content="a word " * 3 + str(number)) for number in range(10)]
+    said = [
+        ChatMessage(role="user" if number % 2 == 0 else "assistant", content="a word " * 3 + str(number))
+        for number in range(10)
+    ]
     for message in said:
         await memory.aput(message)
     assert await memory.aget_all() == said
@@ -226,7 +257,14 @@ async def test_a_message_of_a_memory_is_deleted_by_its_index():
     store = VersionedDBChatStore(Memory())
     await store.add_messages("ann", ABC)
     await store.archive_oldest_messages("ann", 1)
-    assert [await store.delete_message("ann", at) for at in (3, -1, 1, 0, 0, 0)] == [None, None, ABC[1], ABC[0], ABC[2], None]
+    assert [await store.delete_message("ann", at) for at in (3, -1, 1, 0, 0, 0)] == [
+        None,
+        None,
+        ABC[1],
+        ABC[0],
+        ABC[2],
+        None,
+    ]
     assert await store.get_messages("ann", None) == []
 
 
@@ -338,10 +376,15 @@ def add(path: Path, times: int, writer: int) -> None:
 @pytest.mark.parametrize("times", [8, pytest.param(100, marks=pytest.mark.long)])
 def test_processes_that_add_at_once_lose_and_mix_nothing(tmp_path, times):
     processes.join(*[processes.fork(partial(add, tmp_path / "store", times, writer)) for writer in range(4)])
-    found = [each["blocks"][0]["text"] for each in Repository(Disk(tmp_path / "store")).snapshot("llama-index/shared")["messages"]]
+    found = [
+        each["blocks"][0]["text"]
+        for each in Repository(Disk(tmp_path / "store")).snapshot("llama-index/shared")["messages"]
+    ]
     assert len(found) == 4 * times
     for writer in range(4):
-        assert [text for text in found if text.startswith(f"{writer} ")] == [f"{writer} {number}" for number in range(times)]
+        assert [text for text in found if text.startswith(f"{writer} ")] == [
+            f"{writer} {number}" for number in range(times)
+        ]
 
 
 @pytest.mark.long

@@ -45,7 +45,9 @@ async def use_each_part(client: Any, *, writes: bool) -> None:
     listed = await client.list_tools()
     assert len(listed.tools) == (10 if writes else 8)
     assert len(listed.model_dump_json(by_alias=True, exclude_none=True)) <= 10_000
-    assert all(tool.annotations.read_only_hint == (tool.name not in ("state_set", "state_mark")) for tool in listed.tools)
+    assert all(
+        tool.annotations.read_only_hint == (tool.name not in ("state_set", "state_mark")) for tool in listed.tools
+    )
     answer = await client.call_tool("state_get", {"path": "plan"})
     assert not answer.is_error
     assert "[0]: 'one'" in text_of(answer)
@@ -55,7 +57,9 @@ async def use_each_part(client: Any, *, writes: bool) -> None:
     assert (await client.call_tool("state_none", {})).is_error
     [value] = (await client.list_resources()).resources
     assert "'one'" in (await client.read_resource(value.uri)).contents[0].text
-    assert (await client.list_resource_templates()).resource_templates[0].uri_template == "state://{branch}/{rev}/{+path}"
+    assert (await client.list_resource_templates()).resource_templates[
+        0
+    ].uri_template == "state://{branch}/{rev}/{+path}"
     prompt = await client.get_prompt("debug-round", {"rev": "HEAD"})
     assert '"HEAD"' in prompt.messages[0].content.text
 
@@ -133,7 +137,11 @@ def ask(url: str, method: str, params: Any = None, *, token: str = "reader", **h
     return httpx.post(
         url,
         json={"jsonrpc": "2.0", "id": 1, "method": method, "params": params or {}},
-        headers={"authorization": f"Bearer {token}", "accept": "application/json, text/event-stream", "mcp-protocol-version": "2025-11-25"}
+        headers={
+            "authorization": f"Bearer {token}",
+            "accept": "application/json, text/event-stream",
+            "mcp-protocol-version": "2025-11-25",
+        }
         | headers,
     )
 
@@ -176,7 +184,9 @@ def test_a_server_that_is_killed_has_committed_all_or_nothing(place):
             call = asyncio.ensure_future(client.call_tool("state_set", {"changes": changes, "expected_head": head.id}))
             await asyncio.sleep(0.02)
             find = ["pgrep", "-f", f"--store {place} mcp"]
-            children = (await asyncio.to_thread(subprocess.run, find, capture_output=True, text=True, check=False)).stdout.split()
+            children = (
+                await asyncio.to_thread(subprocess.run, find, capture_output=True, text=True, check=False)
+            ).stdout.split()
             for child in children:
                 os.kill(int(child), signal.SIGKILL)
             call.cancel()
@@ -208,7 +218,14 @@ def test_the_configuration_names_a_store_that_every_folder_leads_to(tmp_path, st
     Disk(tmp_path / ("store" if store or variable else ".vstate")).close()
     given = ["--store", store] if store else []
     env = {**os.environ, "VSTATE_STORE": variable}
-    done = subprocess.run([*VSTATE, *given, "mcp", "--config", "claude"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*VSTATE, *given, "mcp", "--config", "claude"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     option, named, *rest = json.loads(done.stdout)["mcpServers"]["state"]["args"]
     assert (option, rest) == ("--store", ["mcp"])
     assert Path(named.removeprefix("disk:")) == tmp_path / ("store" if store or variable else ".vstate")
@@ -216,6 +233,8 @@ def test_the_configuration_names_a_store_that_every_folder_leads_to(tmp_path, st
 
 def test_the_configuration_has_no_url_of_the_environment(tmp_path):
     env = {**os.environ, "VSTATE_STORE": "redis://:secret@cache/0"}
-    done = subprocess.run([*VSTATE, "mcp", "--config", "claude"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [*VSTATE, "mcp", "--config", "claude"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
     assert "secret" not in done.stdout + done.stderr
     assert "VSTATE_STORE" in done.stderr

@@ -1,4 +1,7 @@
-"""A session of the OpenAI Agents SDK over a store: its protocol, undo, forks, branches, and many writers. No model is called."""
+"""A session of the OpenAI Agents SDK over a store: its protocol, undo, forks, branches, and many writers.
+
+No model is called.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +37,13 @@ def answer(text: str) -> Item:
     return {"role": "assistant", "content": text}
 
 
-TALK = [user("hi"), answer("hello"), user("a room in Rome"), answer("which dates?"), {"type": "function_call", "name": "find"}]
+TALK = [
+    user("hi"),
+    answer("hello"),
+    user("a room in Rome"),
+    answer("which dates?"),
+    {"type": "function_call", "name": "find"},
+]
 
 
 @pytest.fixture
@@ -160,7 +169,9 @@ async def test_diff_log_blame_and_grep_show_items(session):
         await session.pop_item()
     repository, branch = session.repository, session.branch()
     assert [commit.message for commit in repository.log(branch)] == ["messages -1", "messages +4", "messages +1"]
-    assert "+ messages[1] = {'role': 'assistant', 'content': 'hello'}" in str(repository.diff(f"{branch}~2", f"{branch}~1"))
+    assert "+ messages[1] = {'role': 'assistant', 'content': 'hello'}" in str(
+        repository.diff(f"{branch}~2", f"{branch}~1")
+    )
     assert [str(match.path) for match in repository.grep("Rome", branch)] == ["messages[2].content"]
     assert repository.blame("messages[0]", branch)[0].commit.message == "messages +1"
 
@@ -275,7 +286,12 @@ async def test_turns_are_listed_and_found(session):
         await session.add_items([{"role": "user", "content": [{"type": "input_text", "text": "and a " + "x" * 200}]}])
         turns = await session.get_conversation_turns()
         assert [each["turn"] for each in turns] == [1, 2, 3]
-        assert turns[1] == {"turn": 2, "content": "a room in Rome", "full_content": "a room in Rome", "can_branch": True}
+        assert turns[1] == {
+            "turn": 2,
+            "content": "a room in Rome",
+            "full_content": "a room in Rome",
+            "can_branch": True,
+        }
         assert len(turns[2]["content"]) == 103
         assert [each["turn"] for each in await session.find_turns_by_content("ROOM")] == [2]
         assert [each["turn"] for each in await session.find_turns_by_content("and a x")] == [3]
@@ -295,7 +311,9 @@ class Ran:
 
 def used(tokens: int) -> Any:
     details = InputTokensDetails.model_validate({"cached_tokens": 1, "cache_write_tokens": 0})
-    return Ran(Usage(requests=1, input_tokens=tokens, output_tokens=1, total_tokens=tokens + 1, input_tokens_details=details))
+    return Ran(
+        Usage(requests=1, input_tokens=tokens, output_tokens=1, total_tokens=tokens + 1, input_tokens_details=details)
+    )
 
 
 @in_event_loop
@@ -311,7 +329,10 @@ async def test_usage_is_kept_with_its_turn(session):
     kept = await session.get_turn_usage(1)
     assert (kept["input_tokens"], kept["total_tokens"], kept["input_tokens_details"]["cached_tokens"]) == (10, 11, 1)
     assert await session.get_turn_usage(2) == {}
-    assert [(each["user_turn_number"], each["input_tokens"]) for each in await session.get_turn_usage()] == [(1, 10), (3, 30)]
+    assert [(each["user_turn_number"], each["input_tokens"]) for each in await session.get_turn_usage()] == [
+        (1, 10),
+        (3, 30),
+    ]
     assert await session.get_session_usage() == {
         "requests": 2,
         "input_tokens": 40,
@@ -346,7 +367,10 @@ async def test_usage_stays_with_its_turn_when_others_are_compacted(session):
     snapshot = await session._get_compaction_snapshot(3, prune_prefix=lambda item: item.get("content") in ("0", "hi"))
     assert await snapshot.replace_suffix(1, [answer("a summary")])
     assert [item["content"] for item in await session.get_items()] == ["1", "hi", "2", "hi", "a summary"]
-    assert [(each["user_turn_number"], each["input_tokens"]) for each in await session.get_turn_usage()] == [(1, 1), (2, 2)]
+    assert [(each["user_turn_number"], each["input_tokens"]) for each in await session.get_turn_usage()] == [
+        (1, 1),
+        (2, 2),
+    ]
 
 
 @in_event_loop
@@ -407,14 +431,18 @@ async def test_the_newest_items_are_replaced_unless_they_have_changed(session):
         assert await snapshot.replace_suffix(1, [answer("shorter")])
         assert await session.get_items() == [*TALK[:3], answer("shorter")]
         assert not await snapshot.replace_suffix(1, [answer("again")])
-        pruning = await session._get_compaction_snapshot(1, prune_prefix=lambda item: item.get("content") in ("hi", "hello"))
+        pruning = await session._get_compaction_snapshot(
+            1, prune_prefix=lambda item: item.get("content") in ("hi", "hello")
+        )
         assert await pruning.replace_suffix(0, [])
         assert await session.get_items() == [user("a room in Rome")]
 
 
 @in_event_loop
 async def test_a_session_keeps_what_is_encrypted(session):
-    encrypted = EncryptedSession(session_id="user-123", underlying_session=session, encryption_key="a key of a test", ttl=1000)
+    encrypted = EncryptedSession(
+        session_id="user-123", underlying_session=session, encryption_key="a key of a test", ttl=1000
+    )
     await encrypted.add_items([user("a secret"), user("another")])
     assert await encrypted.get_items() == [user("a secret"), user("another")]
     assert list(session.repository.grep("secret", session.branch())) == []
@@ -436,7 +464,9 @@ async def test_tasks_that_add_at_once_lose_and_mix_nothing(session):
 async def test_a_fork_that_several_begin_at_once_is_begun_once(session):
     async with talk(session):
         other = VersionedSession(session.repository, session.session_id)
-        made = await asyncio.gather(*(each.fork("fork", turn=2) for each in (session, other) * 3), return_exceptions=True)
+        made = await asyncio.gather(
+            *(each.fork("fork", turn=2) for each in (session, other) * 3), return_exceptions=True
+        )
         assert sorted(type(each).__name__ for each in made) == ["RefExistsError"] * 5 + ["VersionedSession"]
         assert await VersionedSession(session.repository, "fork").get_items() == TALK[:2]
 
@@ -475,7 +505,9 @@ def test_processes_that_add_at_once_lose_and_mix_nothing(tmp_path, times):
     texts = [item["content"].rpartition(" ")[0] for item in repository.snapshot("openai-agents/shared")["messages"]]
     assert texts[::2] == texts[1::2]
     for writer in range(4):
-        assert [text for text in texts[::2] if text.startswith(f"{writer} ")] == [f"{writer} {number}" for number in range(times)]
+        assert [text for text in texts[::2] if text.startswith(f"{writer} ")] == [
+            f"{writer} {number}" for number in range(times)
+        ]
 
 
 @pytest.mark.long

@@ -1,4 +1,7 @@
-"""Conversations of pydantic-ai over a store. The contract is written from its interface, and its own store in memory passes it too."""
+"""Conversations of pydantic-ai over a store.
+
+The contract is written from its interface, and its own store in memory passes it too.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,15 @@ from pydantic_ai.conversation_store import (
     InMemoryConversationStore,
 )
 from pydantic_ai.exceptions import UserError
-from pydantic_ai.messages import ModelMessage, ModelRequest, ModelResponse, TextPart, ToolCallPart, ToolReturnPart, UserPromptPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
 from pydantic_ai.models.test import TestModel
 from pydantic_ai.usage import RunUsage
 
@@ -55,7 +66,9 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Conversati
             yield ours
 
 
-async def talk(store: ConversationStore, conversation_id: str = "trip", *letters: str, scope: str | None = None) -> Conversation:
+async def talk(
+    store: ConversationStore, conversation_id: str = "trip", *letters: str, scope: str | None = None
+) -> Conversation:
     """Save one message at a time, each by a conversation that was loaded for it."""
     conversation = Conversation(conversation_id=conversation_id)
     for letter in letters or "abcd":
@@ -77,7 +90,9 @@ async def loaded(store: ConversationStore, conversation_id: str = "trip", **opti
 @in_event_loop
 async def test_what_is_saved_is_loaded(store):
     assert await store.load("trip") is None
-    conversation = Conversation(messages=[ask("a"), answer("b")], conversation_id="trip", usage=RunUsage(requests=3, input_tokens=7))
+    conversation = Conversation(
+        messages=[ask("a"), answer("b")], conversation_id="trip", usage=RunUsage(requests=3, input_tokens=7)
+    )
     entries = await store.save(conversation)
     assert [entry.message for entry in entries] == conversation.messages
     assert [entry.parent_id for entry in entries] == [None, entries[0].id]
@@ -117,7 +132,9 @@ async def test_the_last_messages_are_loaded_and_saved_on(store, limit, expected)
     window = await loaded(store, limit=limit)
     assert texts(window.messages) == list(expected)
     entries = await store.load_entries("trip", limit=limit)
-    assert entries == ((await store.load_entries("trip"))[4 - limit :] if limit <= 4 else await store.load_entries("trip"))
+    assert entries == (
+        (await store.load_entries("trip"))[4 - limit :] if limit <= 4 else await store.load_entries("trip")
+    )
     window.messages.append(ask("e"))
     await store.save(window)
     assert texts((await loaded(store)).messages) == list("abcde")
@@ -144,9 +161,13 @@ async def test_a_rewritten_history_leaves_the_old_one(store):
     await store.save(conversation)
     assert texts((await loaded(store)).messages) == list("aBC")
     record = await store.read_record("trip")
-    assert [texts([entry.message for entry in await store.read_history(tip)]) for tip in record.branches] == [list("abcd")]
+    assert [texts([entry.message for entry in await store.read_history(tip)]) for tip in record.branches] == [
+        list("abcd")
+    ]
     assert texts([entry.message for entry in await store.read_history(record.branches[0], limit=2)]) == list("cd")
-    assert (await store.read_history(record.branches[0], limit=2))[0].parent_id == (await store.read_history(record.branches[0]))[1].id
+    assert (await store.read_history(record.branches[0], limit=2))[0].parent_id == (
+        await store.read_history(record.branches[0])
+    )[1].id
 
 
 @in_event_loop
@@ -182,7 +203,10 @@ async def test_branches_are_left_and_taken_up_again(store):
     assert texts((await loaded(store)).messages) == list("aF")
     record = await store.read_record("trip")
     assert record.branches == [tip, other]
-    assert [texts([entry.message for entry in await store.read_history(each)]) for each in record.branches] == [list("abcd"), list("abE")]
+    assert [texts([entry.message for entry in await store.read_history(each)]) for each in record.branches] == [
+        list("abcd"),
+        list("abE"),
+    ]
 
     again = await store.branch("trip", from_entry=tip, expected_revision=back.revision)
     assert texts(again.messages) == list("abcd")
@@ -270,7 +294,9 @@ async def test_a_deleted_conversation_begins_anew(store):
 
 @in_event_loop
 async def test_a_paused_run_keeps_what_it_waits_for(store):
-    requests = DeferredToolRequests(approvals=[ToolCallPart("pay", {"amount": 3}, tool_call_id="c")], metadata={"c": {"why": "large"}})
+    requests = DeferredToolRequests(
+        approvals=[ToolCallPart("pay", {"amount": 3}, tool_call_id="c")], metadata={"c": {"why": "large"}}
+    )
     await store.save(Conversation(conversation_id="trip", messages=[ask("pay")], deferred_tool_requests=requests))
     assert (await loaded(store)).deferred_tool_requests == requests
 
@@ -325,7 +351,9 @@ async def test_an_entry_that_follows_none_is_a_conflict():
     store = VersionedConversationStore(Memory())
     entry = ConversationEntry(id="b", parent_id="nowhere", message=ask("b"))
     with pytest.raises(ConversationConflict):
-        await store.write_record(ConversationRecord(conversation_id="x", head_id="b"), new_entries=[entry], expected_revision=None)
+        await store.write_record(
+            ConversationRecord(conversation_id="x", head_id="b"), new_entries=[entry], expected_revision=None
+        )
     assert list(store.repository.branches) == []
 
 
@@ -381,7 +409,9 @@ async def test_diff_log_blame_and_grep_show_messages():
     await talk(store, "trip", "a room in Rome", "in May")
     repository, branch = store.repository, store.branch("trip")
     assert [commit.message for commit in repository.log(branch)] == ["messages +1", "messages +1"]
-    assert "+ messages[1] = ModelRequest(parts=[UserPromptPart(content='in May'" in str(repository.diff(f"{branch}~1", branch))
+    assert "+ messages[1] = ModelRequest(parts=[UserPromptPart(content='in May'" in str(
+        repository.diff(f"{branch}~1", branch)
+    )
     assert [str(match.path) for match in repository.grep("Rome", branch)] == ["messages[0].parts[0].content"]
     assert len({row.commit for row in repository.blame("messages", branch)}) == 2
 
@@ -393,7 +423,9 @@ async def test_a_fork_has_the_log_of_what_it_came_from():
     await store.fork("trip", at=2, new_conversation_id="copy")
     log = list(store.repository.log(store.branch("copy")))
     assert [commit.message for commit in log] == ["record", *["messages +1"] * 4]
-    assert store.repository.merge_base(store.branch("copy"), store.branch("trip")) == store.repository.commit(store.branch("trip"))
+    assert store.repository.merge_base(store.branch("copy"), store.branch("trip")) == store.repository.commit(
+        store.branch("trip")
+    )
 
 
 @in_event_loop
@@ -470,7 +502,9 @@ def test_processes_that_save_at_once_lose_and_mix_nothing(tmp_path, times):
     found = texts(repository.snapshot("pydantic-ai/shared")["messages"])
     assert found[::2] == found[1::2]
     for writer in range(4):
-        assert [text for text in found[::2] if text.startswith(f"{writer} ")] == [f"{writer} {number}" for number in range(times)]
+        assert [text for text in found[::2] if text.startswith(f"{writer} ")] == [
+            f"{writer} {number}" for number in range(times)
+        ]
 
 
 @pytest.mark.long

@@ -201,7 +201,11 @@ def test_messages_are_found_wherever_instrumentations_put_them() -> None:
             {"role": "user", "content": "by event"},
             {"role": "assistant", "message": {"content": "yes"}, "index": 0},
         ]
-        numbered = {"gen_ai.prompt.0.role": "user", "gen_ai.prompt.0.content": "by number", "gen_ai.completion.0.content": "so"}
+        numbered = {
+            "gen_ai.prompt.0.role": "user",
+            "gen_ai.prompt.0.content": "by number",
+            "gen_ai.completion.0.content": "so",
+        }
         with tracer.start_as_current_span("chat", attributes={**conversation, **numbered}):
             pass
         recorder.force_flush()
@@ -230,7 +234,9 @@ def test_content_is_left_out_if_it_is_not_wanted() -> None:
     with recording(Memory(), content=False) as (recorder, tracer):
         chat(tracer, [user("secret")], [assistant("secret")], **{"gen_ai.conversation.id": "c"})
         arguments = {"gen_ai.tool.call.arguments": '{"key": "secret"}', "gen_ai.conversation.id": "c"}
-        with tracer.start_as_current_span("execute_tool t", attributes={"gen_ai.operation.name": "execute_tool", **arguments}):
+        with tracer.start_as_current_span(
+            "execute_tool t", attributes={"gen_ai.operation.name": "execute_tool", **arguments}
+        ):
             pass
         recorder.force_flush()
         assert list(kept(recorder, "c")) == []
@@ -240,7 +246,9 @@ def test_content_is_left_out_if_it_is_not_wanted() -> None:
 def test_a_span_that_outlives_the_one_around_it_belongs_to_its_conversation() -> None:
     with recording(Memory()) as (recorder, tracer):
         outer = tracer.start_span("run", attributes={"gen_ai.conversation.id": "c"})
-        inner = tracer.start_span("chat", context=set_span_in_context(outer), attributes={"gen_ai.operation.name": "chat"})
+        inner = tracer.start_span(
+            "chat", context=set_span_in_context(outer), attributes={"gen_ai.operation.name": "chat"}
+        )
         outer.end()
         inner.end()
         recorder.force_flush()

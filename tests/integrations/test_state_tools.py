@@ -285,7 +285,10 @@ def test_redacted_values_are_in_no_answer():
     state["users"]["ann"]["card"] = f"{SECRET}-4"
     state.commit("ours")
     calls: list[tuple[str, dict[str, Any]]] = [
-        *(("state_get", {"path": path}) for path in ("", "users", "users.ann", "users.ann.card", "instance", "instance.card", "cards")),
+        *(
+            ("state_get", {"path": path})
+            for path in ("", "users", "users.ann", "users.ann.card", "instance", "instance.card", "cards")
+        ),
         *(("state_get", {"path": path}) for path in ("cards[0]", "cards[1]")),
         ("state_outline", {"depth": 5}),
         ("state_log", {"path": "users.ann.card"}),
@@ -322,7 +325,11 @@ def test_changes_are_committed_all_or_none():
     head = state.head
     with pytest.raises(ToolError, match=r"there is nothing at missing\.part"):
         tools.call(
-            "state_set", {"changes": [{"path": "plan", "append": ["x"]}, {"path": "missing.part", "value": 1}], "expected_head": head.id}
+            "state_set",
+            {
+                "changes": [{"path": "plan", "append": ["x"]}, {"path": "missing.part", "value": 1}],
+                "expected_head": head.id,
+            },
         )
     assert state.repository.branches["main"] == head
     changes = [
@@ -332,9 +339,15 @@ def test_changes_are_committed_all_or_none():
         {"path": "messages[0].content", "value": "edited"},
         {"path": "fresh", "append": ["first"]},
     ]
-    answer = tools.call("state_set", {"changes": changes, "expected_head": head.short, "message": "tidy up"}, client="desk")
+    answer = tools.call(
+        "state_set", {"changes": changes, "expected_head": head.short, "message": "tidy up"}, client="desk"
+    )
     assert f"committed {state.head.id}" in answer
-    assert (state["plan"], state["note"], state["fresh"]) == (["one", "two", "three"], {"deep": [1, None, 2.5]}, ["first"])
+    assert (state["plan"], state["note"], state["fresh"]) == (
+        ["one", "two", "three"],
+        {"deep": [1, None, 2.5]},
+        ["first"],
+    )
     assert "bob" not in state["users"]
     assert state["messages"][0]["content"] == "edited"
     assert (state.head.author, state.head.message) == ("helper", "tidy up")
@@ -433,7 +446,25 @@ def test_without_permission_no_call_changes_a_byte(long_run):
     state["plan"] = [1, {"a": "b"}]
     state.commit()
     rng = random.Random(1)
-    words = ["", "plan", "plan[0]", "HEAD", "main", "nope", "x", "@a.b", 1, -5, True, None, [], {}, "state", "history", "plan[1].a"]
+    words = [
+        "",
+        "plan",
+        "plan[0]",
+        "HEAD",
+        "main",
+        "nope",
+        "x",
+        "@a.b",
+        1,
+        -5,
+        True,
+        None,
+        [],
+        {},
+        "state",
+        "history",
+        "plan[1].a",
+    ]
     names = sorted({name for tool in TOOLS for name in tool.arguments})
     tools = StateTools(Versioned(memory))
     before = dict(memory.items())

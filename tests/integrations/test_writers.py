@@ -107,7 +107,13 @@ def test_a_function_never_sees_what_others_have_changed_since(writers, move):
             repository.branches.delete("b", force=True)
         if move == "create again":
             repository.branches.create("b", other.head)
-    expected = {"commit": ["one", "two", "three"], "reset": ["one"], "delete": [], "create again": ["one", "two"], "purge": []}[move]
+    expected = {
+        "commit": ["one", "two", "three"],
+        "reset": ["one"],
+        "delete": [],
+        "create again": ["one", "two"],
+        "purge": [],
+    }[move]
     assert writers.write("b", lambda state: list(state.get("items", []))) == expected
     append(writers, "last")
     assert items(writers) == [*expected, "last"]

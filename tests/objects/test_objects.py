@@ -16,7 +16,14 @@ from versioned_state.objects.envelope import MAX_OBJECT, seal, unseal
 from versioned_state.objects.keys import address_in, birth_key, object_key, ref_key
 from versioned_state.objects.store import ObjectStore, Staging
 
-RAWS = [b"", b"\x10", b"\x14" + b"x" * 99, b"\x14" + b"x" * 5000, b"\x14" + random.Random(1).randbytes(70_000), b"\0" * MAX_OBJECT]
+RAWS = [
+    b"",
+    b"\x10",
+    b"\x14" + b"x" * 99,
+    b"\x14" + b"x" * 5000,
+    b"\x14" + random.Random(1).randbytes(70_000),
+    b"\0" * MAX_OBJECT,
+]
 
 
 @given(st.binary(max_size=2000) | st.binary(max_size=30).map(lambda part: part * 200))
@@ -54,7 +61,10 @@ def test_an_object_beyond_the_limit():
 
 
 def test_every_flipped_bit_is_noticed():
-    raw = b"\x14" + b"some text that compresses, some text that compresses, some text that compresses, some more of it" * 3
+    raw = (
+        b"\x14"
+        + b"some text that compresses, some text that compresses, some text that compresses, some more of it" * 3
+    )
     address = address_of(raw)
     for stored in (seal(raw), b"\0" + raw):
         for position in range(len(stored)):

@@ -1,6 +1,7 @@
 """The two pictures of the page in README.md: ``python -m tests.page.pictures`` writes them anew, in a real Chromium.
 
-What they show is a real conversation with a tool-calling agent (``benchmarks/conversations``), a commit a message, and a what-if.
+What they show is a real conversation with a tool-calling agent (``benchmarks/conversations``), a commit a message, and
+a what-if.
 """
 
 from __future__ import annotations

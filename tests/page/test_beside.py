@@ -52,12 +52,23 @@ def application(repository: Repository) -> ASGIApp:
 
 @pytest.fixture(scope="module")
 def ask(application: ASGIApp) -> Any:
-    def run(method: str, path: str, token: str = "", headers: Mapping[str, str] | None = None, **options: Any) -> httpx.Response:
-        sent = {"host": HOST, "sec-fetch-site": "same-origin", "cookie": f"vstate-token={token}" if token else "", **(headers or {})}
+    def run(
+        method: str, path: str, token: str = "", headers: Mapping[str, str] | None = None, **options: Any
+    ) -> httpx.Response:
+        sent = {
+            "host": HOST,
+            "sec-fetch-site": "same-origin",
+            "cookie": f"vstate-token={token}" if token else "",
+            **(headers or {}),
+        }
 
         async def request() -> httpx.Response:
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url=f"http://{HOST}") as client:
-                return await client.request(method, path, headers={name: text for name, text in sent.items() if text}, **options)
+            async with httpx.AsyncClient(
+                transport=httpx.ASGITransport(application), base_url=f"http://{HOST}"
+            ) as client:
+                return await client.request(
+                    method, path, headers={name: text for name, text in sent.items() if text}, **options
+                )
 
         return asyncio.run(request())
 
@@ -78,7 +89,15 @@ def test_another_users_commits_are_not_there_by_any_address(ask, repository: Rep
     fills = {
         "{name:path}": [quote(theirs)],
         "{id}": [head.id, repository.commit(f"{theirs}~1").id, head.short],
-        "{rev:path}": [quote(theirs), head.id, quote(theirs) + "~1", quote(mine) + "/../../bob/trip", "HEAD", ":/bob", f"{own.id}~0"],
+        "{rev:path}": [
+            quote(theirs),
+            head.id,
+            quote(theirs) + "~1",
+            quote(mine) + "/../../bob/trip",
+            "HEAD",
+            ":/bob",
+            f"{own.id}~0",
+        ],
         "{range:path}": [f"{quote(mine)}..{quote(theirs)}", f"{own.id}..{head.id}", f"{quote(theirs)}.."],
         "{pair:path}": [f"{quote(mine, safe='')}/{quote(theirs, safe='')}", f"{head.id}/{head.id}"],
     }
@@ -126,7 +145,10 @@ def test_only_a_token_with_the_scope_read_signs_in(ask):
         refused = ask("POST", "/ui/login", headers=form, content=f"token={quote(token)}")
         assert refused.status_code == 401
         assert "set-cookie" not in refused.headers
-    assert ask("POST", "/ui/login", headers={**form, "origin": "http://evil.example"}, content="token=alice").status_code == 403
+    assert (
+        ask("POST", "/ui/login", headers={**form, "origin": "http://evil.example"}, content="token=alice").status_code
+        == 403
+    )
     assert ask("GET", "/ui/", "writer").status_code == 401
     assert 'type="password"' in ask("GET", "/ui/").text
 
@@ -135,7 +157,9 @@ FORM = {"content-type": "application/x-www-form-urlencoded", "origin": f"http://
 
 
 def token_of_form(page: str) -> str:
-    (token,) = re.findall(r'action="/ui/logout" method="post"><input type="hidden" name="token" value="([0-9a-f]+)">', page)
+    (token,) = re.findall(
+        r'action="/ui/logout" method="post"><input type="hidden" name="token" value="([0-9a-f]+)">', page
+    )
     return str(token)
 
 
@@ -167,7 +191,9 @@ def test_behind_tls_the_cookie_and_the_forms_are_for_https_alone(repository: Rep
 
     def ask(method: str, path: str, headers: Mapping[str, str], **options: Any) -> httpx.Response:
         async def request() -> httpx.Response:
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url=f"https://{HOST}") as client:
+            async with httpx.AsyncClient(
+                transport=httpx.ASGITransport(application), base_url=f"https://{HOST}"
+            ) as client:
                 return await client.request(method, path, headers={"host": HOST, **headers}, **options)
 
         return asyncio.run(request())
@@ -177,8 +203,15 @@ def test_behind_tls_the_cookie_and_the_forms_are_for_https_alone(repository: Rep
     assert cookie == "__Secure-vstate-token=alice; Secure; HttpOnly; SameSite=Strict; Path=/ui"
     page = ask("GET", "/ui/", {"cookie": cookie.partition(";")[0]})
     assert "alice says 2" in page.text
-    gone = ask("POST", "/ui/logout", {**secure, "cookie": cookie.partition(";")[0]}, content=f"token={token_of_form(page.text)}")
-    assert gone.headers["set-cookie"] == "__Secure-vstate-token=; Max-Age=0; Secure; HttpOnly; SameSite=Strict; Path=/ui"
+    gone = ask(
+        "POST",
+        "/ui/logout",
+        {**secure, "cookie": cookie.partition(";")[0]},
+        content=f"token={token_of_form(page.text)}",
+    )
+    assert (
+        gone.headers["set-cookie"] == "__Secure-vstate-token=; Max-Age=0; Secure; HttpOnly; SameSite=Strict; Path=/ui"
+    )
     assert ask("POST", "/ui/login", FORM, content="token=alice").status_code == 403
     assert ask("GET", "/ui/", {"cookie": "vstate-token=alice"}).status_code == 401
 

@@ -77,10 +77,15 @@ class Watched:
         self.faults: list[str] = []
         self.page: Page = context.new_page()
         self.page.set_default_timeout(10_000)
-        self.page.on("console", lambda message: self._note(message.text if message.type in ("error", "warning") else ""))
+        self.page.on(
+            "console", lambda message: self._note(message.text if message.type in ("error", "warning") else "")
+        )
         self.page.on("pageerror", lambda error: self._note(str(error)))
-        self.page.on("dialog", lambda dialog: self._note(f"dialog {dialog.message}"))  # and so it stays open: the test ends there
-        self.page.on("request", lambda request: self._note(f"asks {request.url}" if not request.url.startswith(address) else ""))
+        # and so it stays open: the test ends there
+        self.page.on("dialog", lambda dialog: self._note(f"dialog {dialog.message}"))
+        self.page.on(
+            "request", lambda request: self._note(f"asks {request.url}" if not request.url.startswith(address) else "")
+        )
         self.page.on("popup", lambda popup: self._note("a window"))
         self.address = address
 
@@ -125,14 +130,18 @@ def all_pages(repository: Repository) -> dict[str, str]:
     }
 
 
-def test_hostile_texts_stay_text_on_every_page(browser: Browser, site: tuple[str, str], signed_in: Any, repository: Repository):
+def test_hostile_texts_stay_text_on_every_page(
+    browser: Browser, site: tuple[str, str], signed_in: Any, repository: Repository
+):
     context = browser.new_context(storage_state=signed_in, viewport={"width": 800, "height": 800})
     watched = Watched(context, site[0])
     for name, path in all_pages(repository).items():
         page = watched.open(path)
         assert page.evaluate("document.title").endswith("· vstate"), name
         assert page.evaluate("document.querySelectorAll('script').length") == 1, name
-        assert page.evaluate("document.querySelectorAll('main img, main iframe, main style, main svg script').length") == 0, name
+        assert (
+            page.evaluate("document.querySelectorAll('main img, main iframe, main style, main svg script').length") == 0
+        ), name
         assert watched.faults == [], name
     context.close()
 
@@ -153,7 +162,9 @@ def test_every_page_fits_into_320_pixels_and_keeps_a_picture(
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_axe_finds_nothing(browser: Browser, site: tuple[str, str], signed_in: Any, repository: Repository, scheme: Any):
+def test_axe_finds_nothing(
+    browser: Browser, site: tuple[str, str], signed_in: Any, repository: Repository, scheme: Any
+):
     context = browser.new_context(storage_state=signed_in, color_scheme=scheme, viewport={"width": 1000, "height": 800})
     watched = Watched(context, site[0])
     source = AXE.read_text("utf-8")
@@ -162,11 +173,15 @@ def test_axe_finds_nothing(browser: Browser, site: tuple[str, str], signed_in: A
         page = watched.open(path)
         page.evaluate(source)
         found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
-        assert [(each["id"], [node["html"][:200] for node in each["nodes"]][:3]) for each in found["violations"]] == [], name
+        assert [
+            (each["id"], [node["html"][:200] for node in each["nodes"]][:3]) for each in found["violations"]
+        ] == [], name
     context.close()
 
 
-def test_everything_is_reached_without_scripts(browser: Browser, site: tuple[str, str], signed_in: Any, repository: Repository):
+def test_everything_is_reached_without_scripts(
+    browser: Browser, site: tuple[str, str], signed_in: Any, repository: Repository
+):
     context = browser.new_context(storage_state=signed_in, java_script_enabled=False)
     watched = Watched(context, site[0])
     page = watched.open("/")
@@ -194,7 +209,9 @@ def test_everything_is_reached_without_scripts(browser: Browser, site: tuple[str
     context.close()
 
 
-def test_a_value_opens_in_place_and_keys_move(browser: Browser, site: tuple[str, str], signed_in: Any, repository: Repository):
+def test_a_value_opens_in_place_and_keys_move(
+    browser: Browser, site: tuple[str, str], signed_in: Any, repository: Repository
+):
     context = browser.new_context(storage_state=signed_in)
     watched = Watched(context, site[0])
     page = watched.open(f"/c/{repository.branches['hostile'].id}/state?on=hostile")
@@ -205,7 +222,12 @@ def test_a_value_opens_in_place_and_keys_move(browser: Browser, site: tuple[str,
     page.goto(f"{site[0]}/b/main")
     for key, row in (("j", 0), ("j", 1), ("k", 0)):
         page.keyboard.press(key)
-        assert page.evaluate("[...document.querySelectorAll('.row')].findIndex(row => row.contains(document.activeElement))") == row
+        assert (
+            page.evaluate(
+                "[...document.querySelectorAll('.row')].findIndex(row => row.contains(document.activeElement))"
+            )
+            == row
+        )
     page.keyboard.press("?")
     assert page.get_by_role("dialog").is_visible()
     page.keyboard.press("Escape")
@@ -216,7 +238,9 @@ def test_a_value_opens_in_place_and_keys_move(browser: Browser, site: tuple[str,
 
 
 @pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
-def test_a_form_changes_a_branch(browser: Browser, site: tuple[str, str], signed_in: Any, repository: Repository, *, scripts: bool):
+def test_a_form_changes_a_branch(
+    browser: Browser, site: tuple[str, str], signed_in: Any, repository: Repository, *, scripts: bool
+):
     name = f"edited-{scripts}"
     state = Versioned(repository, branch=name)
     for number in range(2):
@@ -244,7 +268,10 @@ def test_the_browser_refuses_what_a_script_could_inject(browser: Browser, site: 
         "document.body.insertAdjacentHTML('beforeend', '<b>x</b>')",
         "document.createElement('script').src = '/x.js'",
     ):
-        assert page.evaluate(f"(() => {{ try {{ {code}; return 'done' }} catch (error) {{ return error.name }} }})()") != "done", code
+        assert (
+            page.evaluate(f"(() => {{ try {{ {code}; return 'done' }} catch (error) {{ return error.name }} }})()")
+            != "done"
+        ), code
     context.close()
 
 
@@ -255,7 +282,8 @@ def test_another_site_gets_nothing(browser: Browser, site: tuple[str, str], sign
     with chromium.served(repository) as (other, _):
         other_port = other.rpartition(":")[2]
         launched = browser.browser_type.launch(
-            executable_path=program, args=[*chromium.ARGUMENTS, f"--host-resolver-rules=MAP evil.example 127.0.0.1:{port}"]
+            executable_path=program,
+            args=[*chromium.ARGUMENTS, f"--host-resolver-rules=MAP evil.example 127.0.0.1:{port}"],
         )
         context = launched.new_context(storage_state=signed_in)
         page = context.new_page()

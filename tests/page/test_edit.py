@@ -33,7 +33,9 @@ def test_restore_shows_the_change_and_then_makes_it(state: Versioned, site: Site
     shown = site.json(path)
     assert [(change["path"], change["kind"]) for change in shown["diff"]["changes"]] == [("n", "changed")]
     assert state.repository.branches["main"] == head
-    answer = site.post("/edit/restore/main", {"path": "n", "at": at.id, "message": "as it was", "author": "me", "head": head.id})
+    answer = site.post(
+        "/edit/restore/main", {"path": "n", "at": at.id, "message": "as it was", "author": "me", "head": head.id}
+    )
     made = state.repository.branches["main"]
     assert answer.headers["location"] == f"/c/{made.id}?on=main"
     assert (made.message, made.author, made.parents) == ("as it was", "me", (head.id,))
@@ -83,7 +85,16 @@ def test_a_branch_a_tag_and_a_note(state: Versioned, site: Site):
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_needs_an_author_a_form_token_and_its_fields(state: Versioned, site: Site, verb: str):
-    fields = {"path": "n", "at": state.head.id, "name": "x", "key": "k", "text": "t", "message": "m", "head": state.head.id, "author": "me"}
+    fields = {
+        "path": "n",
+        "at": state.head.id,
+        "name": "x",
+        "key": "k",
+        "text": "t",
+        "message": "m",
+        "head": state.head.id,
+        "author": "me",
+    }
     before = dict(state.repository.branches), dict(state.repository.tags)
     site.post(f"/edit/{verb}/main", {**fields, "author": " "}, status=400)
     site.post(f"/edit/{verb}/none", fields, status=404)
@@ -99,7 +110,9 @@ def test_every_verb_needs_an_author_a_form_token_and_its_fields(state: Versioned
 def test_without_edit_there_is_nothing_to_edit(state: Versioned, verb: str):
     site = Site(state.repository).sign_in()
     assert site.ask("GET", f"/edit/{verb}/main").status_code == 404
-    site.post(f"/edit/{verb}/main", {"author": "me", "head": state.head.id, "at": state.head.id, "name": "x"}, status=405)
+    site.post(
+        f"/edit/{verb}/main", {"author": "me", "head": state.head.id, "at": state.head.id, "name": "x"}, status=405
+    )
     assert "/edit/" not in site.get("/b/main")
 
 

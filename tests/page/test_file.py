@@ -22,7 +22,9 @@ def repository(tmp_path: Path) -> Repository:
 def test_hostile_texts_stay_text_and_nothing_is_asked_for(repository):
     content = file_of(repository, repository.log("hostile"), title=HOSTILE[0], store="<b>", with_state=True).decode()
     tags = set(re.findall(r"<(/?[a-zA-Z][\w-]*)", content))
-    assert not {tag for tag in tags if tag.lstrip("/") in ("script", "img", "iframe", "base", "link", "form", "object", "b>")}
+    assert not {
+        tag for tag in tags if tag.lstrip("/") in ("script", "img", "iframe", "base", "link", "form", "object", "b>")
+    }
     assert set(re.findall(r'(?:href|src)="([^"#]*)', content)) <= {""}, "its links lead within it"
     assert not re.search(r"<[^>]* on\w+=", content)
     assert "&lt;script&gt;" in content

@@ -51,7 +51,14 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_a_foreign_host_is_refused_everywhere(site: Site, path: str):
-    for host in ("evil.example", "evil.example:8421", "127.0.0.1", "127.0.0.1:80", f"{HOST}.evil.example", f"evil@{HOST}"):
+    for host in (
+        "evil.example",
+        "evil.example:8421",
+        "127.0.0.1",
+        "127.0.0.1:80",
+        f"{HOST}.evil.example",
+        f"evil@{HOST}",
+    ):
         for method in METHODS:
             assert site.ask(method, path, {"host": host}).status_code == 421, (method, host)
 

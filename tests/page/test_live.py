@@ -230,7 +230,9 @@ def test_a_server_ends_at_once_with_fifty_streams_open(tmp_path: Path):
     tokens.write_text(json.dumps({token: {"user": "*", "scopes": ["read"]}}))
     tokens.chmod(0o600)
     command = [*COMMAND, "--store", str(tmp_path / "s"), "serve", "--page", "--port", "0", "--tokens", str(tokens)]
-    with subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
         try:
             assert process.stdout is not None
             address = ""

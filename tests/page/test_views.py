@@ -46,7 +46,10 @@ def is_text(html: str, base: str = "/") -> Links:
     found = Links(html, f"http://{HOST}{base}")
     for tag, attributes in found.tags:
         assert tag not in ("iframe", "img", "base", "object", "embed", "style", "meta-refresh"), tag
-        assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcdoc", "autofocus")], (tag, attributes)
+        assert not [name for name in attributes if name.startswith("on") or name in ("style", "srcdoc", "autofocus")], (
+            tag,
+            attributes,
+        )
         assert tag != "script" or "/static/" in (attributes.get("src") or "")
         assert tag != "meta" or "http-equiv" not in attributes
     for link in found.links + [action for _, action, _ in found.forms]:
@@ -77,7 +80,9 @@ def crawl(site: Site, first: str = "/", most: int = 1500) -> dict[str, int]:
             waiting += [link.removeprefix(f"http://{HOST}").partition("#")[0] for link in found.links]
             for method, action, fields in found.forms:
                 to = action.removeprefix(f"http://{HOST}").partition("?")[0]
-                waiting += [f"{to}?{urlencode(fields | {'q': text, 'path': text, 'to': text})}" for text in ("e", HOSTILE[0])]
+                waiting += [
+                    f"{to}?{urlencode(fields | {'q': text, 'path': text, 'to': text})}" for text in ("e", HOSTILE[0])
+                ]
                 assert method == "GET", "a page that only reads has no other forms"
     return seen
 
@@ -116,7 +121,14 @@ def test_every_route_in_every_state_is_a_page_that_says_what_is(row, site: Site,
         "{id}": [site.page.repository.commit(rev).id for rev in REVS] + ["f" * 48, "zz", "%00"],
         "{rev:path}": [*REVS, "none", "HEAD", quote(HOSTILE[0]), "main@{1}"],
         "{range:path}": ["main~2..main", "hostile~1..hostile", "a..b", "main", "main...main", quote(HOSTILE[1])],
-        "{pair:path}": ["main/what-if%2Ftrain", "main/what-if/train", "hostile/main", "a/b", "a", quote(HOSTILE[0], safe="")],
+        "{pair:path}": [
+            "main/what-if%2Ftrain",
+            "main/what-if/train",
+            "hostile/main",
+            "a/b",
+            "a",
+            quote(HOSTILE[0], safe=""),
+        ],
     }
     name = next((name for name in values if name in row.path), "")
     paths = [row.path.replace(name, value) for value in values[name]] if name else [row.path]
@@ -125,7 +137,18 @@ def test_every_route_in_every_state_is_a_page_that_says_what_is(row, site: Site,
         *(
             urlencode({key: text}, errors="replace")
             for key in ("path", "q", "to", "after", "start", "skip", "where")
-            for text in ("messages", "messages[0]", "@worker", "texts[3]", "-1", "0", "9" * 30, HOSTILE[0], HOSTILE[27], "a=b")
+            for text in (
+                "messages",
+                "messages[0]",
+                "@worker",
+                "texts[3]",
+                "-1",
+                "0",
+                "9" * 30,
+                HOSTILE[0],
+                HOSTILE[27],
+                "a=b",
+            )
         ),
     ]
     for path in paths:
@@ -159,7 +182,11 @@ def test_a_damaged_object_is_named(tmp_path: Path):
     state = Versioned(memory)
     state["list"] = [str(n) * 50 for n in range(2000)]
     commit = state.commit("long")
-    damaged = {key: raw[:-1] + bytes([raw[-1] ^ 1]) for key in memory.keys("o/") if (raw := memory.get(key)) and commit.id not in key}
+    damaged = {
+        key: raw[:-1] + bytes([raw[-1] ^ 1])
+        for key in memory.keys("o/")
+        if (raw := memory.get(key)) and commit.id not in key
+    }
     memory.apply({}, {}, list(damaged))
     memory.apply({}, {}, objects=damaged)
     site = Site(Repository(memory)).sign_in()
@@ -221,7 +248,9 @@ def test_a_viewer_has_four_requests_at_work_and_others_wait():
 
     async def run() -> list[int]:
         transport = httpx.ASGITransport(site.application)
-        async with httpx.AsyncClient(transport=transport, base_url=f"http://{HOST}", headers={"cookie": site.cookie}) as client:
+        async with httpx.AsyncClient(
+            transport=transport, base_url=f"http://{HOST}", headers={"cookie": site.cookie}
+        ) as client:
             return [answer.status_code for answer in await asyncio.gather(*map(client.get, paths))]
 
     assert set(asyncio.run(run())) <= {200, 404}
@@ -384,12 +413,22 @@ def test_a_merge_is_looked_at_for_a_moment_only(tmp_path: Path, monkeypatch: pyt
 def test_chat_reads_the_shapes_of_frameworks(tmp_path: Path):
     state = Versioned(Disk(tmp_path / "store"))
     state["messages"] = [
-        {"role": "user", "content": [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:x"}}]},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": "1", "function": {"name": "search", "arguments": '{"q": 1}'}}]},
+        {
+            "role": "user",
+            "content": [{"type": "text", "text": "look"}, {"type": "image_url", "image_url": {"url": "data:x"}}],
+        },
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": "1", "function": {"name": "search", "arguments": '{"q": 1}'}}],
+        },
         {"role": "tool", "tool_call_id": "1", "content": "found"},
         {
             "role": "assistant",
-            "content": [{"type": "thinking", "thinking": "hm"}, {"type": "tool_use", "id": "2", "name": "f", "input": {"a": 1}}],
+            "content": [
+                {"type": "thinking", "thinking": "hm"},
+                {"type": "tool_use", "id": "2", "name": "f", "input": {"a": 1}},
+            ],
         },
         {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "2", "content": "done"}]},
         {"type": "ai", "content": "so it is"},
@@ -398,7 +437,15 @@ def test_chat_reads_the_shapes_of_frameworks(tmp_path: Path):
     ]
     state.commit()
     found = Site(state.repository).sign_in().json("/chat/main")["messages"]
-    assert [message["kind"] for message in found] == ["user", "assistant", "assistant", "user", "assistant", "other", "other"]
+    assert [message["kind"] for message in found] == [
+        "user",
+        "assistant",
+        "assistant",
+        "user",
+        "assistant",
+        "other",
+        "other",
+    ]
     call = found[1]["blocks"][0]
     assert (call["name"], call["text"], call["result"]["blocks"][0]["text"]) == ("search", '{"q": 1}', "found")
     assert [block["type"] for block in found[2]["blocks"]] == ["thinking", "call"]
@@ -442,7 +489,11 @@ def test_blame_that_ended_says_where_and_goes_on_from_there(tmp_path: Path, monk
         further = site.json(link.removeprefix(f"http://{HOST}"))
         assert further["goes_on"] is None
         origins = {row["line"]: row["commit"]["id"] for row in further["rows"]}
-        left = [(row["line"], row["commit"]["id"]) for row, now in zip(whole["rows"], data["rows"], strict=True) if not now["complete"]]
+        left = [
+            (row["line"], row["commit"]["id"])
+            for row, now in zip(whole["rows"], data["rows"], strict=True)
+            if not now["complete"]
+        ]
         assert len(left) == data["goes_on"]["parts"]
         assert {line: origins[line] for line, _ in left} == dict(left)
 
@@ -497,7 +548,9 @@ def test_sessions_are_found_by_name_and_meta(site: Site, repository: Repository)
 def test_sessions_by_meta_end_in_time_and_go_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     repository = Repository(Disk(tmp_path / "store"))
     for number in range(30):
-        Versioned(repository, branch=f"s{number:02}").commit("x", meta={"step": number % 10, "flag": True}, allow_empty=True)
+        Versioned(repository, branch=f"s{number:02}").commit(
+            "x", meta={"step": number % 10, "flag": True}, allow_empty=True
+        )
     site = Site(repository).sign_in()
     monkeypatch.setattr(reads, "_SEARCH_S", 0.0)
     for query in ("where=step%3D7", "where=step%3D7&by=name", "where=step%3D7&q=S", "where=step%3D7&prefix=s"):
@@ -555,7 +608,14 @@ def test_what_a_search_finds_is_shown_before_the_search_has_ended():
     async def run() -> None:
         sent = {"host": HOST, "sec-fetch-site": "same-origin", "cookie": site.cookie}
         path = "/search/main"
-        line = {"type": "http", "http_version": "1.1", "method": "GET", "scheme": "http", "path": path, "raw_path": path.encode()}
+        line = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "GET",
+            "scheme": "http",
+            "path": path,
+            "raw_path": path.encode(),
+        }
         scope = {
             **line,
             "asgi": {"version": "3.0", "spec_version": "2.4"},
@@ -614,7 +674,9 @@ def test_numbers_have_a_picture(tmp_path: Path):
     for key in state:
         is_text(site.get(f"/c/{id}/state?path={key}"))
     of_changes = {each["path"]: each["picture"] for each in site.json(f"/c/{id}")["diff"]["changes"]}
-    assert {key for key, each in of_changes.items() if each} == {"line", "same", "grid", "table"}, "a large one is a preview"
+    assert {key for key, each in of_changes.items() if each} == {"line", "same", "grid", "table"}, (
+        "a large one is a preview"
+    )
     assert is_text(site.get(f"/c/{id}")).text
     rows = {part["label"]: part["picture"] for part in site.json(f"/c/{id}/state")["parts_of"]}
     assert {key for key, each in rows.items() if each} == {"line", "long", "same"}
@@ -636,7 +698,9 @@ def test_a_budget_bounds_what_is_shown():
 def test_a_page_of_the_largest_texts_is_at_most_a_mebibyte(tmp_path: Path):
     state = Versioned(Disk(tmp_path / "store"))
     text = "<\u202e&'\"" * 4_000
-    state["messages"] = [{"role": "user", "content": text, "x": {f"{n}{text[:500]}": text for n in range(6)}} for _ in range(60)]
+    state["messages"] = [
+        {"role": "user", "content": text, "x": {f"{n}{text[:500]}": text for n in range(6)}} for _ in range(60)
+    ]
     state.commit(text[:16_000], author=text[:10_000])
     for message in state["messages"]:
         message["content"] = "\x00" + message["content"][::-1]

@@ -26,7 +26,9 @@ sys.meta_path.insert(0, Missing())
 
 
 def run(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, "-c", MISSING + code, *arguments], capture_output=True, text=True, timeout=120)
+    return subprocess.run(
+        [sys.executable, "-c", MISSING + code, *arguments], capture_output=True, text=True, timeout=120
+    )
 
 
 @pytest.fixture

@@ -64,7 +64,10 @@ def test_copy_of_a_store_that_is_written_to(tmp_path, kind, copy: Callable[[Path
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_copy_without_a_log_that_many_open_at_once(tmp_path, kind):
-    """VACUUM INTO makes a file in SQLite's old mode. The first to open it changes that, under the eyes of the others."""
+    """VACUUM INTO makes a file in SQLite's old mode.
+
+    The first to open it changes that, under the eyes of the others.
+    """
     with Versioned(kind.open(tmp_path / "store")) as state:
         play(state, 1)
         for number in range(5):

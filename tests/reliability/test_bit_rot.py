@@ -1,4 +1,7 @@
-"""Each byte of a store's file is changed: every read raises an error of ours, or gives what it gave before. None is silently wrong."""
+"""Each byte of a store's file is changed: every read raises an error of ours, or gives what it gave before.
+
+None is silently wrong.
+"""
 
 from __future__ import annotations
 

@@ -37,7 +37,14 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 
 
 def write(
-    opener: Opener, name: str, rounds: int, acknowledgements: Path, *, begin: float = 0, pause: float = 0, last: Path | None = None
+    opener: Opener,
+    name: str,
+    rounds: int,
+    acknowledgements: Path,
+    *,
+    begin: float = 0,
+    pause: float = 0,
+    last: Path | None = None,
 ) -> None:
     """Write rounds to keys of its own, from where the last writer of this name stopped, and note each acknowledged one.
 
@@ -66,7 +73,10 @@ def write(
 
 
 def check(opener: Opener, names: list[str], rounds: int, folder: Path) -> int:
-    """Check the number, order and ancestry of the commits. Return how often the branch passed from one writer to another."""
+    """Check the number, order and ancestry of the commits.
+
+    Return how often the branch passed from one writer to another.
+    """
     with Repository(opener()) as repository:
         line = list(repository.log("main", first_parent=True))
         line = [commit for commit in line if commit.parents]  # all but the root, which every store shares
@@ -107,7 +117,10 @@ def test_eight_processes_on_one_branch(tmp_path, opener, long_run):
 @pytest.mark.long
 @pytest.mark.parametrize(("writers", "rounds"), [(16, 2000)])
 def test_processes_that_are_stopped_and_killed(tmp_path, opener, writers, rounds):
-    """A killed writer is replaced by another of its name. A stopped one resumes later, on a branch that has moved meanwhile."""
+    """A killed writer is replaced by another of its name.
+
+    A stopped one resumes later, on a branch that has moved meanwhile.
+    """
     names = [f"w{number}" for number in range(writers)]
     disturb(opener, names, rounds, tmp_path, pause=0.05, stop=0.2)
     check(opener, names, rounds, tmp_path)
@@ -119,11 +132,14 @@ def test_processes_that_are_stopped_and_killed_in_short(tmp_path, opener):
     check(opener, names, 30, tmp_path)
 
 
-def disturb(opener: Opener, names: list[str], rounds: int, folder: Path, *, pause: float, stop: float, most: int | None = None) -> int:
+def disturb(
+    opener: Opener, names: list[str], rounds: int, folder: Path, *, pause: float, stop: float, most: int | None = None
+) -> int:
     """Let writers write, and stop or kill one of them every `pause` seconds. Return the number of killed ones.
 
-    After ``most`` that were killed, the others are only stopped: where a process begins slowly, it would be killed before it writes.
-    The first one is killed, and none of them ends before that. They pause as well, or a fast store would have most of it before that.
+    After ``most`` that were killed, the others are only stopped: where a process begins slowly, it would be killed
+    before it writes. The first one is killed, and none of them ends before that. They pause as well, or a fast store
+    would have most of it before that.
     """
     dice = random.Random(3)
     Versioned(opener()).close()

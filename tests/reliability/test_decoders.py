@@ -1,4 +1,7 @@
-"""Whatever bytes a decoder is fed: a value or a ``StateError``. ``tests/values/test_fuzz.py`` has those that were made to do harm."""
+"""Whatever bytes a decoder is fed: a value or a ``StateError``.
+
+``tests/values/test_fuzz.py`` has those that were made to do harm.
+"""
 
 from __future__ import annotations
 
@@ -64,11 +67,21 @@ def test_any_bytes_give_a_value_or_an_error_of_ours(name):
 @pytest.mark.long
 @pytest.mark.parametrize("name", DECODERS)
 def test_fuzzer_finds_nothing(name, tmp_path):
-    """Fuzz with libFuzzer, which searches for inputs that take new branches. Its memory and the time of an input are limited."""
+    """Fuzz with libFuzzer, which searches for inputs that take new branches.
+
+    Its memory and the time of an input are limited.
+    """
     seconds = os.environ.get("VSTATE_FUZZ_S", FUZZED_FOR_S)
     corpus = tmp_path / "corpus"
     corpus.mkdir()
-    options = [f"-max_total_time={seconds}", "-rss_limit_mb=1024", "-timeout=20", "-max_len=4096", "-print_final_stats=1", "-seed=1"]
+    options = [
+        f"-max_total_time={seconds}",
+        "-rss_limit_mb=1024",
+        "-timeout=20",
+        "-max_len=4096",
+        "-print_final_stats=1",
+        "-seed=1",
+    ]
     ended = subprocess.run(
         [sys.executable, "-m", "tests.support.decoders", name, corpus, *options],
         cwd=tmp_path,  # where it would write what it found

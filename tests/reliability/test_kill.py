@@ -38,7 +38,8 @@ def test_nothing_acknowledged_is_lost_by_kill_9(tmp_path, kind, long_run):
         size = acknowledgements.stat().st_size
         writer = fork(partial(write, kind, place, acknowledgements))
         deadline = time.monotonic() + 60
-        # As a rule it is killed in one of the rounds after its first; now and then before that, or as it opens the store.
+        # As a rule it is killed in one of the rounds after its first; now and then before that, or as it opens the
+        # store.
         while acknowledgements.stat().st_size == size and number % 5 != 4:
             assert time.monotonic() < deadline
             time.sleep(0.001)

@@ -75,6 +75,8 @@ def test_really_full_disk_keeps_what_was_acknowledged(tmp_path, kind):
         pytest.skip("may not mount a tmpfs here; the test above stands for this one")
     command = f"mount -t tmpfs -o size=2m none '{tmp_path}' && exec '{sys.executable}' -c \"$PROGRAM\" {KINDS.index(kind)} '{tmp_path}'"
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PROGRAM": FULL_DISK}
-    ended = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, env=environment, timeout=120)
+    ended = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, env=environment, timeout=120
+    )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("commits")

@@ -1,7 +1,7 @@
 """The power is cut at any moment of a program that commits: what a store promises then, and that a break of the promise is noticed.
 
-The program runs on the real SQLite and the real file system. A library beneath it records its calls on files, and ``DiskModel`` says what
-a disk may hold after a cut at any of them.
+The program runs on the real SQLite and the real file system. A library beneath it records its calls on files, and
+``DiskModel`` says what a disk may hold after a cut at any of them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,16 @@ def record(folder: Path, durability: str, plan: str, sabotage: str = "none", see
         "RECORDER_DELAY": "1000" if plan in AT_ONCE else "0",
         "RECORDER_FAILING": str(place / FAILING),
     }
-    command: list[str | Path] = [sys.executable, "-m", "tests.support.power.writer", place, durability, plan, sabotage, str(seed)]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "tests.support.power.writer",
+        place,
+        durability,
+        plan,
+        sabotage,
+        str(seed),
+    ]
     subprocess.run(command, env={**os.environ, **environment}, cwd=ROOT, check=True)
     return Recording(place, durability, list(read_calls(log)))
 
@@ -101,7 +110,9 @@ def check(place: Path, recording: Recording, acknowledged: Acknowledged, *, orde
                 for n, told in acknowledged.commits[name].items():
                     if recording.durability == "power":
                         require(n <= len(line), f"{name} has {len(line)} rounds, and the {n}th was acknowledged")
-                    require(n > len(line) or line[n - 1].id == told, f"{name} has another {n}th round than was acknowledged")
+                    require(
+                        n > len(line) or line[n - 1].id == told, f"{name} has another {n}th round than was acknowledged"
+                    )
                 found[name] = line
             if ordered:
                 numbers = sorted(commit.meta["all"] for line in found.values() for commit in line)
@@ -109,7 +120,9 @@ def check(place: Path, recording: Recording, acknowledged: Acknowledged, *, orde
             report = repository.fsck()
             require(report.ok, report.findings)
             require(not report.dangling, f"{report.dangling} objects without a ref: half of a batch")
-            require(store.apply({}, {"goes on": b"yes"}) and store.get("goes on") == b"yes", "the store refuses a write")
+            require(
+                store.apply({}, {"goes on": b"yes"}) and store.get("goes on") == b"yes", "the store refuses a write"
+            )
     except LostError:
         raise
     except Exception as error:
@@ -120,9 +133,15 @@ def cuts(recording: Recording, count: int, dice: random.Random) -> list[int]:
     """Choose the moments of cuts: a third at any call, a third after syncs and changes of names, a third after acknowledgements."""
     numbers = range(1, len(recording.calls) + 1)
     marked = [number for number in numbers if recording.calls[number - 1].kind in "BEFUL"]
-    acks = [number for number in numbers if recording.calls[number - 1].first.startswith(tuple(name.encode() for name in BRANCHES))]
+    acks = [
+        number
+        for number in numbers
+        if recording.calls[number - 1].first.startswith(tuple(name.encode() for name in BRANCHES))
+    ]
     third = count // 3
-    return sorted(dice.choices(numbers, k=third) + dice.choices(marked, k=third) + dice.choices(acks, k=count - 2 * third))
+    return sorted(
+        dice.choices(numbers, k=third) + dice.choices(marked, k=third) + dice.choices(acks, k=count - 2 * third)
+    )
 
 
 def find_losses(recording: Recording, count: int, dice: random.Random, *, ordered: bool) -> Iterator[str]:

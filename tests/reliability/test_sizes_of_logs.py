@@ -1,7 +1,7 @@
 """Event logs, rounds, histories, workspaces and merges at every size at which their trees change, with small nodes.
 
-The trees of the engine's own keys are held against the rules of the format, item by item (``reference_trees``); what they have, against
-plain Python values.
+The trees of the engine's own keys are held against the rules of the format, item by item (``reference_trees``); what
+they have, against plain Python values.
 """
 
 from __future__ import annotations
@@ -18,7 +18,19 @@ from tests.support.event_loop import in_event_loop
 from tests.support.reference_trees import assert_canonical
 from tests.support.segments import assert_forms
 from tests.support.workspaces import lay, tree_of
-from versioned_state import Commit, KVStore, Memory, Repository, Versioned, Workspace, checkpoint, emit, events, register, task
+from versioned_state import (
+    Commit,
+    KVStore,
+    Memory,
+    Repository,
+    Versioned,
+    Workspace,
+    checkpoint,
+    emit,
+    events,
+    register,
+    task,
+)
 from versioned_state.agents.events.entries import EVENTS
 from versioned_state.services.agent_state import StateService
 from versioned_state.services.session_history import SessionHistoryService
@@ -77,7 +89,9 @@ def test_an_event_log_grows_by_single_events_and_by_several():
             if len(told) % 3 == 0 or rng.random() < 0.2:
                 found = [event.number for event in events(Repository(store).snapshot("main"), types=Happened)]
                 assert found == told
-                assert [event.number for event in events(state, types=Happened, reverse=True, limit=7)] == told[::-1][:7]
+                assert [event.number for event in events(state, types=Happened, reverse=True, limit=7)] == told[::-1][
+                    :7
+                ]
                 assert state["count"] == len(told)
                 assert_canonical(store, state.head.tree)
                 levels = max(levels, assert_series(store, state.head))
@@ -154,8 +168,12 @@ async def test_the_messages_of_a_session():
     async with SessionHistoryService.over(Repository(store)) as service:
         session = await service.create_session("u", "s")
         for turn in range(70):
-            some = [f"message {turn} {index} " + "word " * rng.randrange(4) for index in range(rng.choice([1, 1, 2, 5]))]
-            await service.append_message(session, [{"role": "user", "content": [{"type": "text", "text": each}]} for each in some])
+            some = [
+                f"message {turn} {index} " + "word " * rng.randrange(4) for index in range(rng.choice([1, 1, 2, 5]))
+            ]
+            await service.append_message(
+                session, [{"role": "user", "content": [{"type": "text", "text": each}]} for each in some]
+            )
             model += some
             if turn % 4 == 0:
                 async with SessionHistoryService.over(Repository(store)) as fresh:
@@ -174,7 +192,9 @@ async def test_the_messages_of_a_session():
 
 def text_of(message: Any) -> str:
     content = message.content if hasattr(message, "content") else message["content"]
-    return content if isinstance(content, str) else "".join(getattr(part, "text", "") or part["text"] for part in content)
+    return (
+        content if isinstance(content, str) else "".join(getattr(part, "text", "") or part["text"] for part in content)
+    )
 
 
 def test_a_workspace_grows_and_shrinks_file_by_file(tmp_path: Path):
@@ -226,7 +246,11 @@ MERGED: dict[str, Any] = {
         lambda v: v.update({f"a {n}": n for n in range(3)}),
         lambda v: v.update({"key 001x": "theirs", "z": 1}),
     ),
-    "set": (lambda size: {f"element {n}" for n in range(size)}, lambda v: v.add("ours"), lambda v: v.discard("element 1")),
+    "set": (
+        lambda size: {f"element {n}" for n in range(size)},
+        lambda v: v.add("ours"),
+        lambda v: v.discard("element 1"),
+    ),
 }
 
 

@@ -32,7 +32,10 @@ def torn(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 
 def reopened(kind: Kind, source: Path, place: Path, log: bytes, *, thorough: bool) -> int:
-    """Check that the commits can be read with that log, and that another commit succeeds. Return the number of commits."""
+    """Check that the commits can be read with that log, and that another commit succeeds.
+
+    Return the number of commits.
+    """
     place.mkdir()
     shutil.copy(source / kind.file, place)
     (place / f"{kind.file}-wal").write_bytes(log)
@@ -58,12 +61,15 @@ def test_log_cut_anywhere_leaves_a_prefix_of_the_commits(torn, tmp_path, long_ru
     kind, source, ends = torn
     log = (source / f"{kind.file}-wal").read_bytes()
     seen = set()
-    # A page and the header before it are 4,120 bytes, so that cuts fall everywhere in them. Both kinds are SQLite below. Everyday, one of
-    # them is cut at two or three places of each page, the other at fewer.
+    # A page and the header before it are 4,120 bytes, so that cuts fall everywhere in them. Both kinds are SQLite
+    # below. Everyday, one of them is cut at two or three places of each page, the other at fewer.
     step = 512 if long_run else 512 * 3 if kind is DISK else 512 * 5
     for number, cut in enumerate((*range(0, len(log), step), len(log))):
         wanted = bisect_right(ends, cut)
-        assert reopened(kind, source, tmp_path / "store", log[:cut], thorough=wanted not in seen or number % 20 == 0) == wanted, cut
+        assert (
+            reopened(kind, source, tmp_path / "store", log[:cut], thorough=wanted not in seen or number % 20 == 0)
+            == wanted
+        ), cut
         seen.add(wanted)
     assert seen == set(range(COMMITS + 1))
 
@@ -79,8 +85,11 @@ def test_lost_sectors_of_the_log_leave_a_prefix_of_the_commits(torn, tmp_path, l
         for start in starts:
             length = len(lost[start : start + 512])
             other = dice.randrange(0, len(log) - 512, 512)
-            lost[start : start + 512] = dice.choice((dice.randbytes(length), bytes(length), log[other : other + length]))
+            lost[start : start + 512] = dice.choice(
+                (dice.randbytes(length), bytes(length), log[other : other + length])
+            )
         changed = next((at for at in range(0, len(log), 512) if lost[at : at + 512] != log[at : at + 512]), len(log))
         found = reopened(kind, source, tmp_path / "store", bytes(lost), thorough=number % 10 == 0)
-        # All that ended before the first lost sector; what came after it may be there only if nothing of it was changed.
+        # All that ended before the first lost sector; what came after it may be there only if nothing of it was
+        # changed.
         assert bisect_right(ends, changed) == found, (starts, found)

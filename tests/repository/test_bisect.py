@@ -106,7 +106,11 @@ def test_only_first_parents_are_followed():
 
 @pytest.mark.parametrize(
     ("is_bad", "message"),
-    [(lambda _: True, "is bad already"), (lambda _: False, "is good"), (lambda snapshot: snapshot["number"] < 3, "bad")],
+    [
+        (lambda _: True, "is bad already"),
+        (lambda _: False, "is good"),
+        (lambda snapshot: snapshot["number"] < 3, "bad"),
+    ],
 )
 def test_a_condition_that_both_ends_contradict_is_told(is_bad: Any, message: str):
     repository, commits = rounds(6)

@@ -41,9 +41,13 @@ def write(repository: Repository, values: dict[str, Any], *parents: Commit) -> C
     staging = Staging(repository.database.objects)
     nodes = Nodes(staging, staging=staging)
     encoder = Encoder(nodes)
-    cells: dict[bytes, bytes | None] = {user_key(key): encoder.encode_at(value, ENTRY_INLINE) for key, value in values.items()}
+    cells: dict[bytes, bytes | None] = {
+        user_key(key): encoder.encode_at(value, ENTRY_INLINE) for key, value in values.items()
+    }
     tree = edit_map(nodes, empty(Shape.MAP), cells)
-    commit = repository.database.write_commit(tree, parents or (repository.commit(ROOT_ID),), staging=staging, message="")
+    commit = repository.database.write_commit(
+        tree, parents or (repository.commit(ROOT_ID),), staging=staging, message=""
+    )
     repository.store.apply({}, {}, objects=staging.sealed())
     return commit
 
@@ -51,8 +55,8 @@ def write(repository: Repository, values: dict[str, Any], *parents: Commit) -> C
 class Histories:
     """Histories at random, with branches and merges, and beside each commit its whole state.
 
-    No element of the list and no line of the text occurs twice, and they keep their order, so that nobody can be in doubt about which is
-    which: each has a rank, and all lists are sorted by it.
+    No element of the list and no line of the text occurs twice, and they keep their order, so that nobody can be in
+    doubt about which is which: each has a rank, and all lists are sorted by it.
     """
 
     def __init__(self, seed: int) -> None:
@@ -64,7 +68,9 @@ class Histories:
         self.states: dict[str, dict[str, Any]] = {ROOT_ID: {}}
         self.commits: list[Commit] = []
         first = {Fraction(n): self.element() for n in range(rng.choice((0, 1, 12, 80)))}
-        self.add(first, {"kind": "begin", **{f"k{n}": "v" * rng.choice((1, 90)) for n in range(rng.choice((0, 3, 60)))}})
+        self.add(
+            first, {"kind": "begin", **{f"k{n}": "v" * rng.choice((1, 90)) for n in range(rng.choice((0, 3, 60)))}}
+        )
         for _ in range(rng.randrange(4, 16)):
             parents = [rng.choice(self.commits[-4:])]
             if rng.random() < 0.35:
@@ -203,20 +209,36 @@ def test_blame_is_what_a_naive_walk_gives(seed):
             shown = [part[1] for part in parts] if type(value) is dict and value else parts
             assert exact([each.value for each in found]) == exact(shown)
             start, end = histories.rng.choice(((-3, None), (1, 4), (None, -2), (5, 2)))
-            assert [each.commit for each in histories.repository.blame(path, head, start=start, end=end)] == expected[start:end]
+            assert [each.commit for each in histories.repository.blame(path, head, start=start, end=end)] == expected[
+                start:end
+            ]
 
 
 @given(st.integers(0, 2**32))
 def test_the_history_of_a_path_is_what_a_naive_walk_gives(seed):
     histories = Histories(seed)
     for head in histories.commits[-2:]:
-        for path in ["items", "text", "prefs", "prefs.kind", "prefs.k1", "prefs.new", "deep.items", "deep.other", "noise", "never"]:
+        for path in [
+            "items",
+            "text",
+            "prefs",
+            "prefs.kind",
+            "prefs.k1",
+            "prefs.new",
+            "deep.items",
+            "deep.other",
+            "noise",
+            "never",
+        ]:
             keys = path.split(".")
             found = list(histories.repository.history(path, head))
             assert [(touch.commit, touch.kind) for touch in found] == histories.touches(head, keys)
             for touch in found:
                 first, *_ = histories.repository.parents(touch.commit)
-                for shown, value in ((touch.old, histories.at(first, keys)), (touch.new, histories.at(touch.commit, keys))):
+                for shown, value in (
+                    (touch.old, histories.at(first, keys)),
+                    (touch.new, histories.at(touch.commit, keys)),
+                ):
                     assert exact(shown) == exact(None if value is MISSING else value)
                 assert touch.changes
 
@@ -310,7 +332,9 @@ def test_the_rest_of_a_history_is_what_was_not_taken():
     assert [next(history).commit.message for _ in range(3)] == ["6", "5", "4"]
     ((commit, path),) = history.rest
     assert (commit.message, str(path)) == ("3", "list[4]")
-    assert [touch.commit.message for touch in state.history(path, commit)] == [touch.commit.message for touch in history]
+    assert [touch.commit.message for touch in state.history(path, commit)] == [
+        touch.commit.message for touch in history
+    ]
     assert history.complete
 
 
@@ -330,7 +354,12 @@ def test_an_element_that_others_push_along_keeps_its_commit_and_one_that_changes
     state["list"][2]["more"] = 1
     del state["list"][3]
     state.commit("edit")
-    assert lines(state, "list") == [("insert", {"n": "new"}), ("first", {"n": 0}), ("edit", {"n": 1, "more": 1}), ("first", {"n": 3})]
+    assert lines(state, "list") == [
+        ("insert", {"n": "new"}),
+        ("first", {"n": 0}),
+        ("edit", {"n": 1, "more": 1}),
+        ("first", {"n": 3}),
+    ]
     assert lines(state, "list[2]") == [("first", 1), ("edit", 1)]
     assert lines(state, "list", start=-1) == [("first", {"n": 3})]
     assert [str(part.path) for part in state.blame("list[2]")] == ["list[2].n", "list[2].more"]
@@ -346,8 +375,14 @@ def test_an_element_is_followed_by_its_place_and_has_no_history_before_it_was_pu
     state.commit("second")
     state["list"] += ["last"]
     state.commit("last")
-    touched = [(touch.commit.message, str(touch.path), touch.kind, touch.old, touch.new) for touch in state.history("list[-2].plan")]
-    assert touched == [("second", "list[2].plan", "changed", ["x"], ["x", "y"]), ("first", "list[1].plan", "added", None, ["x"])]
+    touched = [
+        (touch.commit.message, str(touch.path), touch.kind, touch.old, touch.new)
+        for touch in state.history("list[-2].plan")
+    ]
+    assert touched == [
+        ("second", "list[2].plan", "changed", ["x"], ["x", "y"]),
+        ("first", "list[1].plan", "added", None, ["x"]),
+    ]
     (first, *_) = state.history("list[2].plan")
     assert [str(change) for change in first.changes] == ["+ list[2].plan[1] = 'y'"]
     assert [touch.commit.message for touch in state.history("list[0]")] == ["push"]
@@ -393,11 +428,16 @@ def test_lines_of_a_text_are_blamed_be_it_short_or_long():
     state.commit("second")
     assert lines(state, "note") == [("first", "a"), ("second", "B"), ("first", "c")]
     found = state.blame("long")
-    assert [(part.line, part.value) for part in found if part.commit.message == "second"] == [(18, "line seventeen"), (3002, "put in")]
+    assert [(part.line, part.value) for part in found if part.commit.message == "second"] == [
+        (18, "line seventeen"),
+        (3002, "put in"),
+    ]
     assert [part.line for part in found] == list(range(1, 5002))
     state["note"] = "one line"
     state.commit("third")
-    assert [(part.line, part.value, part.commit.message) for part in state.blame("note")] == [(None, "one line", "third")]
+    assert [(part.line, part.value, part.commit.message) for part in state.blame("note")] == [
+        (None, "one line", "third")
+    ]
 
 
 def test_a_value_without_parts_is_one_part_and_an_order_is_none():
@@ -464,7 +504,10 @@ def test_namespaces_and_the_whole_state_are_blamed_by_key():
         ("@worker.other", "third"),
         ("@worker.@deep.job", "second"),
     ]
-    assert [(str(part.path), part.commit.message) for part in state.blame()][:2] == [("key", "first"), ("@worker.job", "second")]
+    assert [(str(part.path), part.commit.message) for part in state.blame()][:2] == [
+        ("key", "first"),
+        ("@worker.job", "second"),
+    ]
     assert [touch.commit.message for touch in state.history("@worker.other")] == ["third"]
     with pytest.raises(UnknownPathError):
         state.blame("@other")
@@ -478,7 +521,9 @@ def test_the_engines_own_keys_are_not_shown():
     staging = Staging(repository.database.objects)
     nodes = Nodes(staging, staging=staging)
     tree = edit_map(
-        nodes, empty(Shape.MAP), {ENGINE + b"notes": b"\x01", user_key("key"): b"\x02", namespace_prefix("a") + ENGINE: b"\x03"}
+        nodes,
+        empty(Shape.MAP),
+        {ENGINE + b"notes": b"\x01", user_key("key"): b"\x02", namespace_prefix("a") + ENGINE: b"\x03"},
     )
     commit = repository.database.write_commit(tree, (repository.commit(ROOT_ID),), staging=staging, message="")
     repository.store.apply({}, {}, objects=staging.sealed())
@@ -503,11 +548,19 @@ def test_a_merge_is_blamed_for_what_neither_parent_has():
     state["kept"].append("b")
     state.commit("later")
     found = lines(state, "list")
-    assert {index: message for index, (message, _) in enumerate(found) if message != "begin"} == {3: "ours", 20: "later", 40: "theirs"}
+    assert {index: message for index, (message, _) in enumerate(found) if message != "begin"} == {
+        3: "ours",
+        20: "later",
+        40: "theirs",
+    }
     # Only the merge is unlike both of its parents; of a path that one side alone changed it is no part.
-    assert [touch.commit.message for touch in state.history("list")] == ["later", "merge", "theirs", "ours", "begin"] or [
-        touch.commit.message for touch in state.history("list")
-    ] == ["later", "merge", "ours", "theirs", "begin"]
+    assert [touch.commit.message for touch in state.history("list")] == [
+        "later",
+        "merge",
+        "theirs",
+        "ours",
+        "begin",
+    ] or [touch.commit.message for touch in state.history("list")] == ["later", "merge", "ours", "theirs", "begin"]
     assert [touch.commit.message for touch in state.history("theirs")] == ["theirs"]
     assert [touch.commit.message for touch in state.history("list[40]")] == ["theirs", "begin"]
 
@@ -562,7 +615,9 @@ def large() -> tuple[Counting, int]:
     """A store with a large state and some rounds, each with a message and a changed key, and the number of objects of its tree."""
     store, found = Counting(Memory()), data.sample()
     with Versioned(Repository(store)) as state:
-        state.update({f"item-{n:06}": {"id": n, "score": n * 7919 % 1000, "tag": f"tag {n % 10}"} for n in range(COUNT)})
+        state.update(
+            {f"item-{n:06}": {"id": n, "score": n * 7919 % 1000, "tag": f"tag {n % 10}"} for n in range(COUNT)}
+        )
         state["messages"] = found.messages(MESSAGES)
         state.commit("all of it")
     repository = Repository(store)
@@ -613,7 +668,9 @@ def test_what_each_round_appends_is_learned_from_the_last():
         state.commit(str(n))
     repository = Repository(store)
     store.reset()
-    assert [part.commit.message for part in repository.blame("messages", start=-3 * rounds)] == [str(n // 3) for n in range(3 * rounds)]
+    assert [part.commit.message for part in repository.blame("messages", start=-3 * rounds)] == [
+        str(n // 3) for n in range(3 * rounds)
+    ]
     assert store.counts.objects_read < 4 * rounds
     for n in range(rounds):  # by turns, so that the last round says nothing of the next one
         state[f"item-{n * 61}"] = -2
@@ -661,7 +718,8 @@ def test_many_commits_are_read_in_few_calls(rounds):
     assert next(iter(Repository(store).history("n"))).commit.message == str(rounds - 1)
     assert store.reset().round_trips < 8
     assert {part.commit.message for part in Repository(store).blame("last")} == {"0"}
-    assert store.reset().round_trips < 80 + rounds // 6  # the leaves of the dict, in the order of its keys, were 200 calls
+    # the leaves of the dict, in the order of its keys, were 200 calls
+    assert store.reset().round_trips < 80 + rounds // 6
 
 
 def test_what_is_read_ahead_may_have_been_pruned_and_collected_meanwhile():

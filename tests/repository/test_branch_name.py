@@ -89,7 +89,9 @@ def test_a_name_is_the_same_on_every_machine_and_release():
     assert branch_name("a b/c", "HEAD", "..", "\ud800\x00", "%") == "a%20b%2Fc/%48EAD/%2E%2E/%ED%A0%80%00/%25"
     assert branch_name("x" * 64) == "%hafcb7b8ebf9b92b14ead5db681a0d112d51a24fa1c7a84c9"
     assert branch_name(*["y" * 63] * 4) == "/".join(["y" * 63] * 4)
-    assert branch_name(*["y" * 63] * 5) == "/".join(["y" * 63] * 3) + "/%td1d96357ff982f0a0557174cdab89b3b2d3b17ab1892edc5"
+    assert (
+        branch_name(*["y" * 63] * 5) == "/".join(["y" * 63] * 3) + "/%td1d96357ff982f0a0557174cdab89b3b2d3b17ab1892edc5"
+    )
     program = "from versioned_state import branch_name; print(ascii(branch_name('é' * 40, 'b')))"
     there = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
     assert there.strip() == ascii(branch_name("é" * 40, "b"))

@@ -238,7 +238,18 @@ def test_a_name_that_is_taken_or_bad_is_refused(repository):
     assert list(repository.branches) == ["gone", "main", "side"]
 
 
-CONTROLS = ["x\x85y", "\x9b31m", "\x80", "a\u2028b", "a\u2029b", "a\u202eb", "a\u202ab", "\u2066a\u2069", "\x07", "\x7f"]
+CONTROLS = [
+    "x\x85y",
+    "\x9b31m",
+    "\x80",
+    "a\u2028b",
+    "a\u2029b",
+    "a\u202eb",
+    "a\u202ab",
+    "\u2066a\u2069",
+    "\x07",
+    "\x7f",
+]
 
 
 @pytest.mark.parametrize("name", CONTROLS)
@@ -263,7 +274,13 @@ def test_what_has_such_a_name_is_read_renamed_and_deleted(repository, name):
     head = repository.commit("side")
     for kind in ("branch", "tag"):
         assert repository.database.move(repository.database.ref(kind, name), head, action="create") is not None
-    assert repository.branches[name] == repository.tags[name] == repository.commit(name) == repository.commit(f"{name}@{{0}}") == head
+    assert (
+        repository.branches[name]
+        == repository.tags[name]
+        == repository.commit(name)
+        == repository.commit(f"{name}@{{0}}")
+        == head
+    )
     assert name in {info.name for info in repository.branches.compare()}
     assert [commit.message for commit in repository.log(f"main..{name}")] == ["s1", "s0"]
     assert repository.tags.delete(name) == head
@@ -474,7 +491,9 @@ def test_whatever_is_done_to_names_every_commit_can_still_be_had(seed):
 
 
 def test_branches_are_listed_with_what_they_are_ahead_and_behind(repository):
-    assert [(info.name, info.head.message, info.base, info.ahead, info.behind) for info in repository.branches.compare()] == [
+    assert [
+        (info.name, info.head.message, info.base, info.ahead, info.behind) for info in repository.branches.compare()
+    ] == [
         ("gone", "m3", "main", 0, 1),
         ("main", "m4", "main", 0, 0),
         ("side", "s1", "main", 2, 2),
@@ -503,14 +522,18 @@ def test_ahead_and_behind_are_what_naive_sets_say(seed):
     for _ in range(60):
         a, b = rng.choice(commits), rng.choice(commits)
         ours, theirs = ancestors(repository, a) - {ROOT_ID}, ancestors(repository, b) - {ROOT_ID}
-        assert graph.ahead_behind([a], b, repository.database.commits.read) == [(len(ours - theirs), len(theirs - ours))]
+        assert graph.ahead_behind([a], b, repository.database.commits.read) == [
+            (len(ours - theirs), len(theirs - ours))
+        ]
         only = list(graph.only_in(a, [b], repository.database.commits.read))
         assert {commit.id for commit in only} - {ROOT_ID} == ours - theirs
         places = {commit.id: place for place, commit in enumerate(only)}
         assert all(places[commit.id] < places[id] for commit in only for id in commit.parents if id in places)
     heads = rng.choices(commits, k=30)
     sets = [ancestors(repository, head) - {ROOT_ID} for head in heads]
-    assert graph.ahead_behind(heads, b, repository.database.commits.read) == [(len(each - theirs), len(theirs - each)) for each in sets]
+    assert graph.ahead_behind(heads, b, repository.database.commits.read) == [
+        (len(each - theirs), len(theirs - each)) for each in sets
+    ]
     assert graph.ahead_behind([], b, repository.database.commits.read) == []
 
 
@@ -548,7 +571,10 @@ def test_a_tag_says_why_by_whom_and_when(repository):
     assert annotation.time > before
     assert repository.tags.annotation("v2").author == "agent"
     assert repository.tags.annotation("plain") is None
-    assert [(info.name, info.head.message, info.annotation and info.annotation.message) for info in repository.tags.iter_info()] == [
+    assert [
+        (info.name, info.head.message, info.annotation and info.annotation.message)
+        for info in repository.tags.iter_info()
+    ] == [
         ("plain", "m4", None),
         ("v1", "m3", "the good one\n\nas evaluated"),
         ("v2", "m4", "by the repository's author"),
@@ -576,7 +602,13 @@ def test_a_tag_that_is_made_again_says_what_is_new(repository):
     repository.tags.delete("v1")
     repository.tags.create("v1", "v1@{3}", message="again")
     assert (repository.tags["v1"].message, repository.tags.annotation("v1").message) == ("m3", "again")
-    assert [p.action for p in repository.reflog("v1", kind="tag")] == ["tag: again", "delete", "create", "delete", "tag: first"]
+    assert [p.action for p in repository.reflog("v1", kind="tag")] == [
+        "tag: again",
+        "delete",
+        "create",
+        "delete",
+        "tag: first",
+    ]
 
 
 def test_what_a_tag_says_does_not_expire(repository):

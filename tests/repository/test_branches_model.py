@@ -66,7 +66,13 @@ class Machine(RuleBasedStateMachine):
         kept = ttl if ttl is not None else before.ttl if before else 0
         self.branches[state.branch] = Branch(dict(state), state.head.time, kept)
 
-    @rule(which=st.integers(0, 1), name=NAMES, key=st.sampled_from("xyz"), value=VALUES, ttl=st.sampled_from([None, None, 0, TTL]))
+    @rule(
+        which=st.integers(0, 1),
+        name=NAMES,
+        key=st.sampled_from("xyz"),
+        value=VALUES,
+        ttl=st.sampled_from([None, None, 0, TTL]),
+    )
     def commit(self, which: int, name: str, key: str, value: int, ttl: int | None) -> None:
         state = self.commit_on(which, name, key, value, ttl)
         if state is not None:
@@ -147,7 +153,9 @@ class Machine(RuleBasedStateMachine):
     def expire(self) -> None:
         gone = self.repositories[1].expire()
         assert sorted(gone) == sorted(
-            name for name, branch in self.branches.items() if branch.ttl and branch.changed + branch.ttl * SECOND <= self.now
+            name
+            for name, branch in self.branches.items()
+            if branch.ttl and branch.changed + branch.ttl * SECOND <= self.now
         )
         for name in gone:
             del self.branches[name]
@@ -208,4 +216,6 @@ def test_on_disk(long_run, tmp_path):
 
 @pytest.mark.parametrize("kind", ["redis", "postgres", "s3"])
 def test_on_a_server(kind, request, long_run):
-    run_model(Machine, request.getfixturevalue(f"{kind}_server").fresh_store, 20 if long_run else 1, 30 if long_run else 8)
+    run_model(
+        Machine, request.getfixturevalue(f"{kind}_server").fresh_store, 20 if long_run else 1, 30 if long_run else 8
+    )

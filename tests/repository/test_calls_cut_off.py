@@ -1,7 +1,7 @@
 """The calls on names, notes and history of a repository, cut off: by a store that fails or dies at any call, and by an interrupt.
 
-Afterwards whoever opens the store finds it as before the call or as after it; a call of several batches may be half done. The same call,
-made again, does the rest.
+Afterwards whoever opens the store finds it as before the call or as after it; a call of several batches may be half
+done. The same call, made again, does the rest.
 """
 
 from __future__ import annotations
@@ -125,7 +125,11 @@ def see(store: KVStore) -> Any:
     for refs in (repository.branches, repository.tags):
         for info in refs.iter_info():
             line = [(commit.message, exact(repository.snapshot(commit).copy())) for commit in repository.log(info.head)]
-            found[f"{type(info).__name__} {info.name}"] = line, repository.notes.get(info.head), bool(getattr(info, "expires", None))
+            found[f"{type(info).__name__} {info.name}"] = (
+                line,
+                repository.notes.get(info.head),
+                bool(getattr(info, "expires", None)),
+            )
     return found
 
 

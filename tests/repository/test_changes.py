@@ -128,7 +128,9 @@ def test_the_elements_of_an_array_that_differ(dtype, count):
     change = changed(old, new)
     lines = change.lines()
     assert lines[0] == ("@", f"{len(differing)} of {count:,} elements")
-    assert [line.split("] ")[0] for mark, line in lines if mark == "+"] == [f"[{at // 10}, {at % 10}" for at in differing[:5]]
+    assert [line.split("] ")[0] for mark, line in lines if mark == "+"] == [
+        f"[{at // 10}, {at % 10}" for at in differing[:5]
+    ]
     assert lines[-1] == ("@", "and 2 more")
     assert f"    @ {len(differing)} of {count:,} elements" in str(change)
 

@@ -33,11 +33,17 @@ def test_threads_on_one_repository_read_at_once():
     store.barrier = Barrier(THREADS)
     with ThreadPoolExecutor(THREADS) as threads:
         for _ in range(3):
-            assert list(threads.map(repository.database.commits.read, [commit.address for commit in commits])) == commits
+            assert (
+                list(threads.map(repository.database.commits.read, [commit.address for commit in commits])) == commits
+            )
             repository.database.forget()
-            assert list(threads.map(repository.database.commits.find, [commit.address for commit in commits])) == commits
+            assert (
+                list(threads.map(repository.database.commits.find, [commit.address for commit in commits])) == commits
+            )
             repository.database.forget()
-            assert [commit.id for commit in threads.map(repository.commit, [commit.id for commit in commits])] == [c.id for c in commits]
+            assert [commit.id for commit in threads.map(repository.commit, [commit.id for commit in commits])] == [
+                c.id for c in commits
+            ]
             repository.database.forget()
 
 

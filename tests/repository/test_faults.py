@@ -1,7 +1,8 @@
 """Every public operation, failing or crashing at its first store call, its second, and so on until it completes.
 
-Afterwards a store that is opened anew holds the state from before or the one from after, and never anything else. On a failure, what
-was staged is still there, references still hold, and the same call again does what the first one should have done, once.
+Afterwards a store that is opened anew holds the state from before or the one from after, and never anything else. On a
+failure, what was staged is still there, references still hold, and the same call again does what the first one should
+have done, once.
 """
 
 from __future__ import annotations
@@ -130,14 +131,20 @@ OPERATIONS: dict[str, Operation] = {
     "commit on a moved branch": Operation(lambda s: s.commit("four").message, stage, others),
     "commit, replacing": Operation(lambda s: s.commit("four", on_moved=OnMoved.REPLACE).message, stage, others),
     "commit without a message": Operation(lambda s: s.commit().message, stage),
-    "commit of what a sequence appended": Operation(lambda s: s.commit("four").message, lambda s: s.sequence("messages").extend("ab")),
+    "commit of what a sequence appended": Operation(
+        lambda s: s.commit("four").message, lambda s: s.sequence("messages").extend("ab")
+    ),
     "commit of what a sequence edited": Operation(lambda s: s.commit("four").message, edit_sequence),
-    "commit of what a sequence edited, on a moved branch": Operation(lambda s: s.commit("four").message, edit_sequence, other_messages),
+    "commit of what a sequence edited, on a moved branch": Operation(
+        lambda s: s.commit("four").message, edit_sequence, other_messages
+    ),
     "refresh under a sequence": Operation(lambda s: s.refresh().message, edit_sequence, other_messages),
     "transaction of a sequence that fails": Operation(_failing_edits, edit_sequence),
     "pop from a sequence": Operation(lambda s: exact(s.sequence("messages").pop(75)), edit_sequence),
     "remove from a sequence": Operation(lambda s: s.sequence("messages").remove("three")),
-    "assign to a sequence": Operation(lambda s: s.sequence("messages").__setitem__(slice(100, 110, 3), list("abcd")), edit_sequence),
+    "assign to a sequence": Operation(
+        lambda s: s.sequence("messages").__setitem__(slice(100, 110, 3), list("abcd")), edit_sequence
+    ),
     "refresh": Operation(lambda s: s.refresh().message, lambda s: s["prefs"].update(ours=1), others),
     "reset": Operation(lambda s: s.reset("v1~1").message, stage),
     "reset to where it is": Operation(lambda s: s.reset("HEAD").message, stage),
@@ -158,7 +165,9 @@ OPERATIONS: dict[str, Operation] = {
     "load a value": Operation(lambda s: exact(s["prefs"])),
     "load everything": Operation(lambda s: exact(s.copy())),
     "keys": Operation(lambda s: (list(s), len(s), "step" in s, list(s.iter_keys("me"))), stage),
-    "read a sequence": Operation(lambda s: (len(s.sequence("messages")), s.sequence("messages")[100:103], s.sequence("messages")[-1])),
+    "read a sequence": Operation(
+        lambda s: (len(s.sequence("messages")), s.sequence("messages")[100:103], s.sequence("messages")[-1])
+    ),
     "release": Operation(lambda s: (s["prefs"], s.release("prefs"))[1]),
     "branches": Operation(lambda s: (sorted(s.repository.branches), sorted(s.repository.tags))),
     "merge base": Operation(lambda s: s.repository.merge_base("main", "v1").message),
@@ -216,7 +225,9 @@ def finished(name: str) -> tuple[Any, Any, Any, Any]:
 
 
 @pytest.mark.parametrize(
-    ("fault", "outage"), first(4, [*((fault, 1) for fault in Fault), (Fault.BEFORE, 4), (Fault.AFTER, 4), (Fault.PARTIAL, 4)]), ids=str
+    ("fault", "outage"),
+    first(4, [*((fault, 1) for fault in Fault), (Fault.BEFORE, 4), (Fault.AFTER, 4), (Fault.PARTIAL, 4)]),
+    ids=str,
 )
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_failure_changes_nothing_or_is_made_good_by_doing_it_again(name, fault, outage, long_run):
@@ -392,8 +403,8 @@ def test_random_failures_over_many_rounds(long_run):
 def fail_at_random(seed: int) -> None:
     """A writer over a store that fails now and then, beside one over a store that does not.
 
-    Whatever fails: what the first one holds is what it was given, in the objects in which it was given; of the other's keys it sees
-    what was committed once, and never goes back; no round of either is there twice, or lost.
+    Whatever fails: what the first one holds is what it was given, in the objects in which it was given; of the other's
+    keys it sees what was committed once, and never goes back; no round of either is there twice, or lost.
     """
     rng = random.Random(seed)
     store = Memory()
@@ -445,6 +456,8 @@ def fail_at_random(seed: int) -> None:
     assert all(len(new) >= len(old) and new[: len(old)] == old for new, old in itertools.pairwise(lists)), seed
     messages = [commit.message for commit in line]
     assert len(set(messages)) == len(messages), (seed, "a round is there twice")
-    assert [int(text.split()[1]) for text in reversed(messages) if text.startswith("their")] == list(range(other["theirs"] + 1))
+    assert [int(text.split()[1]) for text in reversed(messages) if text.startswith("their")] == list(
+        range(other["theirs"] + 1)
+    )
     assert exact({key: other[key] for key in mine}) == content
     assert_clean(state, store)

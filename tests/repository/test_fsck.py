@@ -178,7 +178,12 @@ def test_damage_of_what_dangles_is_found():
         (lambda store: store.delete("ref/branch/main"), "missing", "branch", "main"),
         (lambda store: store.delete("ref/tag/v1"), "missing", "tag", "v1"),
         (lambda store: store.delete("born/tag/v1"), "missing", "record", "born/tag/v1"),
-        (lambda store: store.set("ref/branch/main", flipped(store.get("ref/branch/main"))), "corrupt", "branch", "main"),
+        (
+            lambda store: store.set("ref/branch/main", flipped(store.get("ref/branch/main"))),
+            "corrupt",
+            "branch",
+            "main",
+        ),
         (lambda store: store.set("ref/branch/main", store.get("ref/branch/side") or b""), "corrupt", "branch", "main"),
         (lambda store: store.set("born/tag/v1", b"!"), "corrupt", "record", "born/tag/v1"),
         (lambda store: store.delete("format"), "missing", "record", "format"),
@@ -192,9 +197,9 @@ def test_damage_of_what_dangles_is_found():
 def test_lost_and_damaged_records(plant, problem, what, id):
     store = make()
     plant(store)
-    assert [(each.problem, each.what, each.id) for each in findings(store) if each.what in ("branch", "tag", "record")] == [
-        (problem, what, id)
-    ]
+    assert [
+        (each.problem, each.what, each.id) for each in findings(store) if each.what in ("branch", "tag", "record")
+    ] == [(problem, what, id)]
 
 
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "encrypted"])
@@ -208,7 +213,9 @@ def test_birth_records_that_were_swapped_are_named_where_that_changes_something(
     state.repository.tags.create("v1")
     state.repository.tags.create("v2")
     created = [key for key in sorted(set(stored.keys()) - others) if encrypted or key.startswith("born/")]
-    births = [key for key in created if len(stored.get(key) or b"") == min(len(stored.get(each) or b"") for each in created)]
+    births = [
+        key for key in created if len(stored.get(key) or b"") == min(len(stored.get(each) or b"") for each in created)
+    ]
     one, other = births
     stored.set_many({one: stored.get(other) or b"", other: stored.get(one) or b""})
     expected = [("corrupt", "record", "born/tag/v1"), ("corrupt", "record", "born/tag/v2")] if encrypted else []
@@ -247,7 +254,9 @@ def plant_commit(store: Memory, change: Callable[[list[Any]], None], *, of: Comm
     address = address_of(raw)
     store.set(object_key(address), seal(raw))
     ref = read_ref(store, "branch", "planted")
-    store.apply({}, {"ref/branch/planted": write_ref("branch", "planted", address, ref.log), "born/branch/planted": b"\x01"})
+    store.apply(
+        {}, {"ref/branch/planted": write_ref("branch", "planted", address, ref.log), "born/branch/planted": b"\x01"}
+    )
     return address.hex()
 
 
@@ -307,9 +316,9 @@ def test_a_tree_of_another_kind_than_its_place_asks_for():
         other = kinds(store)[kind][0]
         id = plant_commit(store, _field(TOP, other))
         found = findings(store)
-        assert [(each.problem, each.id, each.named_by, each.commit) for each in found if each.problem == "misplaced"] == [
-            ("misplaced", other.hex(), id, id)
-        ], "also where it is sound in another place"
+        assert [
+            (each.problem, each.id, each.named_by, each.commit) for each in found if each.problem == "misplaced"
+        ] == [("misplaced", other.hex(), id, id)], "also where it is sound in another place"
 
 
 def an_inner_node(store: Memory) -> tuple[Address, Node]:
@@ -433,11 +442,17 @@ def test_findings_are_bounded():
 
 def test_a_finding_reads_as_a_line():
     finding = Finding("missing", "map", "a" * 48, "b" * 48, "c" * 48, "it is not in the store")
-    assert str(finding) == f"missing map {'a' * 48}: it is not in the store, named by {'b' * 48}, needed by commit {'c' * 12}"
+    assert (
+        str(finding)
+        == f"missing map {'a' * 48}: it is not in the store, named by {'b' * 48}, needed by commit {'c' * 12}"
+    )
 
 
 def test_a_damaged_file_is_reported(tmp_path):
-    """The driver itself fails where pages of the file are damaged. What it cannot read is a finding, and the rest is checked."""
+    """The driver itself fails where pages of the file are damaged.
+
+    What it cannot read is a finding, and the rest is checked.
+    """
     with Disk(tmp_path / "store") as store:
         fill(store)
     file = tmp_path / "store" / "store.sqlite3"
@@ -494,7 +509,8 @@ def test_a_key_that_belongs_under_the_next_node():
 @pytest.mark.parametrize("others", [0, 12, 40])
 def test_the_keys_of_a_value_need_not_lie_in_the_range_of_the_leaf_that_holds_it(others):
     state = Versioned()
-    state["dict"] = {f"k{n}": "v" * 400 for n in range(20)}  # its keys are stored as "sk…", and lie behind "kx…", a key of the state
+    # its keys are stored as "sk…", and lie behind "kx…", a key of the state
+    state["dict"] = {f"k{n}": "v" * 400 for n in range(20)}
     state.update({f"x{n:02}": "y" * 100 for n in range(others)})
     state.commit()
     assert check(state.repository.store).findings == ()

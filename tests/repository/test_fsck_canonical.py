@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.support.canonical_form import EARLIER_LEAVES, LONG, flaws_of, keeping_replaced_nodes, message, with_doubled_elements
+from tests.support.canonical_form import (
+    EARLIER_LEAVES,
+    LONG,
+    flaws_of,
+    keeping_replaced_nodes,
+    message,
+    with_doubled_elements,
+)
 from tests.support.crafted_stores import HOSTILE, craft
 from tests.support.small_nodes import small_nodes
 from versioned_state import Commit, Disk, KVStore, Memory, Repository, Versioned, emit, events, task

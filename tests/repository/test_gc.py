@@ -88,7 +88,10 @@ def test_gc_and_stats_report_one_size_for_one_thing(kind, tmp_path):
     report = repository.gc(expire=NOW)
     after = repository.stats()
     assert (report.kept, report.kept_bytes) == (after.reachable.objects, after.reachable.stored)
-    assert (report.freed, report.freed_bytes) == (before.objects - after.total.objects, before.stored - after.total.stored)
+    assert (report.freed, report.freed_bytes) == (
+        before.objects - after.total.objects,
+        before.stored - after.total.stored,
+    )
     repository.close()
 
 

@@ -56,7 +56,10 @@ def test_gc_that_fails_at_any_call_leaves_a_whole_store(fault, crash, long_run, 
 
 
 def test_a_gc_whose_place_was_taken_deletes_nothing_more(monkeypatch):
-    """A gc sleeps before any of its calls. Meanwhile another gc runs, and a writer stores again what both took for garbage."""
+    """A gc sleeps before any of its calls.
+
+    Meanwhile another gc runs, and a writer stores again what both took for garbage.
+    """
     monkeypatch.setattr("versioned_state.repository.maintenance.gc.collector._BATCH", 40)
     stopped = 0
     for k in itertools.count(1):
@@ -80,7 +83,8 @@ def test_a_gc_whose_place_was_taken_deletes_nothing_more(monkeypatch):
         contents(store)
         if not between.fired:
             break
-    assert stopped >= k - 9  # not before it begins, which takes three calls more to look for refs of unknown kinds, nor after its end
+    # not before it begins, which takes three calls more to look for refs of unknown kinds, nor after its end
+    assert stopped >= k - 9
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

@@ -26,7 +26,11 @@ def branch_and_reset(store: KVStore) -> None:
     Versioned(repository, branch="new").reset("main")
 
 
-ACTIONS: dict[str, Callable[[KVStore], None]] = {"recommit": recommit, "append": append, "branch and reset": branch_and_reset}
+ACTIONS: dict[str, Callable[[KVStore], None]] = {
+    "recommit": recommit,
+    "append": append,
+    "branch and reset": branch_and_reset,
+}
 
 
 @pytest.mark.parametrize("cached", [False, True], ids=["plain", "cached"])
@@ -181,4 +185,6 @@ def test_nothing_can_point_to_what_was_collected(how):
     assert_whole(store)
     Repository(store).gc(expire=NOW)
     assert_whole(store)
-    assert exact(Repository(store).snapshot("new" if how != "reset" else "main")["other"]) == exact(make_large("nested", 200, 2))
+    assert exact(Repository(store).snapshot("new" if how != "reset" else "main")["other"]) == exact(
+        make_large("nested", 200, 2)
+    )

@@ -25,11 +25,15 @@ from versioned_state.repository.history.commit import ROOT_ID
 
 KEYS = ("a", "b")
 VALUES = tuple(
-    make_large(kind, size, seed) for seed, (kind, size) in enumerate([("list", 300), ("dict", 200), ("text", 1500), ("nested", 60)])
+    make_large(kind, size, seed)
+    for seed, (kind, size) in enumerate([("list", 300), ("dict", 200), ("text", 1500), ("nested", 60)])
 )
 """Few, so that what was garbage comes back all the time."""
 
-steps = st.tuples(st.sampled_from(["put", "append", "commit", "branch", "drop", "tag", "reset", "undo", "create"]), st.integers(0, 2**16))
+steps = st.tuples(
+    st.sampled_from(["put", "append", "commit", "branch", "drop", "tag", "reset", "undo", "create"]),
+    st.integers(0, 2**16),
+)
 
 
 class GcMachine(RuleBasedStateMachine):
@@ -39,7 +43,9 @@ class GcMachine(RuleBasedStateMachine):
         super().__init__()
         self.store = Memory()
         self.now = 1
-        self.handles = [Versioned(Repository(Cache(self.store) if n else self.store, clock=self.clock)) for n in range(2)]
+        self.handles = [
+            Versioned(Repository(Cache(self.store) if n else self.store, clock=self.clock)) for n in range(2)
+        ]
         self.known: dict[str, Any] = {ROOT_ID: exact({})}
         self.refs: dict[tuple[str, str], str] = {}
         self.commits: list[Commit] = []
@@ -52,7 +58,10 @@ class GcMachine(RuleBasedStateMachine):
     def act(self, which: int, step: tuple[str, int]) -> None:
         self.do(which, step)
 
-    @rule(acts=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 1), steps), max_size=5), expire=st.sampled_from([0, 10, 1000]))
+    @rule(
+        acts=st.lists(st.tuples(st.integers(1, 30), st.integers(0, 1), steps), max_size=5),
+        expire=st.sampled_from([0, 10, 1000]),
+    )
     def gc(self, acts: list[tuple[int, int, tuple[str, int]]], expire: int) -> None:
         due = sorted(acts, reverse=True)
 
@@ -76,7 +85,8 @@ class GcMachine(RuleBasedStateMachine):
                 if isinstance(value, list):
                     value.append(seed % 3)
         elif what == "commit":
-            # Where others moved the branch away, and what this handle stood on was collected, what it has not loaded is gone.
+            # Where others moved the branch away, and what this handle stood on was collected, what it has not loaded is
+            # gone.
             with suppress(BranchMovedError, MissingObjectError):
                 handle.discard() if seed % 7 == 0 else handle.commit(on_moved=OnMoved.REPLACE)
                 self.note(handle.head, handle)

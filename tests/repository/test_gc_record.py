@@ -139,7 +139,9 @@ def test_a_gc_that_looks_for_long_says_that_it_lives(monkeypatch):
     published = [len(record.published) for record in marking]
     assert published.count(1) == 1
     assert published[-1] == 0, "before anything was deleted"
-    assert [record.beat for record in marking if not record.published] == sorted({r.beat for r in marking if not r.published})
+    assert [record.beat for record in marking if not record.published] == sorted(
+        {r.beat for r in marking if not r.published}
+    )
     assert len(marking) > 3
     assert_whole(store)
 

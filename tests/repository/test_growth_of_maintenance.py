@@ -1,4 +1,7 @@
-"""Maintenance costs in proportion to what there is: store calls and objects at one size and at four times it. No clock is looked at."""
+"""Maintenance costs in proportion to what there is: store calls and objects at one size and at four times it.
+
+No clock is looked at.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +89,9 @@ def wide(count: int) -> KVStore:
     return store
 
 
-SHAPES: dict[str, Callable[[int], KVStore]] = {each.__name__: each for each in (line, branches, deleted, moves, merges, wide)}
+SHAPES: dict[str, Callable[[int], KVStore]] = {
+    each.__name__: each for each in (line, branches, deleted, moves, merges, wide)
+}
 
 CALLS: dict[str, Callable[[Repository], object]] = {
     "gc": lambda repository: repository.gc(expire=NOW),
@@ -129,7 +134,8 @@ def cost(shape: str, count: int, call: str) -> tuple[int, int, int]:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_four_times_as_much_costs_at_most_four_times_as_much(shape, call):
     small, large = cost(shape, SMALL, call), cost(shape, 4 * SMALL, call)
-    growth = len(prepared(shape, 4 * SMALL)) / len(prepared(shape, SMALL))  # of the store: a higher tree has longer paths
+    # of the store: a higher tree has longer paths
+    growth = len(prepared(shape, 4 * SMALL)) / len(prepared(shape, SMALL))
     for what, few, many in zip(("objects read", "objects written", "round trips"), small, large, strict=True):
         assert many <= 1.2 * growth * few + 60, (what, few, many)
 

@@ -74,7 +74,10 @@ def test_listing_branches_asks_once_for_hundreds_of_heads():
     repository = Repository(store)
     for commit in make_graph(repository, 600, merges=0, seed=1):
         repository.branches.create(commit.id[:20], commit)
-    views: list[Callable[[Repository], object]] = [lambda each: list(each.branches.values()), lambda each: list(each.branches.items())]
+    views: list[Callable[[Repository], object]] = [
+        lambda each: list(each.branches.values()),
+        lambda each: list(each.branches.items()),
+    ]
     for view in views:
         counts = asked(store, view)
         assert counts.objects_read == 601
@@ -100,7 +103,9 @@ class KeyCounting(Wrapper):
             yield key
 
 
-@pytest.mark.parametrize("act", [lambda each: next(iter(each.branches)), lambda each: next(each.branches.values().__iter__())])
+@pytest.mark.parametrize(
+    "act", [lambda each: next(iter(each.branches)), lambda each: next(each.branches.values().__iter__())]
+)
 def test_the_first_branches_are_listed_before_the_last_are_looked_at(act):
     def listed(count: int) -> int:
         store = KeyCounting(with_branches(count))
@@ -128,7 +133,9 @@ def test_a_deleted_branch_comes_back_after_a_gc_at_the_cost_of_its_own_commits(m
         state.repository.branches.delete("side", force=True)
         store.apply({}, {}, objects={"o/" + "ab" * 24: b"\0garbage"})
         assert state.repository.gc(expire=timedelta(days=1)).freed == 1
-        found = asked(store, lambda repository: (repository.branches["main"], repository.branches.create("back", at="side@{1}")))
+        found = asked(
+            store, lambda repository: (repository.branches["main"], repository.branches.create("back", at="side@{1}"))
+        )
         assert Repository(store).snapshot("back")["side"] == rounds - 1
         return found.objects_read
 
@@ -153,7 +160,9 @@ def test_a_merged_branch_comes_back_without_what_others_have():
     state.repository.branches.delete("side", force=True)
     store.apply({}, {}, objects={"o/" + "ab" * 24: b"\0garbage"})
     assert state.repository.gc(expire=timedelta(days=1)).freed == 1
-    found = asked(store, lambda repository: (repository.branches["main"], repository.branches.create("back", at="side@{1}")))
+    found = asked(
+        store, lambda repository: (repository.branches["main"], repository.branches.create("back", at="side@{1}"))
+    )
     assert found.objects_read < 120  # main's rounds since the merge, and not the 200 before it
     assert Repository(store).commit("back~1") == last
 

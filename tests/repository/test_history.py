@@ -87,7 +87,9 @@ def test_the_base_of_two_lines_is_found_without_a_walk():
     tips = [fork, fork]
     for number in range(2000):
         parent = tips[number % 2]
-        tips[number % 2] = repository.database.write_commit(parent.tree, (parent,), staging=staging, message=str(number))
+        tips[number % 2] = repository.database.write_commit(
+            parent.tree, (parent,), staging=staging, message=str(number)
+        )
         store.apply({}, {}, objects=staging.sealed())
         staging.sent()
     fresh = Repository(store)
@@ -144,7 +146,11 @@ def test_a_range_without_one_of_its_ends_ends_at_head():
     assert said("HEAD~1..", head=repository.commit("idea")) == said("HEAD~1..", branch="idea") == ["1"]
     repository.current_branch = "idea"
     assert said("..main") == ["3", "2"]
-    assert [commit.message for commit in idea.log("..main")] == [commit.message for commit in state.log("idea..")] == ["3", "2"]
+    assert (
+        [commit.message for commit in idea.log("..main")]
+        == [commit.message for commit in state.log("idea..")]
+        == ["3", "2"]
+    )
     assert [commit.message for commit in idea.log("HEAD~1..")] == ["1"]
     assert [commit.message for commit in state.log("@{2}..", limit=1)] == ["3"]
     assert list(idea.log("main..")) == []
@@ -304,7 +310,11 @@ def test_a_deleted_name_is_said_to_be_deleted_and_how_it_comes_back(line, kind):
 
 def test_numbers_in_the_reasons_of_unknown_revisions(line):
     repository = line.repository
-    for revision, reason in (("main^2", "has only 1 parent"), ("main~6^2", "has no parent"), ("main@{99}", "its reflog has only 5 moves")):
+    for revision, reason in (
+        ("main^2", "has only 1 parent"),
+        ("main~6^2", "has no parent"),
+        ("main@{99}", "its reflog has only 5 moves"),
+    ):
         with pytest.raises(UnknownRevisionError, match=reason):
             repository.commit(revision)
     repository.branches.create("new")
@@ -371,7 +381,17 @@ def test_branches_and_tags_are_mappings(line):
 
 @pytest.mark.parametrize(
     "name",
-    [*"HEAD @ a..b a~ a^b a:b a? a* a[ a\\b /a a/ a//b -a a@{b".split(), "", "a b", "a\nb", "\ud800", "a" * 256, 1, None, b"a"],
+    [
+        *"HEAD @ a..b a~ a^b a:b a? a* a[ a\\b /a a/ a//b -a a@{b".split(),
+        "",
+        "a b",
+        "a\nb",
+        "\ud800",
+        "a" * 256,
+        1,
+        None,
+        b"a",
+    ],
 )
 def test_a_bad_name_is_refused(line, name):
     for refs in (line.repository.branches, line.repository.tags):

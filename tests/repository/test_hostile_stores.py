@@ -150,7 +150,13 @@ def test_a_deep_value_in_a_leaf_is_never_committed_again():
 
 def test_values_of_many_types_are_no_findings():
     state = Versioned()
-    state["values"] = [Fraction(1, 3), {1, (2, "x"), frozenset({3})}, ZoneInfo("Europe/Rome"), {(1, 2): {b"x"}}, 1 << 200]
+    state["values"] = [
+        Fraction(1, 3),
+        {1, (2, "x"), frozenset({3})},
+        ZoneInfo("Europe/Rome"),
+        {(1, 2): {b"x"}},
+        1 << 200,
+    ]
     state["large"] = {number: {Fraction(number, 7)} for number in range(500)}
     state["set"] = {(number, "x" * 50) for number in range(500)}
     value: list[Any] = []
@@ -163,7 +169,14 @@ def test_values_of_many_types_are_no_findings():
 
 
 @pytest.mark.parametrize(
-    "cell", [b"\xd4\x20\x91", b"\xd5\x20\x91\x01", b"\xc7\x03\x16\x91\x91\x01", b"\x92\xd5\x15\x91\xc1\x01", b"\xc7\x03\x26\x91\x91\x01"]
+    "cell",
+    [
+        b"\xd4\x20\x91",
+        b"\xd5\x20\x91\x01",
+        b"\xc7\x03\x16\x91\x91\x01",
+        b"\x92\xd5\x15\x91\xc1\x01",
+        b"\xc7\x03\x26\x91\x91\x01",
+    ],
 )
 def test_a_value_that_does_not_decode_is_corrupt_to_blame_and_can_be_replaced(cell):
     store = craft(lambda _put: one(cell))
@@ -210,7 +223,12 @@ def test_a_commit_whose_tree_is_damaged_is_read_for_its_history_and_refused_for_
     repository = Repository(store)
     assert next(repository.branches.iter_info()).meta == {"run": "a"}
     assert [commit.message for commit in repository.log("main")] == ["damaged"]
-    for call in (lambda: repository.snapshot("main"), lambda: Versioned(store), repository.gc, lambda: repository.branches["main"].root):
+    for call in (
+        lambda: repository.snapshot("main"),
+        lambda: Versioned(store),
+        repository.gc,
+        lambda: repository.branches["main"].root,
+    ):
         with pytest.raises(CorruptObjectError):
             call()
     assert [finding.problem for finding in repository.fsck().findings if finding.id == address.hex()] == ["corrupt"]

@@ -43,7 +43,9 @@ class TestLateDelivery:
         store.lose("request")
         with pytest.raises(UnreachableStoreError) as caught:
             state.commit("two")
-        assert not isinstance(caught.value, UnknownOutcomeError | CommitInDoubtError), "it is known: nothing was committed"
+        assert not isinstance(caught.value, UnknownOutcomeError | CommitInDoubtError), (
+            "it is known: nothing was committed"
+        )
         assert "nothing was committed" in str(caught.value)
         assert store.deliver() == [False]
         assert messages(store) == ["one"] * committed

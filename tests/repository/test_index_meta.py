@@ -54,7 +54,11 @@ def assert_right(store, runs=RUNS, keys=("run", "step")):
         entries += sum(key in each.meta for each in every for key in searchable)
         for key in keys:
             for run in runs:
-                expected = [each.name for each in every if key in each.meta and type(each.meta[key]) is type(run) and each.meta[key] == run]
+                expected = [
+                    each.name
+                    for each in every
+                    if key in each.meta and type(each.meta[key]) is type(run) and each.meta[key] == run
+                ]
                 for reverse in (False, True):
                     found = [each.name for each in refs.iter_info(where={key: run}, reverse=reverse)]
                     assert found == expected[:: -1 if reverse else 1], (key, run)
@@ -73,7 +77,9 @@ def work(store, rng, steps, repository=None):
 
     def commit():
         handle["n"] = rng.random()
-        handle.commit(meta={"run": rng.choice(RUNS), "step": rng.randrange(3)}, tag=rng.choice([None, f"c/{rng.random()}"]))
+        handle.commit(
+            meta={"run": rng.choice(RUNS), "step": rng.randrange(3)}, tag=rng.choice([None, f"c/{rng.random()}"])
+        )
 
     acts = [
         commit,
@@ -81,7 +87,9 @@ def work(store, rng, steps, repository=None):
         lambda: repository.branches.create(rng.choice(names), "main"),
         lambda: repository.branches.delete(rng.choice(names), force=True),
         lambda: repository.branches.rename(rng.choice(names), rng.choice(names)),
-        lambda: repository.tags.create(rng.choice(tags), f"main~{rng.randrange(3)}", message=rng.choice([None, "annotated"])),
+        lambda: repository.tags.create(
+            rng.choice(tags), f"main~{rng.randrange(3)}", message=rng.choice([None, "annotated"])
+        ),
         lambda: repository.tags.delete(rng.choice(tags)),
         lambda: repository.tags.delete_many(prefix=rng.choice(["t/", "copy/", "c/0.1"])),
         lambda: repository.tags.copy("t/", "copy/"),
@@ -94,7 +102,9 @@ def work(store, rng, steps, repository=None):
         lambda: repository.purge(replace={"r1": "r0"}),
         lambda: repository.purge("n"),
         handle.refresh,
-        lambda: Versioned(repository, branch=rng.choice(names), ttl_seconds=0.000001).commit("lives shortly", allow_empty=True),
+        lambda: Versioned(repository, branch=rng.choice(names), ttl_seconds=0.000001).commit(
+            "lives shortly", allow_empty=True
+        ),
         repository.expire,
     ]
     for _ in range(steps):
@@ -437,7 +447,15 @@ def test_a_record_with_fields_of_other_types_is_damaged():
     assert read_gc_record(plain.stored) == plain
     fields = msgpack.unpackb(read_record(GC, plain.stored or b""))
     later: Any
-    for later in ([3, 1, [1], []], [3, 1, ["a"], [], 1], ["3", 1, ["a"], []], [3, 1, "a", []], [3, 1, ["a"], [None]], [3, 1, {}], [[]]):
+    for later in (
+        [3, 1, [1], []],
+        [3, 1, ["a"], [], 1],
+        ["3", 1, ["a"], []],
+        [3, 1, "a", []],
+        [3, 1, ["a"], [None]],
+        [3, 1, {}],
+        [[]],
+    ):
         stored = write_record(GC, msgpack.packb([*fields[:7], *later]))
         with pytest.raises(CorruptObjectError):
             read_gc_record(stored)

@@ -1,4 +1,7 @@
-"""Values of every type become JSON and come back exactly. JSON that is not a valid form is refused. Also: JSON without types."""
+"""Values of every type become JSON and come back exactly.
+
+JSON that is not a valid form is refused. Also: JSON without types.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,10 @@ def test_every_value_comes_back_exactly(value: Any):
         (Decimal("2.50"), {"$Decimal": "2.50"}),
         (dt.date(2026, 11, 1), {"$date": "2026-11-01"}),
         (dt.datetime(2026, 1, 2, 3, tzinfo=dt.UTC), {"$datetime": "2026-01-02T03:00:00+00:00"}),
-        (dt.datetime(2026, 1, 2, tzinfo=ZoneInfo("Europe/Berlin")), {"$datetime": "2026-01-02T00:00:00+01:00[Europe/Berlin]"}),
+        (
+            dt.datetime(2026, 1, 2, tzinfo=ZoneInfo("Europe/Berlin")),
+            {"$datetime": "2026-01-02T00:00:00+01:00[Europe/Berlin]"},
+        ),
         (dt.timedelta(days=-1, seconds=5), {"$timedelta": "-1 day, 0:00:05"}),
         (dt.timezone(dt.timedelta(hours=1)), {"$timezone": "UTC+01:00"}),
         (UUID(int=5), {"$UUID": "00000000-0000-0000-0000-000000000005"}),
@@ -61,7 +67,10 @@ def test_every_value_comes_back_exactly(value: Any):
         (np.float32(0.5), {"$float32": "0.5"}),
         (np.array([[1, 2]], "<i4"), {"$ndarray": {"dtype": "int32", "shape": [1, 2], "data": [[1, 2]]}}),
         (deque([1], 2), {"$typed": {"name": "deque", "fields": [1], "notes": {"maxlen": 2}}}),
-        (Tagged("app:Rows", [1], {"fields": {"n": 2}}), {"$typed": {"name": "app:Rows", "fields": [1], "attributes": {"n": 2}}}),
+        (
+            Tagged("app:Rows", [1], {"fields": {"n": 2}}),
+            {"$typed": {"name": "app:Rows", "fields": [1], "attributes": {"n": 2}}},
+        ),
     ],
 )
 def test_the_forms(value: Any, form: Any):

@@ -16,7 +16,18 @@ from blake3 import blake3
 from tests.support import store_openers
 from tests.support.personal_data import SECRET, agent, holds
 from tests.support.stores import MinimalStore
-from versioned_state import Cache, Disk, KVStore, Memory, Repository, Versioned, effect, effects, forget_effect, settle_effect
+from versioned_state import (
+    Cache,
+    Disk,
+    KVStore,
+    Memory,
+    Repository,
+    Versioned,
+    effect,
+    effects,
+    forget_effect,
+    settle_effect,
+)
 from versioned_state.errors import CorruptObjectError, EffectInDoubtError, ErasedResultError, InvalidArgumentError
 from versioned_state.objects.keys import effect_key
 from versioned_state.objects.record import write_record
@@ -158,7 +169,11 @@ def test_damage_is_an_error_and_nothing_is_done():
     damaged = [sound[:at] + bytes((sound[at] ^ rng.randrange(1, 256),)) + sound[at + 1 :] for at in range(len(sound))]
     for stored in [*damaged, b"", sound[:-1], sound + b"\0"]:
         store.set(key, stored)
-        for call in (lambda: effect("pay", fail, state=state), lambda: effects(state), lambda: settle_effect(state, "pay")):
+        for call in (
+            lambda: effect("pay", fail, state=state),
+            lambda: effects(state),
+            lambda: settle_effect(state, "pay"),
+        ):
             with pytest.raises(CorruptObjectError, match="effect/"):
                 call()
         (finding,) = state.repository.fsck().findings
@@ -215,7 +230,9 @@ def test_a_record_that_no_writer_writes_is_refused(fields):
         read_entry(key, write_record(key, msgpack.packb(fields)))
 
 
-@pytest.mark.parametrize("part", [b"", b"\0", b"\0\x10\x01", b"\x05\x14\x01", b"\0\x14", b"\0\x14\xc1", b"\0\x14\xd4\x7f\0", b"\x01zstd"])
+@pytest.mark.parametrize(
+    "part", [b"", b"\0", b"\0\x10\x01", b"\x05\x14\x01", b"\0\x14", b"\0\x14\xc1", b"\0\x14\xd4\x7f\0", b"\x01zstd"]
+)
 def test_a_result_that_no_writer_writes_is_refused(part):
     store = Memory()
     state = Versioned(store)
@@ -262,7 +279,10 @@ def test_purge_erases_keys_and_results(tmp_path):
         dry = repository.purge("users.alice", dry_run=True)
         assert {"effect mail:alice", "effect call:alice/17 Chestnut Row"} <= set(dry.mentions)
         assert "effect mail:bob" not in dry.mentions
-        assert repository.purge(effects=["*alice*"], dry_run=True).effects == ("call:alice/17 Chestnut Row", "mail:alice")
+        assert repository.purge(effects=["*alice*"], dry_run=True).effects == (
+            "call:alice/17 Chestnut Row",
+            "mail:alice",
+        )
         assert len(effects(repository)) == 3
         report = repository.purge("users.alice", effects="*alice*")
         assert report.effects == ("call:alice/17 Chestnut Row", "mail:alice")

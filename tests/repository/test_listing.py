@@ -33,7 +33,12 @@ class Clock:
 
 
 def with_sessions(
-    total: int, *, users: int = 10, rounds: int = 1, clock: Callable[[], int] | None = None, store: KVStore | None = None
+    total: int,
+    *,
+    users: int = 10,
+    rounds: int = 1,
+    clock: Callable[[], int] | None = None,
+    store: KVStore | None = None,
 ) -> KVStore:
     store = Memory() if store is None else store
     repository = Repository(store, clock=clock or Clock())
@@ -140,7 +145,9 @@ def test_by_change_with_pages_is_the_order_of_the_last_moves(store, step, seed):
             assert names(repository.branches.iter_info(by="changed", prefix=prefix, reverse=reverse)) == order
             seen: list[str] = []
             cursor = None
-            while page := list(repository.branches.iter_info(by="changed", prefix=prefix, after=cursor, limit=5, reverse=reverse)):
+            while page := list(
+                repository.branches.iter_info(by="changed", prefix=prefix, after=cursor, limit=5, reverse=reverse)
+            ):
                 seen += names(iter(page))
                 cursor = page[-1].cursor
             assert seen == order
@@ -174,7 +181,15 @@ def test_where_keeps_the_heads_with_these_values_in_their_meta(store):
 
 @pytest.mark.parametrize(
     "options",
-    [{"by": "time"}, {"limit": -1}, {"limit": "3"}, {"prefix": 3}, {"after": 3}, {"where": [1]}, {"by": "changed", "after": "user-001"}],
+    [
+        {"by": "time"},
+        {"limit": -1},
+        {"limit": "3"},
+        {"prefix": 3},
+        {"after": 3},
+        {"where": [1]},
+        {"by": "changed", "after": "user-001"},
+    ],
 )
 def test_a_bad_argument_raises_at_the_call(options):
     repository = Repository(Memory())
@@ -247,11 +262,16 @@ def test_tags_are_listed_like_branches():
         repository.tags.create(f"t/{n % 3}/{n:02}", name)
     every = sorted(repository.tags)
     assert names(repository.tags.iter_info()) == every
-    assert names(repository.tags.iter_info(prefix="t/1/", limit=2, reverse=True)) == [n for n in every if n.startswith("t/1/")][::-1][:2]
+    assert (
+        names(repository.tags.iter_info(prefix="t/1/", limit=2, reverse=True))
+        == [n for n in every if n.startswith("t/1/")][::-1][:2]
+    )
     newest = sorted(every, key=lambda name: name[-2:], reverse=True)
     assert names(repository.tags.iter_info(by="changed")) == newest
     assert names(repository.tags.iter_info(by="changed", reverse=True, limit=3)) == newest[::-1][:3]
-    assert names(repository.tags.iter_info(where={"session": 7})) == [name for name in every if repository.tags[name].meta["session"] == 7]
+    assert names(repository.tags.iter_info(where={"session": 7})) == [
+        name for name in every if repository.tags[name].meta["session"] == 7
+    ]
 
 
 def test_the_only_branch_is_the_default_one_whatever_was_deleted():
@@ -280,7 +300,10 @@ def test_a_search_for_a_part_of_a_name_finds_those_that_have_it(by: Order, *, re
         assert names(repository.branches.iter_info(by=by, reverse=reverse, like=pattern)) == wanted
     both = names(repository.branches.iter_info(by=by, reverse=reverse, like=("*01", "*02"), prefix="user-001"))
     assert both == [name for name in every if name.startswith("user-001") and name[-2:] in ("01", "02")]
-    assert names(repository.branches.iter_info(by=by, reverse=reverse, like="*7", limit=3)) == [n for n in every if n.endswith("7")][:3]
+    assert (
+        names(repository.branches.iter_info(by=by, reverse=reverse, like="*7", limit=3))
+        == [n for n in every if n.endswith("7")][:3]
+    )
 
 
 def test_of_the_names_that_a_search_does_not_find_no_record_is_read():
@@ -315,7 +338,9 @@ def test_heads_that_were_read_lately_are_not_read_again():
     def objects_read(**listing: Any) -> int:
         before = counting.counts.objects_read
         infos = list(repository.branches.iter_info(**listing))
-        assert {info.name: info.head for info in infos} == {name: repository.branches[name] for name in names(iter(infos))}
+        assert {info.name: info.head for info in infos} == {
+            name: repository.branches[name] for name in names(iter(infos))
+        }
         return counting.counts.objects_read - before
 
     assert objects_read(prefix="user-001/") == 20

@@ -110,7 +110,10 @@ def test_a_call_that_is_interrupted_did_it_or_did_not(name, long_run):
 
 
 def collect_in_slices(store: KVStore, fault: Fault | None = None, at: int = 0) -> tuple[int, bool]:
-    """Run slices until one finishes, the first over a store that fails once. Return their number, and whether the store failed."""
+    """Run slices until one finishes, the first over a store that fails once.
+
+    Return their number, and whether the store failed.
+    """
     fired = False
     for slices in itertools.count(1):
         faulty = Faulty(store)

@@ -1,6 +1,7 @@
 """A repository against a model of plain dicts: commits, branches, tags, resets, several handles, transactions and reopening, at random.
 
-The model of a state is a dict of what ``exact`` says of each value; of a commit, its content and parents; of a branch, a commit.
+The model of a state is a dict of what ``exact`` says of each value; of a commit, its content and parents; of a branch,
+a commit.
 """
 
 from __future__ import annotations
@@ -18,7 +19,15 @@ from typing import Any, ClassVar
 import pytest
 from hypothesis import settings, strategies as st
 from hypothesis.internal.conjecture import engine
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, precondition, rule, run_state_machine_as_test
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 
 from tests.support.exact import clone, exact
 from tests.support.mutations import containers, fresh, mutate
@@ -106,7 +115,9 @@ class RepositoryMachine(RuleBasedStateMachine):
 
     def handle(self, branch: str) -> Handle:
         base = self.branches.get(branch, ROOT_ID)
-        handle = Handle(Versioned(self.repository, branch=branch), branch, base, content=dict(self.commits[base].content))
+        handle = Handle(
+            Versioned(self.repository, branch=branch), branch, base, content=dict(self.commits[base].content)
+        )
         assert handle.state.head.id == base
         self.opened.append(handle)
         return handle
@@ -119,7 +130,9 @@ class RepositoryMachine(RuleBasedStateMachine):
         handle.state[key] = value
         handle.content[key] = exact(value)
 
-    @rule(handle=handles, key=st.sampled_from(KEYS), kind=st.sampled_from(["list", "dict", "nested", "text"]), seed=seeds)
+    @rule(
+        handle=handles, key=st.sampled_from(KEYS), kind=st.sampled_from(["list", "dict", "nested", "text"]), seed=seeds
+    )
     def assign_large(self, handle: Handle, key: str, kind: str, seed: int) -> None:
         value = handle.held[key] = make_large(kind, 300, seed)
         handle.state[key] = value
@@ -181,7 +194,10 @@ class RepositoryMachine(RuleBasedStateMachine):
         return None if conflicts else merged
 
     def merge(self, handle: Handle) -> tuple[Content, set[str]]:
-        """The same, and the keys of the conflicts. What both changed is merged by ``merge_trees``, whose laws have tests of their own."""
+        """The same, and the keys of the conflicts.
+
+        What both changed is merged by ``merge_trees``, whose laws have tests of their own.
+        """
         head = self.branches.get(handle.branch, ROOT_ID)
         base, theirs = self.commits[handle.base].content, self.commits[head].content
         merged, conflicts = dict(theirs), set()
@@ -191,7 +207,9 @@ class RepositoryMachine(RuleBasedStateMachine):
                 repository = self.open()
                 sides = [repository.snapshot(repository.commit(id)) for id in (handle.base, head)]
                 b, t = ({key: side[key]} if key in side else {} for side in sides)
-                state, found = StateTrees().merge(b, {key: clone(handle.state[key])} if key in handle.content else {}, t)
+                state, found = StateTrees().merge(
+                    b, {key: clone(handle.state[key])} if key in handle.content else {}, t
+                )
                 conflicts |= {key} if found else set()
                 value = exact(state[key]) if key in state else None
             if value is None:
@@ -251,7 +269,11 @@ class RepositoryMachine(RuleBasedStateMachine):
     def forget(self, handle: Handle) -> None:
         """References to keys that are gone, or whose type changed, are detached."""
         held = handle.held
-        handle.held = {key: value for key, value in held.items() if key in handle.content and handle.content[key][0] == exact(value)[0]}
+        handle.held = {
+            key: value
+            for key, value in held.items()
+            if key in handle.content and handle.content[key][0] == exact(value)[0]
+        }
 
     @rule(handle=handles)
     def refresh(self, handle: Handle) -> None:
@@ -340,7 +362,16 @@ class RepositoryMachine(RuleBasedStateMachine):
     def some_changes(self, handle: Handle, rng: random.Random) -> None:
         for _ in range(rng.randrange(1, 4)):
             key = rng.choice(KEYS)
-            step = rng.choice((self.assign, self.mutate, self.mutate, self.delete, self.append_to_a_sequence, self.assign_an_equal_value))
+            step = rng.choice(
+                (
+                    self.assign,
+                    self.mutate,
+                    self.mutate,
+                    self.delete,
+                    self.append_to_a_sequence,
+                    self.assign_an_equal_value,
+                )
+            )
             if step in (self.delete, self.assign_an_equal_value):
                 step(handle, key)
             else:
@@ -482,7 +513,9 @@ def test_a_repository_is_what_the_model_says(machine, monkeypatch):
     # Long enough to see what is wrong, and short enough for the whole run not to be ended as one that hangs.
     monkeypatch.setattr(engine, "MAX_SHRINKING_SECONDS", 60)
     examples = settings().max_examples
-    run_state_machine_as_test(machine, settings=settings(max_examples=2 * examples if machine is RepositoryMachine else examples // 2))
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=2 * examples if machine is RepositoryMachine else examples // 2)
+    )
 
 
 @pytest.mark.parametrize("backend", ["diskcache", "encrypted", "redis", "postgres", "s3"])
@@ -498,4 +531,6 @@ def test_a_repository_is_what_the_model_says_over(backend, request, tmp_path, mo
     else:
         make = request.getfixturevalue(f"{backend}_server").fresh_store
     machine = type("Machine", (Shared,), {"make": staticmethod(make)})
-    run_state_machine_as_test(machine, settings=settings(max_examples=max(3, settings().max_examples // 12), stateful_step_count=30))
+    run_state_machine_as_test(
+        machine, settings=settings(max_examples=max(3, settings().max_examples // 12), stateful_step_count=30)
+    )

@@ -126,7 +126,8 @@ def test_steps_beside_other_writers(repository):
 
 
 @pytest.mark.parametrize(
-    ("values", "error"), [([1], InvalidArgumentError), ({1: 2}, InvalidArgumentError), ({"a": object()}, UnserializableValueError)]
+    ("values", "error"),
+    [([1], InvalidArgumentError), ({1: 2}, InvalidArgumentError), ({"a": object()}, UnserializableValueError)],
 )
 def test_values_that_cannot_be_kept_change_nothing(repository, values, error):
     records = repository.records
@@ -272,14 +273,20 @@ def test_purge_erases_the_records_of_branches_and_of_those_that_never_were(tmp_p
 
 def test_purge_finds_mentions_and_replaces_words(repository):
     begun(repository, "main")
-    repository.records.update({"a": {"text": "by alice", "list": ["alice", 1]}, "b": {"text": "by bob"}, "of alice": {}})
+    repository.records.update(
+        {"a": {"text": "by alice", "list": ["alice", 1]}, "b": {"text": "by bob"}, "of alice": {}}
+    )
     state = Versioned(repository)
     state["alice"] = 1
     state.commit("add")
     report = repository.purge("alice")
     assert {each for each in report.mentions if each.startswith("record")} == {"record a", "record of alice"}
     repository.purge(replace={"alice": "X"})
-    assert dict(repository.records.items()) == {"a": {"text": "by X", "list": ["X", 1]}, "b": {"text": "by bob"}, "of alice": {}}
+    assert dict(repository.records.items()) == {
+        "a": {"text": "by X", "list": ["X", 1]},
+        "b": {"text": "by bob"},
+        "of alice": {},
+    }
 
 
 def test_a_fork_and_an_undo_leave_them_alone(repository):

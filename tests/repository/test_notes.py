@@ -39,7 +39,11 @@ def test_a_note_is_a_dict_by_commit_or_revision(state):
     notes[head] = {"score": 0.5}
     assert notes[head] == notes["main"] == notes["HEAD"] == notes[head.id] == {"score": 0.5}
     assert notes.update("main~3", {"by": "me"}) == {"by": "me"}
-    assert notes.update(first, {"score": 1, "parts": [{"a": b"\0"}]}) == {"by": "me", "score": 1, "parts": [{"a": b"\0"}]}
+    assert notes.update(first, {"score": 1, "parts": [{"a": b"\0"}]}) == {
+        "by": "me",
+        "score": 1,
+        "parts": [{"a": b"\0"}],
+    }
     assert set(notes) == {first.id, head.id}
     assert len(notes) == 2
     assert dict(notes.items()) == {first.id: notes[first], head.id: {"score": 0.5}}
@@ -133,7 +137,9 @@ def test_a_purge_carries_notes_over_to_the_commits_made_anew(tmp_path):
         report = repository.purge("secret", replace={"alice": "someone"})
         assert not any(mention.startswith("note") for mention in report.mentions)
         repository = Repository(store)
-        assert [repository.notes[f"main~{n}"] for n in range(3)] == [{"n": n, "said": "someone was here"} for n in range(3)]
+        assert [repository.notes[f"main~{n}"] for n in range(3)] == [
+            {"n": n, "said": "someone was here"} for n in range(3)
+        ]
         assert len(repository.notes) == 3
     assert b"alice" not in (tmp_path / "store.sqlite3").read_bytes()
 
@@ -144,7 +150,10 @@ def test_a_purge_says_which_notes_mention_it(state):
     state["alice"] = 1
     state.commit()
     repository.notes["main"] = {"about": "alice"}
-    assert repository.purge("alice").mentions == (f"note of {repository.commit('main').id}", repository.commit("main").id)
+    assert repository.purge("alice").mentions == (
+        f"note of {repository.commit('main').id}",
+        repository.commit("main").id,
+    )
 
 
 def test_words_are_replaced_in_notes_of_commits_that_stay(state):

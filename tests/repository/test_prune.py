@@ -1,4 +1,7 @@
-"""Pruned history agrees with a naive model. Every function treats the cut as an end, and all that is reachable stays whole."""
+"""Pruned history agrees with a naive model.
+
+Every function treats the cut as an end, and all that is reachable stays whole.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,13 @@ from hypothesis import given, strategies as st
 from tests.support.histories import Clock, make_graph
 from tests.support.stores import swap_store
 from versioned_state import Commit, Memory, Repository, Versioned
-from versioned_state.errors import CorruptRefError, InvalidArgumentError, MissingObjectError, StoreBusyError, UnknownRevisionError
+from versioned_state.errors import (
+    CorruptRefError,
+    InvalidArgumentError,
+    MissingObjectError,
+    StoreBusyError,
+    UnknownRevisionError,
+)
 from versioned_state.objects.keys import SHALLOW, object_key
 from versioned_state.objects.store import Staging
 from versioned_state.repository.database import Publication
@@ -42,7 +51,9 @@ def collect(repository: Repository) -> int:
         roots += logged_commits(repository.database, ref)
     kept = {commit.id for commit in graph.walk(roots, repository.database.commits.read)} | {ROOT_ID}
     gone = [
-        a for a in repository.database.objects.iter_addresses("") if repository.database.commits.find(a) is not None and a.hex() not in kept
+        a
+        for a in repository.database.objects.iter_addresses("")
+        if repository.database.commits.find(a) is not None and a.hex() not in kept
     ]
     repository.store.apply({}, {}, [object_key(address) for address in gone])
     return len(gone)
@@ -182,7 +193,15 @@ def test_two_branches_whose_base_was_cut_are_not_merged_over_the_empty_state():
     ours, theirs = line(repository, 30)[-1], line(repository, 30, branch="side")[-1]
     assert repository.merge_base("main", "side") == base
     prune(repository.database, keep_last=5)
-    assert next(graph.iter_merge_bases(repository.commit(ours), repository.commit(theirs), repository.database.commits.read), None) is None
+    assert (
+        next(
+            graph.iter_merge_bases(
+                repository.commit(ours), repository.commit(theirs), repository.database.commits.read
+            ),
+            None,
+        )
+        is None
+    )
     with pytest.raises(UnknownRevisionError, match="older history was pruned"):
         repository.merge_base("main", "side")
 
@@ -269,7 +288,9 @@ def test_rounds_that_are_young_enough_stay():
     clock = Clock()
     repository = Repository(Memory(), clock=clock)
     commits = line(repository, 20)  # a second apart
-    report = prune(repository.database, older_than=timedelta(microseconds=clock.now + 1_000_000 - commits[12].time), keep_last=3)
+    report = prune(
+        repository.database, older_than=timedelta(microseconds=clock.now + 1_000_000 - commits[12].time), keep_last=3
+    )
     assert ids(repository.log()) == ids(reversed(commits[12:]))
     assert report.kept == 8
     assert prune(repository.database, older_than=timedelta(0)).kept == 1
@@ -287,7 +308,9 @@ def test_what_was_merged_in_stays_as_far_back_as_the_rounds_go():
     prune(repository.database, keep_last=2, expire=timedelta(0))
     # 20, the floor, is of generation 20; the side's commits are 19 to 21.
     assert set(ids(repository.log())) == {merged.id, side[2].id, old[19].id}
-    assert [commit.shallow for commit in (repository.commit(side[2]), repository.commit(old[19]), repository.commit(merged))] == [
+    assert [
+        commit.shallow for commit in (repository.commit(side[2]), repository.commit(old[19]), repository.commit(merged))
+    ] == [
         True,
         True,
         False,
@@ -423,7 +446,9 @@ def reach(parents: dict[str, list[str]], starts: list[str]) -> set[str]:
     return seen
 
 
-@given(seed=st.integers(0, 2**32), keep=st.integers(1, 12), merges=st.sampled_from([0, 0.2, 0.5]), rounds=st.integers(1, 3))
+@given(
+    seed=st.integers(0, 2**32), keep=st.integers(1, 12), merges=st.sampled_from([0, 0.2, 0.5]), rounds=st.integers(1, 3)
+)
 def test_against_a_naive_model(seed: int, keep: int, merges: float, rounds: int):
     rng = random.Random(seed)
     store: KVStore = Memory()

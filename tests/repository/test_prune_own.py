@@ -178,7 +178,9 @@ def calls_of_a_prune_with_tags(branches: int) -> int:
     calls = store.counts.round_trips
     assert (report.removed, report.kept) == (4, 6), "the newest tag that is left keeps the commits from the fourth down"
     assert repository.fsck().ok
-    assert [commit.short for commit in repository.log("s3/3")] == [repository.tags[f"s3/{n}"].short for n in (3, 2, 1, 0)]
+    assert [commit.short for commit in repository.log("s3/3")] == [
+        repository.tags[f"s3/{n}"].short for n in (3, 2, 1, 0)
+    ]
     return calls
 
 

@@ -1,4 +1,7 @@
-"""Purged content is in no commit, reflog, object or file. Everything else is as before, in commits of the same shape."""
+"""Purged content is in no commit, reflog, object or file.
+
+Everything else is as before, in commits of the same shape.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,14 @@ def test_nothing_of_it_is_left_and_all_else_is():
     for id in report.commits:
         assert object_key(Address(bytes.fromhex(id))) not in store
     # The reflog leads to what stands for the old commits.
-    assert [position.action for position in repository.reflog("main")] == ["commit", "commit", "reset", "commit", "commit", "commit"]
+    assert [position.action for position in repository.reflog("main")] == [
+        "commit",
+        "commit",
+        "reset",
+        "commit",
+        "commit",
+        "commit",
+    ]
     assert repository.commit("main@{3}").id == report.commits[made["lost"].id]
     assert repository.commit("deleted@{1}").id == report.commits[made["side"].id]
 
@@ -77,7 +87,13 @@ def test_a_dry_run_writes_nothing():
     assert dict(store.items()) == before
     wet = purge(repository.database, "users.alice")
     assert set(dry.commits) == set(wet.commits)
-    assert (dry.holding, dry.refs, dry.paths, dry.collected, dry.dry_run) == (wet.holding, wet.refs, wet.paths, None, True)
+    assert (dry.holding, dry.refs, dry.paths, dry.collected, dry.dry_run) == (
+        wet.holding,
+        wet.refs,
+        wet.paths,
+        None,
+        True,
+    )
     assert wet.collected is not None
     assert wet.collected.freed > 0
 
@@ -109,7 +125,10 @@ def test_words_in_messages_authors_and_meta():
     new = repository.commit("main")
     assert (new.message, new.author, new.meta) == ("A. begins", "A.", {"by": ["A.", 1], "A.": "yes"})
     assert report.mentions == ()
-    assert {position.commit.message for position in repository.reflog("main") if position.commit} == {"A. begins", "Bob goes on"}
+    assert {position.commit.message for position in repository.reflog("main") if position.commit} == {
+        "A. begins",
+        "Bob goes on",
+    }
 
 
 @pytest.mark.parametrize("expired", [False, True])

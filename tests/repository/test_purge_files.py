@@ -53,7 +53,8 @@ def test_no_byte_of_the_store_s_files_has_it(tmp_path: Path, wrapped):
     assert report.collected.compacted is not None
     assert not holds(disk)
     left = files_hold(folder, *planted)
-    # An address of 24 bytes, or the middle of a commit that shares its end with the new one, could be innocent: none is.
+    # An address of 24 bytes, or the middle of a commit that shares its end with the new one, could be innocent: none
+    # is.
     assert [found for found in left if not _is_shared(found[1], disk)] == []
     reader.close()
     repository.close()
@@ -76,7 +77,9 @@ def test_a_reader_that_holds_the_log_is_waited_for_and_then_named(tmp_path: Path
     reader = sqlite3.connect(tmp_path / "store" / "store.sqlite3", isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT count(*) FROM objects").fetchall()
-    with pytest.raises(UnfinishedPurgeError, match=r"a reader holds the log.*its objects are deleted, and .* may still hold") as caught:
+    with pytest.raises(
+        UnfinishedPurgeError, match=r"a reader holds the log.*its objects are deleted, and .* may still hold"
+    ) as caught:
         purge(repository.database, "users.alice")
     reader.close()
     report = purge(repository.database, "users.alice")

@@ -56,7 +56,8 @@ def test_a_writer_that_comes_in_between_any_two_calls_loses_nothing_and_keeps_no
 def test_a_gc_that_comes_in_between_any_two_calls_takes_nothing_that_is_needed(monkeypatch):
     monkeypatch.setattr("versioned_state.repository.maintenance.purge.rewrite._FLUSH_AT", 200)
     for k in itertools.count(1):
-        store, clock = Memory(), Clock()  # one clock: by another that is far off, the gc of the purge would be taken for dead
+        # one clock: by another that is far off, the gc of the purge would be taken for dead
+        store, clock = Memory(), Clock()
         small(Repository(store, clock=clock))
         repository = Repository(store, clock=clock)
         garbage = Versioned(Repository(store, clock=clock))
@@ -80,7 +81,8 @@ def test_a_gc_that_comes_in_between_any_two_calls_takes_nothing_that_is_needed(m
 
 
 @pytest.mark.parametrize(
-    ("fault", "crash"), [(Fault.BEFORE, False), (Fault.AFTER, False), (Fault.PARTIAL, False), (Fault.AFTER, True), (Fault.PARTIAL, True)]
+    ("fault", "crash"),
+    [(Fault.BEFORE, False), (Fault.AFTER, False), (Fault.PARTIAL, False), (Fault.AFTER, True), (Fault.PARTIAL, True)],
 )
 def test_it_may_be_cut_off_anywhere_and_run_again(fault: Fault, crash):
     for k in itertools.count(1):
@@ -118,7 +120,8 @@ def test_a_handle_that_stands_on_an_old_commit_goes_on():
     state.commit("mine")
     assert state["users"] == {"bob": {"who": "Bob"}}
     assert state["users"] is alice
-    # What it sent before it found the branch moved is garbage, and may hold what was purged: hence the advice to purge again.
+    # What it sent before it found the branch moved is garbage, and may hold what was purged: hence the advice to purge
+    # again.
     report = purge(Repository(store).database, "users.alice")
     assert report.commits == {}
     assert any("whose head is an old commit" in text for text in report.unreached)

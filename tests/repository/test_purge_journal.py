@@ -68,7 +68,9 @@ def assert_ended(store: KVStore) -> None:
     assert_whole(store)
 
 
-@pytest.mark.parametrize(("fault", "crash"), [(Fault.BEFORE, False), (Fault.AFTER, False), (Fault.PARTIAL, False), (Fault.AFTER, True)])
+@pytest.mark.parametrize(
+    ("fault", "crash"), [(Fault.BEFORE, False), (Fault.AFTER, False), (Fault.PARTIAL, False), (Fault.AFTER, True)]
+)
 @pytest.mark.parametrize("name", PURGES_OF)
 def test_no_failure_loses_the_report(name, fault: Fault, crash, monkeypatch, long_run):
     if name == "a fork":  # in several batches
@@ -83,7 +85,8 @@ def test_no_failure_loses_the_report(name, fault: Fault, crash, monkeypatch, lon
     after = contents(probe)
     secret = holds(probe)
     unfinished = 0
-    # Of a purge that reads the whole store, another part of the calls for each kind of failure; of branches at their own cost, all.
+    # Of a purge that reads the whole store, another part of the calls for each kind of failure; of branches at their
+    # own cost, all.
     step = 1 if long_run or name in ("branches", "a fork", "branches and effects") else 11
     for k in itertools.count(1 + list(Fault).index(fault) * 3 % step, step):
         store = store_of(PREPARED)
@@ -234,7 +237,10 @@ def test_beside_a_gc_nothing_is_erased_or_the_error_has_the_report(name, long_ru
 
 @pytest.mark.parametrize("name", PURGES_OF)
 def test_a_branch_of_the_same_name_between_two_attempts(name, monkeypatch, long_run):
-    """The branch is created again after an interrupted purge. The repeated purge erases the new branch and the rest of the old one."""
+    """The branch is created again after an interrupted purge.
+
+    The repeated purge erases the new branch and the rest of the old one.
+    """
     monkeypatch.setattr("versioned_state.repository.maintenance.purge.reclaim._AT_ONCE", 5)
     purge = PURGES_OF[name]
     for k in itertools.count(5, 1 if name == "branches" else 5 if long_run else 16):
@@ -333,7 +339,9 @@ def test_the_error_of_a_callback_carries_the_report(name):
 
     repository = Repository(store_of(PREPARED), clock=later())
     if name == "a path":
-        with pytest.raises(UnfinishedPurgeError, match=r"ZeroDivisionError.*no ref leads to the data any more") as caught:
+        with pytest.raises(
+            UnfinishedPurgeError, match=r"ZeroDivisionError.*no ref leads to the data any more"
+        ) as caught:
             repository.purge("users.alice", progress=fails)
         assert caught.value.report.paths == ("users.alice",)
     report = repository.purge("users.alice")
@@ -375,7 +383,9 @@ def test_a_purge_that_is_killed_is_finished_and_reported_by_another_process(name
         folder = tmp_path / f"{at}"
         with Disk(folder) as disk:
             disk.set_many(PREPARED)
-        done = subprocess.run([sys.executable, "-c", CHILD, str(folder), name, str(at)], check=False, cwd=Path(__file__).parents[2])
+        done = subprocess.run(
+            [sys.executable, "-c", CHILD, str(folder), name, str(at)], check=False, cwd=Path(__file__).parents[2]
+        )
         assert done.returncode in (-signal.SIGKILL, 0)
         with Disk(folder) as disk:
             report = PURGES_OF[name](Repository(disk))

@@ -28,7 +28,9 @@ def make_history(rng: random.Random, repository: Repository) -> Naive:
         state = states[name]
         match rng.randrange(6):
             case 0:
-                state["users"] = {name: {"deep": {"list": [SECRET] * rng.randrange(40), "n": n}} for name in ("alice", "bob")}
+                state["users"] = {
+                    name: {"deep": {"list": [SECRET] * rng.randrange(40), "n": n}} for name in ("alice", "bob")
+                }
             case 1:
                 state.setdefault("users", {})["alice"] = {"deep": {"list": [LONG, SECRET, n]}}
             case 2:
@@ -55,7 +57,9 @@ def less(content: dict[str, Any], steps: tuple[str, ...]) -> dict[str, Any]:
     return {key: less(value, tuple(rest)) if key == head else value for key, value in content.items()}
 
 
-@given(seed=st.integers(0, 2**32), at=st.sampled_from([("users", "alice"), ("users",), ("users", "alice", "deep", "list")]))
+@given(
+    seed=st.integers(0, 2**32), at=st.sampled_from([("users", "alice"), ("users",), ("users", "alice", "deep", "list")])
+)
 def test_against_a_naive_model(seed: int, at: tuple[str, ...]):
     store = Memory()
     repository = Repository(store, clock=Clock())

@@ -22,7 +22,13 @@ from versioned_state.objects.keys import address_in, object_key
 from versioned_state.objects.store import ObjectStore
 from versioned_state.repository.history.address_set import AddressSet
 from versioned_state.repository.history.commit import ROOT_ID
-from versioned_state.repository.history.reach import Reference, iter_new, references, references_of_cell, references_of_tree
+from versioned_state.repository.history.reach import (
+    Reference,
+    iter_new,
+    references,
+    references_of_cell,
+    references_of_tree,
+)
 from versioned_state.repository.maintenance.gc.collector import collect
 from versioned_state.repository.maintenance.prune import prune
 from versioned_state.storage import Counting
@@ -67,7 +73,9 @@ def test_references_are_what_reading_a_value_reads(value):
     found = by_references(bench.objects, cell)
     assert found == by_decoder(bench.objects, cell)
     segments = {object_key(name) for _, names in in_segments(bench.kv) for name in names}
-    assert {object_key(address) for address in found} | segments == set(bench.kv.keys("o/")), "all that was written for the value"
+    assert {object_key(address) for address in found} | segments == set(bench.kv.keys("o/")), (
+        "all that was written for the value"
+    )
 
 
 class Thing:
@@ -81,7 +89,21 @@ def test_references_of_every_form():
 
     store = Memory()
     state = Versioned(store)
-    kinds = ("list", "numbers", "dict", "text", "surrogates", "bytes", "bytearray", "tuple", "set", "frozenset", "array", "deque", "nested")
+    kinds = (
+        "list",
+        "numbers",
+        "dict",
+        "text",
+        "surrogates",
+        "bytes",
+        "bytearray",
+        "tuple",
+        "set",
+        "frozenset",
+        "array",
+        "deque",
+        "nested",
+    )
     for kind in kinds:
         value = make_large(kind, 900, 7)
         state[kind] = value
@@ -99,7 +121,9 @@ def test_references_of_every_form():
         assert found == by_decoder(objects, cell)
         every |= found
     led = reached(objects, [Reference(Address(bytes.fromhex(head.id)), Role.COMMIT)])
-    assert every < set(led) == {address_in(key) for key in store.keys("o/")}, "all that one commit wrote is reachable from it"
+    assert every < set(led) == {address_in(key) for key in store.keys("o/")}, (
+        "all that one commit wrote is reachable from it"
+    )
     segments = {name for _, names in in_segments(store) for name in names}
     assert {address for address, role in led.items() if role is Role.SEGMENT} == segments
     assert set(led.values()) - {Role.SEGMENT} == {Role.COMMIT, Role.SEQUENCE, Role.MAP, Role.BLOB, Role.CHUNK}
@@ -153,14 +177,24 @@ def test_log_entries_refer_to_commits_until_they_expire():
     ref = state.repository.database.ref("branch", "main")
     assert ref.log is not None
     start = Reference(ref.log, Role.LOG_ENTRY)
-    for expired, commits in ((None, {first.id, second.id, ROOT_ID}), (now, {first.id, second.id, ROOT_ID}), (now + 1, set())):
+    for expired, commits in (
+        (None, {first.id, second.id, ROOT_ID}),
+        (now, {first.id, second.id, ROOT_ID}),
+        (now + 1, set()),
+    ):
         found = reached(state.repository.database.objects, [start], expired=expired)
         assert {address.hex() for address, role in found.items() if role is Role.COMMIT} == commits
 
 
 @pytest.mark.parametrize("role", list(Role), ids=lambda role: role.name)
 def test_an_object_of_another_kind_is_refused(role):
-    raws = {Role.COMMIT: b"\x01", Role.LOG_ENTRY: b"\x02", Role.SEQUENCE: b"\x10\x90", Role.MAP: b"\x12\x80", Role.CHUNK: b"\x14x"}
+    raws = {
+        Role.COMMIT: b"\x01",
+        Role.LOG_ENTRY: b"\x02",
+        Role.SEQUENCE: b"\x10\x90",
+        Role.MAP: b"\x12\x80",
+        Role.CHUNK: b"\x14x",
+    }
     for raw in (*raws.values(), b"", b"\x99"):
         if not raw or raw[0] not in role.value:
             with pytest.raises(CorruptObjectError, match="expected a"):
@@ -217,11 +251,18 @@ def test_what_is_new_between_two_trees():
     objects = state.repository.database.objects
 
     def whole(commit: Any) -> set[Address]:
-        return {address for address, role in reached(objects, references_of_tree(commit.tree)).items() if role is not Role.SEGMENT}
+        return {
+            address
+            for address, role in reached(objects, references_of_tree(commit.tree)).items()
+            if role is not Role.SEGMENT
+        }
 
     for old, new in ((first, second), (second, first)):
         store.reset()
-        found = {reference.address for reference, _ in iter_new(objects, references_of_tree(old.tree), references_of_tree(new.tree))}
+        found = {
+            reference.address
+            for reference, _ in iter_new(objects, references_of_tree(old.tree), references_of_tree(new.tree))
+        }
         counts = store.counts
         assert found == whole(new) - whole(old)
         assert counts.get_manys <= 12

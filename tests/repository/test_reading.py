@@ -19,7 +19,9 @@ def store() -> Counting:
     state.commit(note={"by": "me"}, tag="thread/1")
     state["n"] = 2
     state.commit()
-    state.repository.records.update({"thread/1/a": {"n": 1}, "thread/1": {"n": 0}, "thread/10/a": {}, "main/x": {"x": 1}})
+    state.repository.records.update(
+        {"thread/1/a": {"n": 1}, "thread/1": {"n": 0}, "thread/10/a": {}, "main/x": {"x": 1}}
+    )
     return store
 
 
@@ -55,7 +57,9 @@ def test_without_records_it_takes_three_requests(store):
     assert store.counts.round_trips == 3
 
 
-@pytest.mark.parametrize(("name", "error"), [("none", UnknownRevisionError), ("", InvalidArgumentError), (None, InvalidArgumentError)])
+@pytest.mark.parametrize(
+    ("name", "error"), [("none", UnknownRevisionError), ("", InvalidArgumentError), (None, InvalidArgumentError)]
+)
 def test_names_that_lead_nowhere(store, name, error):
     with pytest.raises(error):
         Repository(store).read(name)

@@ -132,7 +132,8 @@ def test_equal_content_of_others_stays_whenever_they_got_it():
     with_it = Versioned(repository, branch="bob/2")  # since the gc
     with_it["said"] = [*LONG, "alice/1", 2]
     with_it.commit()
-    new = Versioned(repository, branch="alice/9")  # since the gc, with content that others had then, and with some of its own
+    # since the gc, with content that others had then, and with some of its own
+    new = Versioned(repository, branch="alice/9")
     new["prompt"], new["said"], new["mine"] = PROMPT, ["main", 2] * 40, LONG[::-1]
     new.commit()
     assert is_fast(repository.purge(branches="alice/1"))
@@ -183,7 +184,9 @@ def naive_keepers(repository: Repository) -> dict[bytes, str]:
     for ref in (ref for kind in ("branch", "tag") for ref in iter_refs(repository.store, kind, deleted=True)):
         starts = [Reference(ref.head, Role.COMMIT)] if ref.head else []
         starts += [Reference(ref.log, Role.LOG_ENTRY)] if ref.log else []
-        for address in reached(repository.database.objects, starts, shallow=repository.database.commits.refresh_shallow(), expired=0):
+        for address in reached(
+            repository.database.objects, starts, shallow=repository.database.commits.refresh_shallow(), expired=0
+        ):
             led.setdefault(address, set()).add(f"{ref.kind}/{ref.name}")
     found: dict[bytes, str] = {}
     for object_, names in led.items():
@@ -209,7 +212,10 @@ def test_the_keepers_are_those_that_a_walk_for_each_ref_finds(seed, monkeypatch,
                     found = {address: seen.keepers.names[keeper] for address, keeper in seen.iter_keepers()}
                     assert len(found) == len(seen)
                     expected = naive_keepers(repository)
-                    assert {address: found.get(address) for address in expected} == {**expected, **_root(found, expected)}
+                    assert {address: found.get(address) for address in expected} == {
+                        **expected,
+                        **_root(found, expected),
+                    }
 
 
 def _root(found: dict[bytes, str], expected: dict[bytes, str]) -> dict[bytes, str]:
@@ -274,7 +280,8 @@ def test_others_between_any_two_calls(act: Act, small, monkeypatch):
     for k in itertools.count(1):
         store = Memory()
         store.set_many(prepared)
-        handle = Versioned(Repository(store, clock=Clock(1_850_000_000_000_000)), branch="alice/1")  # knows the head all the time
+        # knows the head all the time
+        handle = Versioned(Repository(store, clock=Clock(1_850_000_000_000_000)), branch="alice/1")
         late: list[int] = []
 
         def others(store=store, late=late) -> None:
@@ -348,7 +355,9 @@ def test_a_purge_that_has_nothing_left_to_delete_is_over_for_everybody(left, mon
     freed = Repository(probe, clock=Clock(1_750_000_000_000_000)).purge(branches="alice/1").collected
     assert freed is not None
     commits = 3  # with the keys of their notes and of the record that others share them
-    monkeypatch.setattr("versioned_state.repository.maintenance.purge.reclaim._AT_ONCE", freed.freed + 2 * commits - left)
+    monkeypatch.setattr(
+        "versioned_state.repository.maintenance.purge.reclaim._AT_ONCE", freed.freed + 2 * commits - left
+    )
     store = Memory()
     store.set_many(prepared)
     acts: list[Act] = [commits_all_of_it, commits_there]
@@ -410,7 +419,9 @@ def test_an_interrupt_at_any_line_leaves_all_branches_or_none(offset, long_run):
         assert not holds(store), at
 
 
-@pytest.mark.parametrize("damage", ["table lost", "page lost", "page damaged", "gc record lost", "moved is another ref"])
+@pytest.mark.parametrize(
+    "damage", ["table lost", "page lost", "page damaged", "gc record lost", "moved is another ref"]
+)
 def test_a_damaged_table_is_not_relied_on(damage):
     repository = filled()
     store = repository.store
@@ -435,7 +446,9 @@ def test_a_damaged_table_is_not_relied_on(damage):
     assert not is_fast(Repository(store, clock=Clock(1_750_000_000_000_000)).purge(branches="alice/1"))
     assert_whole(store)
     assert "alice/1" not in Repository(store).branches
-    assert is_fast(Repository(store, clock=Clock(1_760_000_000_000_000)).purge(branches="alice/2")), "the gc of the purge made a new one"
+    assert is_fast(Repository(store, clock=Clock(1_760_000_000_000_000)).purge(branches="alice/2")), (
+        "the gc of the purge made a new one"
+    )
 
 
 def test_a_full_store_is_collected_without_a_table(tmp_path: Path):

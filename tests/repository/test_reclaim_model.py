@@ -67,7 +67,12 @@ def test_a_purge_that_is_cut_off_beside_writers_reports_all_of_it_when_it_is_rep
                     world.repositories[0].gc(expire=timedelta(seconds=10_000))
             pattern = world.rng.choice(PATTERNS[:-1])
             before = names(world.store)
-            faulty = Faulty(world.store, at=world.rng.randrange(8, 30), fault=world.rng.choice([Fault.BEFORE, Fault.AFTER]), crash=True)
+            faulty = Faulty(
+                world.store,
+                at=world.rng.randrange(8, 30),
+                fault=world.rng.choice([Fault.BEFORE, Fault.AFTER]),
+                crash=True,
+            )
             report = None
             with suppress(InjectedCrash, StateError):
                 report = Repository(faulty, clock=world.clock).purge(branches=pattern)

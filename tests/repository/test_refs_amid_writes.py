@@ -1,4 +1,7 @@
-"""A ref is read beside writers. A read of several keys is not a snapshot, so a branch may come or go between two of them."""
+"""A ref is read beside writers.
+
+A read of several keys is not a snapshot, so a branch may come or go between two of them.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +79,9 @@ def test_a_listing_by_the_last_change_does_not_leave_out_a_branch_whose_record_i
             state["x"] = name
             state.commit()
     repository.purge(branches="c")
-    assert sorted(info.name for info in repository.branches.iter_info(by="changed", reverse=reverse)) == ["a", "b"], "c was erased"
+    assert sorted(info.name for info in repository.branches.iter_info(by="changed", reverse=reverse)) == ["a", "b"], (
+        "c was erased"
+    )
     store.delete_many([ref_key("branch", "b")])
     with pytest.raises(CorruptRefError, match="'b'"):
         list(repository.branches.iter_info(by="changed", reverse=reverse))

@@ -16,7 +16,13 @@ from hypothesis import given, strategies as st
 
 from tests.support.exact import exact
 from versioned_state import Commit, Memory, Repository, Snapshot, Tagged, Versioned, register
-from versioned_state.errors import CorruptObjectError, InvalidArgumentError, InvalidPathError, LimitExceededError, UnknownPathError
+from versioned_state.errors import (
+    CorruptObjectError,
+    InvalidArgumentError,
+    InvalidPathError,
+    LimitExceededError,
+    UnknownPathError,
+)
 from versioned_state.objects.store import Staging
 from versioned_state.repository.inspect.grep import Match
 from versioned_state.storage import Counting
@@ -42,7 +48,9 @@ register(Point, "search-point")
 # A naive search, over values that were loaded as a whole
 
 
-def texts(value: Any, path: StatePath, *, is_key: bool = False, named: bool = True) -> Iterator[tuple[StatePath, str, bool]]:
+def texts(
+    value: Any, path: StatePath, *, is_key: bool = False, named: bool = True
+) -> Iterator[tuple[StatePath, str, bool]]:
     """The strings in a value, with the path that leads to each, and whether it is in a key."""
     if type(value) is str:
         yield path, value, is_key
@@ -77,7 +85,9 @@ def count_text(state: dict[str, Any], needle: str) -> int:
 
 def count_value(state: dict[str, Any], needle: Any) -> int:
     wanted = exact(needle)
-    return sum(type(each) is type(needle) and exact(each) == wanted for value in state.values() for each in values(value))
+    return sum(
+        type(each) is type(needle) and exact(each) == wanted for value in state.values() for each in values(value)
+    )
 
 
 def naive_grep(state: dict[str, Any], pattern: str) -> list[tuple[str, str, int, tuple[tuple[int, int], ...], bool]]:
@@ -97,7 +107,9 @@ def shown(match: Match) -> tuple[str, str, int, tuple[tuple[int, int], ...], boo
 
 # Histories
 
-words = st.sampled_from(["", "a", "ab", "b\na", "needle", "a needle\nin a needle", "x" * 200, "é\ud800", "needle " * 40 + "\n" * 3])
+words = st.sampled_from(
+    ["", "a", "ab", "b\na", "needle", "a needle\nin a needle", "x" * 200, "é\ud800", "needle " * 40 + "\n" * 3]
+)
 atoms = st.one_of(words, st.sampled_from([None, True, False, 0, 1, 1.0, 2**70, b"needle", dt.date(2026, 11, 21)]))
 keys = st.one_of(st.sampled_from(["a", "needle", "b.c", "x" * 150]), st.sampled_from([1, None, (1, "needle"), b"k"]))
 nested = st.recursive(
@@ -112,7 +124,9 @@ nested = st.recursive(
     max_leaves=8,
 )
 large = st.builds(
-    lambda seed, part: [{"role": "user", "text": f"word {random.Random(seed + i).randrange(50)}"} for i in range(400)] + [part],
+    lambda seed, part: (
+        [{"role": "user", "text": f"word {random.Random(seed + i).randrange(50)}"} for i in range(400)] + [part]
+    ),
     st.integers(0, 3),
     nested,
 ) | st.builds(lambda seed: {f"key {i}": "needle" if (i + seed) % 90 == 0 else i for i in range(300)}, st.integers(0, 3))
@@ -160,13 +174,21 @@ def naive_changed(repository: Repository, head: Commit, count: Callable[[dict[st
     def of(commit: Commit) -> Any:
         return count(dict(repository.snapshot(commit)))
 
-    return [commit for commit in repository.log(head) if all(of(commit) != of(repository.commit(parent)) for parent in commit.parents)]
+    return [
+        commit
+        for commit in repository.log(head)
+        if all(of(commit) != of(repository.commit(parent)) for parent in commit.parents)
+    ]
 
 
 @given(histories(), st.sampled_from(["needle", "a", "a\nb", "x" * 100, "word 7", "\ud800"]))
-def test_a_text_appeared_or_went_where_its_count_differs_from_every_parent(history: tuple[Repository, Commit], needle: str):
+def test_a_text_appeared_or_went_where_its_count_differs_from_every_parent(
+    history: tuple[Repository, Commit], needle: str
+):
     repository, head = history
-    assert list(repository.log(head, changed=needle)) == naive_changed(repository, head, lambda state: count_text(state, needle))
+    assert list(repository.log(head, changed=needle)) == naive_changed(
+        repository, head, lambda state: count_text(state, needle)
+    )
 
 
 def edited(value: Any, rng: random.Random) -> Any:
@@ -175,7 +197,11 @@ def edited(value: Any, rng: random.Random) -> Any:
     if type(value) is dict:
         gone = set(rng.sample(list(value), rng.randrange(3)))
         kept = {key: part for key, part in value.items() if key not in gone}
-        return kept | {f"needle {rng.randrange(9_999)}": part for part in fresh} | {rng.choice(list(kept)): rng.choice(["needle", 8])}
+        return (
+            kept
+            | {f"needle {rng.randrange(9_999)}": part for part in fresh}
+            | {rng.choice(list(kept)): rng.choice(["needle", 8])}
+        )
     parts = list(value)
     at = rng.randrange(len(parts) - 5)
     parts[at : at + rng.randrange(4)] = fresh
@@ -194,19 +220,32 @@ def test_edits_in_large_containers_are_counted_as_a_naive_search_counts_them(see
     state.commit()
     for _ in range(5):
         key = rng.choice(["list", "dict", "tuple", "set", "deep"])
-        state[key] = {**state["deep"], "list": edited(state["deep"]["list"], rng)} if key == "deep" else edited(state[key], rng)
+        state[key] = (
+            {**state["deep"], "list": edited(state["deep"]["list"], rng)} if key == "deep" else edited(state[key], rng)
+        )
         if rng.random() < 0.3:
             state["deep"] = {**state["deep"], "again": state["deep"]["more"][rng.randrange(2)]} | (
                 {} if rng.random() < 0.5 else {"again": 7}
             )
         if rng.random() < 0.3:
-            state["whole"] = rng.choice([list(state["list"]), state["deep"]["list"], dict(state["dict"]), state["tuple"], 7])
+            state["whole"] = rng.choice(
+                [list(state["list"]), state["deep"]["list"], dict(state["dict"]), state["tuple"], 7]
+            )
         state.commit()
     repository, head = state.repository, state.head
-    for needle in [7, {"role": "user", "text": "word 7"}, state["deep"]["more"][0], state["list"], state["dict"], state["tuple"]]:
+    for needle in [
+        7,
+        {"role": "user", "text": "word 7"},
+        state["deep"]["more"][0],
+        state["list"],
+        state["dict"],
+        state["tuple"],
+    ]:
         expected = naive_changed(repository, head, partial(count_value, needle=needle))
         assert list(repository.log(head, changed=needle)) == expected
-    assert list(repository.log(head, changed="needle")) == naive_changed(repository, head, lambda value: count_text(value, "needle"))
+    assert list(repository.log(head, changed="needle")) == naive_changed(
+        repository, head, lambda value: count_text(value, "needle")
+    )
 
 
 def test_what_only_moves_in_a_large_container_neither_came_nor_went():
@@ -246,27 +285,52 @@ def test_a_value_that_only_takes_another_form_has_not_changed():
     assert list(state.log(path="d")) == [second, first]
 
 
-NEEDLES = [1, True, 1.0, None, {}, [], ("needle", 2), {"role": "user", "text": "word 7"}, {1: "a"}, ["a" * 300], Point("a", None)]
+NEEDLES = [
+    1,
+    True,
+    1.0,
+    None,
+    {},
+    [],
+    ("needle", 2),
+    {"role": "user", "text": "word 7"},
+    {1: "a"},
+    ["a" * 300],
+    Point("a", None),
+]
 
 
 @given(histories(), st.sampled_from(NEEDLES) | nested.filter(lambda value: type(value) is not str))
-def test_a_value_appeared_or_went_where_its_count_differs_from_every_parent(history: tuple[Repository, Commit], needle: Any):
+def test_a_value_appeared_or_went_where_its_count_differs_from_every_parent(
+    history: tuple[Repository, Commit], needle: Any
+):
     repository, head = history
-    assert list(repository.log(head, changed=needle)) == naive_changed(repository, head, lambda state: count_value(state, needle))
+    assert list(repository.log(head, changed=needle)) == naive_changed(
+        repository, head, lambda state: count_value(state, needle)
+    )
 
 
 @given(histories(), st.data())
 def test_any_part_of_a_state_is_found_where_it_came_or_went(history: tuple[Repository, Commit], data: st.DataObject):
     """Large parts too, whose stored form depends on where they stand."""
     repository, head = history
-    parts = [part for value in dict(repository.snapshot(head)).values() for part in values(value) if type(part) is not str]
+    parts = [
+        part for value in dict(repository.snapshot(head)).values() for part in values(value) if type(part) is not str
+    ]
     if parts:
         needle = data.draw(st.sampled_from(parts))
-        assert list(repository.log(head, changed=needle)) == naive_changed(repository, head, lambda state: count_value(state, needle))
+        assert list(repository.log(head, changed=needle)) == naive_changed(
+            repository, head, lambda state: count_value(state, needle)
+        )
 
 
-@given(histories(), st.sampled_from(["a", "list", "list[0]", "list[-1].role", "a.needle", 'a["b.c"][0]', "a[0][0]", "needle"]))
-def test_a_commit_touched_a_path_where_its_value_is_not_that_of_any_parent(history: tuple[Repository, Commit], path: str):
+@given(
+    histories(),
+    st.sampled_from(["a", "list", "list[0]", "list[-1].role", "a.needle", 'a["b.c"][0]', "a[0][0]", "needle"]),
+)
+def test_a_commit_touched_a_path_where_its_value_is_not_that_of_any_parent(
+    history: tuple[Repository, Commit], path: str
+):
     repository, head = history
 
     def at(commit: Commit) -> Any:
@@ -275,7 +339,11 @@ def test_a_commit_touched_a_path_where_its_value_is_not_that_of_any_parent(histo
         except UnknownPathError:
             return None
 
-    expected = [commit for commit in repository.log(head) if all(at(commit) != at(repository.commit(id)) for id in commit.parents)]
+    expected = [
+        commit
+        for commit in repository.log(head)
+        if all(at(commit) != at(repository.commit(id)) for id in commit.parents)
+    ]
     assert list(repository.log(head, path=path)) == expected
 
 
@@ -305,12 +373,16 @@ def test_lines_of_a_long_text_are_found_across_its_chunks():
     state["long"] = "y" * 50_000 + "needle" + "y" * 50_000
     state.commit()
     found = list(state.grep(r"line \d*7 "))
-    assert [(match.number, match.line) for match in found] == [(i + 1, line) for i, line in enumerate(lines) if i % 10 == 7]
+    assert [(match.number, match.line) for match in found] == [
+        (i + 1, line) for i, line in enumerate(lines) if i % 10 == 7
+    ]
     (match,) = state.grep("needle")
     assert match.spans == ((50_000, 50_006),)
 
 
-@pytest.mark.parametrize("text", ["", "\n", "a", "a\n", "a\n\n", "\na", "a\nb", "a\nb\n", "x" * 300_000 + "\n", "y\n" * 100_000])
+@pytest.mark.parametrize(
+    "text", ["", "\n", "a", "a\n", "a\n\n", "\na", "a\nb", "a\nb\n", "x" * 300_000 + "\n", "y\n" * 100_000]
+)
 def test_a_line_ends_with_its_break_and_none_is_behind_the_last_one(text: str):
     state = Versioned()
     state["text"] = text
@@ -397,7 +469,11 @@ def told() -> Versioned:
     state = Versioned(clock=clock, author="planner")
     for step in range(30):
         state["step"] = step
-        meta = {"task": "plan" if step < 10 else "act", "session": {"id": step // 5, "a.b": {"c": step}}, "cost": step * 1.5}
+        meta = {
+            "task": "plan" if step < 10 else "act",
+            "session": {"id": step // 5, "a.b": {"c": step}},
+            "cost": step * 1.5,
+        }
         state.commit(f"Round {step}\n\nthe body", author="Ana" if step % 3 == 0 else None, meta=meta if step else None)
     return state
 
@@ -541,7 +617,8 @@ def test_a_page_of_a_long_log_is_read_alone_and_a_search_reads_what_differs():
     assert len(list(islice(repository.log(author="a"), 5))) == 5
     assert store.reset().objects_read <= 12
     assert [commit.message for commit in repository.log(changed="needle", limit=1)] == ["Round 20"]
-    assert store.reset().objects_read < 30 * 25  # of each of the 30 rounds 7 or 8 nodes, and the segments of the last leaf
+    # of each of the 30 rounds 7 or 8 nodes, and the segments of the last leaf
+    assert store.reset().objects_read < 30 * 25
     assert len(list(repository.log(path=StatePath().key("key/20"), limit=1))) == 1
     assert store.reset().objects_read < 0.2 * whole
 
@@ -549,7 +626,9 @@ def test_a_page_of_a_long_log_is_read_alone_and_a_search_reads_what_differs():
 # What no writer writes
 
 
-@pytest.mark.parametrize("cell", [b"\x92\x01", b"\xc7\x01\x20\xc1", b"\xc7\x02\x20\x91\x01", b"\xc7\x01\x29\x90", b"\xc7\x01\x15\x90"])
+@pytest.mark.parametrize(
+    "cell", [b"\x92\x01", b"\xc7\x01\x20\xc1", b"\xc7\x02\x20\x91\x01", b"\xc7\x01\x29\x90", b"\xc7\x01\x15\x90"]
+)
 def test_a_cell_that_does_not_decode_is_corrupt(cell: bytes):
     nodes = Nodes(Repository(Memory()).database.objects)
     decoder = Decoder(nodes)
@@ -576,7 +655,12 @@ def test_a_snapshot_can_be_searched_by_hand_too():
 def test_the_data_of_a_typed_value_is_no_value_by_itself(size: int):
     state = Versioned()
     text = "z" * size
-    for value in (Tagged("m:P", {"n": 1, "text": text}), Tagged("m:Rank", 7), Tagged("m:Name", text), Tagged("m:L", [1, text])):
+    for value in (
+        Tagged("m:P", {"n": 1, "text": text}),
+        Tagged("m:Rank", 7),
+        Tagged("m:Name", text),
+        Tagged("m:L", [1, text]),
+    ):
         state["typed"] = [value]
         state.commit("typed")
         for data in ({"n": 1, "text": text}, 7, [1, text]):

@@ -44,7 +44,10 @@ def messages(count: int) -> list[str]:
 
 
 FIRST = 47
-"""Elements with which a list begins: a small list is not a tree. The last leaf of these is in segments, and stays open for a while."""
+"""Elements with which a list begins: a small list is not a tree.
+
+The last leaf of these is in segments, and stays open for a while.
+"""
 
 
 def grown(store: KVStore, rounds: int = 12, *, branch: str = "main") -> Versioned:
@@ -65,7 +68,9 @@ def all_segments(store: KVStore) -> set[str]:
 # Gc
 
 
-@pytest.mark.parametrize("make", [Memory, lambda: Cache(Memory()), lambda: Tiered(Memory(), Memory())], ids=["memory", "cache", "tiered"])
+@pytest.mark.parametrize(
+    "make", [Memory, lambda: Cache(Memory()), lambda: Tiered(Memory(), Memory())], ids=["memory", "cache", "tiered"]
+)
 def test_gc_keeps_the_segments_of_reachable_leaves_and_no_others(make):
     store = make()
     state = grown(store)
@@ -150,7 +155,9 @@ class Acting(Wrapper):
         return super().apply(*args, **kwargs)
 
 
-def interleaved(act: Callable[[KVStore], None], work: Callable[[Versioned], None], *, cached: bool) -> Iterator[KVStore]:
+def interleaved(
+    act: Callable[[KVStore], None], work: Callable[[Versioned], None], *, cached: bool
+) -> Iterator[KVStore]:
     """The stores after the work of a handle, with somebody acting before its first call, before its second, and so on."""
     at = 1
     while True:
@@ -262,7 +269,9 @@ def test_a_commit_that_continues_a_leaf_of_a_collected_one_brings_its_segments()
     assert tree is not None
     longer = splice_cells(nodes, tree, [(tree.count, tree.count, [pack(message(FIRST + 6))])])
     root = edit_map(nodes, database.commits.read(ref.head).tree, {b"klog": tree_cell(Code.LIST_TREE, longer)})  # type: ignore[arg-type]
-    known = {name for raw in staging.staged().values() if isinstance(raw, Segmented) for name, _ in raw.segments} - staging.staged().keys()
+    known = {
+        name for raw in staging.staged().values() if isinstance(raw, Segmented) for name, _ in raw.segments
+    } - staging.staged().keys()
     assert known, "the leaf counts on segments that are stored"
     commit = database.write_commit(root, (database.commits.read(ref.head),), staging=staging, message="picked")  # type: ignore[arg-type]
     others = Repository(store)

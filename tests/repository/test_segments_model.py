@@ -53,7 +53,9 @@ class Conversations(World):
         for _ in range(rng.randrange(1, 4)):
             kind, count = rng.random(), len(said)
             if kind < 0.7 or not count:
-                more = rng.choice([1, 1, 2, 5, 40, 600 if rng.random() < 0.1 else 60]) if count else rng.choice([50, 300])
+                more = (
+                    rng.choice([1, 1, 2, 5, 40, 600 if rng.random() < 0.1 else 60]) if count else rng.choice([50, 300])
+                )
                 said.extend(message(topic, number) for number in range(count, count + more))
             elif kind < 0.85:
                 del said[-rng.randrange(1, 20) :]

@@ -19,7 +19,9 @@ from versioned_state.storage.wrappers.faulty import InjectedFaultError
 
 
 def some(count: int, *, start: int = 0) -> dict[bytes, ShallowCommit]:
-    return {number.to_bytes(24, "big"): ShallowCommit(number % 7 + 1, number % 2) for number in range(start, start + count)}
+    return {
+        number.to_bytes(24, "big"): ShallowCommit(number % 7 + 1, number % 2) for number in range(start, start + count)
+    }
 
 
 @pytest.fixture
@@ -39,7 +41,10 @@ def test_the_content_is_that_of_one_record():
         expected |= made
         assert shallow is not None
         store.set_many(with_cuts(shallow, made))
-        later, anew = read_shallow(store.get(SHALLOW), store.get_many, shallow), read_shallow(store.get(SHALLOW), store.get_many)
+        later, anew = (
+            read_shallow(store.get(SHALLOW), store.get_many, shallow),
+            read_shallow(store.get(SHALLOW), store.get_many),
+        )
         assert later is not None
         assert anew is not None
         assert dict(later) == dict(anew) == expected

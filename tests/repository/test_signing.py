@@ -1,6 +1,7 @@
 """Signed commits: what a signature covers, and what becomes of one who may write to the store and has no key.
 
-The intruder here is somebody who can put any bytes under any key of the store, and does it well: addresses, checksums and refs are right.
+The intruder here is somebody who can put any bytes under any key of the store, and does it well: addresses, checksums
+and refs are right.
 """
 
 from __future__ import annotations
@@ -26,14 +27,26 @@ from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.envelope import seal
 from versioned_state.objects.keys import object_key, ref_key
 from versioned_state.repository.history.commit import read_commit
-from versioned_state.repository.history.signing import SignatureCheck, SignatureStatus, Signer, Verification, iter_signatures, key_id
+from versioned_state.repository.history.signing import (
+    SignatureCheck,
+    SignatureStatus,
+    Signer,
+    Verification,
+    iter_signatures,
+    key_id,
+)
 from versioned_state.repository.refs.ref import write_ref
 
 KEY = bytes(range(32))
 PUBLIC = bytes.fromhex("03a107bff3ce10be1d70dd18e74bc09967e4d6309ba50d5f1ddc8664125531b8")
 """The public key of ``KEY``, as RFC 8032's algorithm gives it: anybody can compute it."""
 
-GOOD, UNSIGNED, UNKNOWN, BAD = SignatureStatus.GOOD, SignatureStatus.UNSIGNED, SignatureStatus.UNKNOWN_KEY, SignatureStatus.BAD
+GOOD, UNSIGNED, UNKNOWN, BAD = (
+    SignatureStatus.GOOD,
+    SignatureStatus.UNSIGNED,
+    SignatureStatus.UNKNOWN_KEY,
+    SignatureStatus.BAD,
+)
 
 
 def address(id: str) -> Address:
@@ -69,7 +82,10 @@ class Intruder:
         self.store.set(ref_key("branch", branch), write_ref("branch", branch, address(id), log))
 
     def rewrite(self, change: Callable[[int, list[Any]], list[Any]]) -> str:
-        """Rewrite the line of ``main``, oldest first, so that each commit follows the new form of its parent. Return the new head."""
+        """Rewrite the line of ``main``, oldest first, so that each commit follows the new form of its parent.
+
+        Return the new head.
+        """
         line = list(self.repository.log(include_root=True))[::-1]
         new = {line[0].id: line[0].id}
         for number, commit in enumerate(line[1:]):
@@ -396,7 +412,9 @@ def test_since_checks_what_is_new(repository):
 
 
 def test_a_limit_and_cut_history_are_not_all_of_it(repository):
-    assert [(found.checked, found.complete, found.ok) for found in (verify(repository, limit=n) for n in (0, 2, 6, 7))] == [
+    assert [
+        (found.checked, found.complete, found.ok) for found in (verify(repository, limit=n) for n in (0, 2, 6, 7))
+    ] == [
         (0, False, True),
         (2, False, True),
         (6, True, True),
@@ -438,7 +456,9 @@ def forms_of_a_private_key() -> Iterator[tuple[str, object, str | bytes | None]]
     yield "a key of cryptography", key, None
 
 
-@pytest.mark.parametrize(("key", "password"), [form[1:] for form in forms_of_a_private_key()], ids=[f[0] for f in forms_of_a_private_key()])
+@pytest.mark.parametrize(
+    ("key", "password"), [form[1:] for form in forms_of_a_private_key()], ids=[f[0] for f in forms_of_a_private_key()]
+)
 def test_a_private_key_in_any_form(key, password):
     signer = Signer(key, password=password)
     assert signer.public_key == PUBLIC
@@ -459,7 +479,9 @@ def test_what_is_no_key_is_refused_and_not_shown(repository):
     curve = ec.generate_private_key(ec.SECP256R1())
     no_encryption = serialization.NoEncryption()
     other = curve.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, no_encryption)
-    other_public = curve.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+    other_public = curve.public_key().public_bytes(
+        serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+    )
     cases: list[tuple[Any, str | None]] = [(bad, None) for bad in (secret, b"short", b"x" * 33, "", other, None)]
     outside = sys.exc_info()[1]  # tests that raise at any line may leave one behind
     for bad, password in [*cases, (secret, "wrong")]:

@@ -47,7 +47,10 @@ def test_two_caches_over_one_store_show_the_same_head():
 
 @pytest.mark.parametrize("fault", list(Fault), ids=lambda fault: fault.value)
 def test_a_commit_too_large_to_be_held_is_all_or_nothing(fault):
-    """A large commit stores its objects ahead, in several batches. Those that a failed one leaves behind are not part of any history."""
+    """A large commit stores its objects ahead, in several batches.
+
+    Those that a failed one leaves behind are not part of any history.
+    """
     rng = random.Random(1)
     large = [rng.randbytes(60_000) for _ in range(700)]
     for k in (1, 2, 3, 4):

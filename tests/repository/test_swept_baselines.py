@@ -1,7 +1,8 @@
 """Objects that were known to be stored before a sweep, and are needed after it: what is staged, and each baseline, keep the older number.
 
-In each test another process makes the content of ours unreachable and collects it. Our process learns of the sweep by another commit, moves
-to the new head, and brings its content back. Everything that is acknowledged then must be readable.
+In each test another process makes the content of ours unreachable and collects it. Our process learns of the sweep by
+another commit, moves to the new head, and brings its content back. Everything that is acknowledged then must be
+readable.
 """
 
 from __future__ import annotations
@@ -51,7 +52,10 @@ class Trip:
         self.side.commit()
 
     def lose(self) -> None:
-        """Their process replaces our content, drops its history and collects it. Our handle learns that something was deleted."""
+        """Their process replaces our content, drops its history and collects it.
+
+        Our handle learns that something was deleted.
+        """
         other = Versioned(self.theirs)
         other["kept"] = "theirs"
         other.commit("theirs")

@@ -85,7 +85,9 @@ def test_a_copy_leads_to_the_same_commits_and_keeps_them():
     state, made = tagged(store)
     repository = state.repository
     store.reset()
-    assert repository.tags.copy("t/", "thread/2/") == {name.replace("t/", "thread/2/"): commit for name, commit in made.items()}
+    assert repository.tags.copy("t/", "thread/2/") == {
+        name.replace("t/", "thread/2/"): commit for name, commit in made.items()
+    }
     assert store.counts.applies == 1
     assert repository.tags["thread/2/0003"] == made["t/0003"]
     assert repository.tags.copy("none", "x") == {}
@@ -101,7 +103,9 @@ def test_a_copy_leads_to_the_same_commits_and_keeps_them():
     repository.tags.delete_many(prefix="t/")
     repository.branches.delete("main", force=True)
     repository.gc()
-    assert {name: repository.snapshot(name)["n"] for name in repository.tags} == {f"thread/2/{n:04}": n for n in range(6)}
+    assert {name: repository.snapshot(name)["n"] for name in repository.tags} == {
+        f"thread/2/{n:04}": n for n in range(6)
+    }
 
 
 def test_a_store_of_one_condition_a_batch():

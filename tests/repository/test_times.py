@@ -60,7 +60,9 @@ def test_an_age_before_the_first_year_is_the_first_year():
     assert at(instants("999999 years ago", clock)[0]).year == 1
 
 
-@pytest.mark.parametrize("text", ["", "soon", "1M", "2.5h", "3 fortnights", "last hour", "last week ago", "-3d", "ago", "2026-13-01"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "1M", "2.5h", "3 fortnights", "last hour", "last week ago", "-3d", "ago", "2026-13-01"]
+)
 def test_a_text_that_may_mean_something_else_is_refused(text: str):
     with pytest.raises(InvalidArgumentError, match="not a date or time") as refused:
         instants(text, clock)

@@ -126,7 +126,8 @@ def below(reachable: bytes) -> Memory:
 
 UNREADABLE = {
     "an object of an unknown kind": b"\x16" + b"later",
-    "a cell with a code of trees that has no meaning": b"\x10\x91" + msgpack.packb(msgpack.ExtType(42, msgpack.packb([1, b"a" * 24]))),
+    "a cell with a code of trees that has no meaning": b"\x10\x91"
+    + msgpack.packb(msgpack.ExtType(42, msgpack.packb([1, b"a" * 24]))),
     "the last code of trees": b"\x10\x91" + msgpack.packb(msgpack.ExtType(47, b"x" * 40)),
 }
 

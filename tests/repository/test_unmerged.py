@@ -87,7 +87,9 @@ def test_the_answer_is_that_of_a_scan(seed, long_run):
         assert repository.fsck().ok
 
 
-def assert_costs_the_same(totals: tuple[int, int], name: str, make: Callable[[Repository], object], *, refused: bool = False) -> None:
+def assert_costs_the_same(
+    totals: tuple[int, int], name: str, make: Callable[[Repository], object], *, refused: bool = False
+) -> None:
     """Assert that a branch is deleted, or the deletion refused, at the same cost among these numbers of branches.
 
     Args:
@@ -116,7 +118,9 @@ def assert_costs_the_same(totals: tuple[int, int], name: str, make: Callable[[Re
 
 @pytest.mark.parametrize("rounds", [1, 200])
 def test_the_answer_costs_the_same_however_many_branches_there_are(rounds):
-    assert_costs_the_same((10, 300), "s5", lambda repository: go_on(Versioned(repository, branch="s5"), rounds), refused=True)
+    assert_costs_the_same(
+        (10, 300), "s5", lambda repository: go_on(Versioned(repository, branch="s5"), rounds), refused=True
+    )
 
 
 def fork_by_name(repository: Repository) -> None:

@@ -165,7 +165,9 @@ def test_an_object_of_another_kind_is_no_commit_and_no_part_of_a_value():
     repository = Repository(store)
     head = repository.branches["main"]
     address = repository.snapshot("main")
-    leaf = next(key[2:] for key in store.keys("o/") if repository.database.objects.read(bytes.fromhex(key[2:]))[0] == 0x10)  # type: ignore[arg-type]
+    leaf = next(
+        key[2:] for key in store.keys("o/") if repository.database.objects.read(bytes.fromhex(key[2:]))[0] == 0x10
+    )  # type: ignore[arg-type]
     assert address is not None
     with pytest.raises(CorruptObjectError, match="commit"):
         repository.database.commits.read(address_in("o/" + leaf))
@@ -209,7 +211,9 @@ def test_a_missing_object_is_no_missing_key():
             for mapping in (repository.snapshot("main"), Versioned(repository), repository.branches):
                 for name in ("sample", "list", "text", "main"):
                     with suppress(MissingObjectError):
-                        assert (name in mapping) == (name == "main" if mapping is repository.branches else name != "main")
+                        assert (name in mapping) == (
+                            name == "main" if mapping is repository.branches else name != "main"
+                        )
                         assert mapping.get(name, "missing") != "missing" or name not in mapping
         except MissingObjectError:
             pass
@@ -219,7 +223,11 @@ def test_a_missing_object_is_no_missing_key():
 def test_a_ref_that_is_gone_is_not_an_empty_branch():
     store = make()
     store.delete("ref/branch/main")
-    for call in (lambda: Versioned(store), lambda: Repository(store).branches["main"], lambda: "main" in Repository(store).branches):
+    for call in (
+        lambda: Versioned(store),
+        lambda: Repository(store).branches["main"],
+        lambda: "main" in Repository(store).branches,
+    ):
         with pytest.raises(CorruptRefError, match="main"):
             call()
     with pytest.raises(CorruptRefError):
@@ -265,7 +273,9 @@ def test_a_newer_format_is_refused_and_left_as_it_was():
     assert dict(store.items()) == before
 
 
-@pytest.mark.parametrize("content", [{"key": b"value"}, {"o/abc": b"x"}, {"format": b"something"}, {"ref/branch/main": b"x"}])
+@pytest.mark.parametrize(
+    "content", [{"key": b"value"}, {"o/abc": b"x"}, {"format": b"something"}, {"ref/branch/main": b"x"}]
+)
 def test_a_store_that_is_something_elses_is_refused_and_left_as_it_was(content):
     store = Memory()
     store.set_many(content)
@@ -275,7 +285,13 @@ def test_a_store_that_is_something_elses_is_refused_and_left_as_it_was(content):
 
 
 def test_a_damaged_format_record():
-    for stored in (b"versioned-state\n\x01", _format(1)[:-1] + b"x", b"versioned-state\n" + b"x" * 50, _format("one"), _format(None)):
+    for stored in (
+        b"versioned-state\n\x01",
+        _format(1)[:-1] + b"x",
+        b"versioned-state\n" + b"x" * 50,
+        _format("one"),
+        _format(None),
+    ):
         store = make()
         store.set("format", stored)
         with pytest.raises(CorruptObjectError, match="format"):
@@ -290,7 +306,12 @@ def test_a_store_that_may_only_be_read():
     state["list"].append("staged")
     assert len(state.status()) == 1
     refs = state.repository
-    for call in (state.commit, lambda: state.reset("v1"), lambda: refs.branches.create("x"), lambda: refs.tags.delete("v1")):
+    for call in (
+        state.commit,
+        lambda: state.reset("v1"),
+        lambda: refs.branches.create("x"),
+        lambda: refs.tags.delete("v1"),
+    ):
         with pytest.raises(ReadOnlyError):
             call()
         assert [str(change.kind) for change in state.status()] == ["added"]

@@ -32,7 +32,13 @@ class Clock:
 
 @pytest.fixture(params=["memory", "disk", "one condition"])
 def store(request, tmp_path) -> Iterator[KVStore]:
-    with Memory() if request.param == "memory" else Disk(tmp_path) if request.param == "disk" else OneCondition() as store:
+    with (
+        Memory()
+        if request.param == "memory"
+        else Disk(tmp_path)
+        if request.param == "disk"
+        else OneCondition() as store
+    ):
         yield store
 
 
@@ -76,7 +82,12 @@ def test_a_branch_that_has_long_rested_moves_from_its_last_head(store):
     moved = commit(repository, "a"), commit(repository, "a")
     repository.branches.delete("b", force=True)
     repository.branches.rename("c", "d")
-    assert seen(watch) == [("a", rested[0], moved[1]), ("b", rested[1], None), ("c", rested[2], None), ("d", None, rested[2])]
+    assert seen(watch) == [
+        ("a", rested[0], moved[1]),
+        ("b", rested[1], None),
+        ("c", rested[2], None),
+        ("d", None, rested[2]),
+    ]
 
 
 def test_prefix_and_names(store):

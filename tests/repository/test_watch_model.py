@@ -29,7 +29,9 @@ WRITERS = st.integers(0, 1)
 class Follower:
     """What somebody knows who follows a watch: the heads by the names of the branches."""
 
-    def __init__(self, repository: Repository, prefix: str = "", after: str | None = "", known: dict[str, str] | None = None) -> None:
+    def __init__(
+        self, repository: Repository, prefix: str = "", after: str | None = "", known: dict[str, str] | None = None
+    ) -> None:
         self.repository, self.prefix = repository, prefix
         self.known = {} if known is None else known
         self.is_new = True
@@ -63,7 +65,12 @@ class Machine(RuleBasedStateMachine):
 
     make: Callable[[], KVStore]
 
-    @initialize(skews=st.tuples(SKEWS, SKEWS, SKEWS), step=st.sampled_from([0, 1, SECOND]), made=st.integers(0, 3), data=st.data())
+    @initialize(
+        skews=st.tuples(SKEWS, SKEWS, SKEWS),
+        step=st.sampled_from([0, 1, SECOND]),
+        made=st.integers(0, 3),
+        data=st.data(),
+    )
     def start(self, skews: tuple[int, int, int], step: int, made: int, data: st.DataObject) -> None:
         self.now, self.step = 1_700_000_000 * SECOND, step
         self.store = type(self).make()
@@ -158,4 +165,6 @@ def test_on_disk(long_run, tmp_path):
 
 @pytest.mark.parametrize("kind", ["redis", "postgres", "s3"])
 def test_on_a_server(kind, request, long_run):
-    run_model(Machine, request.getfixturevalue(f"{kind}_server").fresh_store, 20 if long_run else 2, 30 if long_run else 10)
+    run_model(
+        Machine, request.getfixturevalue(f"{kind}_server").fresh_store, 20 if long_run else 2, 30 if long_run else 10
+    )

@@ -181,9 +181,9 @@ def test_tools_are_called_by_name(shared: BaseSandbox):
 
 
 def test_a_child_that_a_cell_forks_ends_with_the_cell(shared: BaseSandbox):
-    assert shared.run_ipython_cell("import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\n'parent' if child else 'child'") == (
-        "'child''parent'"
-    )
+    assert shared.run_ipython_cell(
+        "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\n'parent' if child else 'child'"
+    ) == ("'child''parent'")
     assert shared.run_ipython_cell("child > 0") == "True"
 
 
@@ -212,11 +212,18 @@ def test_after_a_crash_the_next_cell_runs_in_a_new_interpreter(code: str, how: s
 
 def test_a_crash_between_cells_is_said_by_the_next_one():
     with BaseSandbox() as sandbox:
-        late = "def late():\n    while not os.path.exists('end'): time.sleep(0.01)\n    os._exit(4)"  # during the command, not before it
+        # during the command, not before it
+        late = "def late():\n    while not os.path.exists('end'): time.sleep(0.01)\n    os._exit(4)"
         sandbox.run_ipython_cell(f"import os, threading, time\n{late}")
         process = sandbox.run_ipython_cell("threading.Thread(target=late).start()\nos.getpid()")
-        assert sandbox.run_shell_command(f"touch end; while kill -0 {process}; do sleep 0.01; done 2>&-; echo gone") == "gone\n"
-        assert sandbox.run_ipython_cell("2") == "2\n[the interpreter ended with exit status 4 after the last cell; its names are lost]"
+        assert (
+            sandbox.run_shell_command(f"touch end; while kill -0 {process}; do sleep 0.01; done 2>&-; echo gone")
+            == "gone\n"
+        )
+        assert (
+            sandbox.run_ipython_cell("2")
+            == "2\n[the interpreter ended with exit status 4 after the last cell; its names are lost]"
+        )
 
 
 # Threads, forks, the end
@@ -257,7 +264,11 @@ def test_a_closed_sandbox_says_so(tmp_path: Path):
     sandbox = BaseSandbox(tmp_path / "files")
     sandbox.close()
     sandbox.close()
-    for call in (lambda: sandbox.run_ipython_cell("1"), lambda: sandbox.run_shell_command("true"), lambda: sandbox.isolation):
+    for call in (
+        lambda: sandbox.run_ipython_cell("1"),
+        lambda: sandbox.run_shell_command("true"),
+        lambda: sandbox.isolation,
+    ):
         with pytest.raises(HandleClosedError):
             call()
     assert (tmp_path / "files").is_dir()
@@ -314,7 +325,8 @@ def test_the_supervisor_killed_from_outside_costs_the_names_alone():
         process = sandbox._process
         assert process is not None
         os.kill(process._supervisor.pid, 9)
-        # What it started in a namespace ends a moment later, and may answer until then. The socket ends with the last of them.
+        # What it started in a namespace ends a moment later, and may answer until then. The socket ends with the last
+        # of them.
         process._channel.settimeout(20)
         assert process._channel.recv(1, socket.MSG_PEEK) == b""
         assert "names are lost" in sandbox.run_ipython_cell("x")

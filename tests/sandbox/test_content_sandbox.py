@@ -66,7 +66,9 @@ def test_a_command(box, command, shown, status):
 
 def test_a_cell_cannot_hide_that_it_raised(box):
     """It may write to the socket over which its interpreter answers, but it does not have the mark of the answer."""
-    result = box.run_ipython_cell("import os\nfor fd in range(3, 64):\n  try: os.write(fd, b'\\0' * 40)\n  except OSError: pass\n1 / 0")
+    result = box.run_ipython_cell(
+        "import os\nfor fd in range(3, 64):\n  try: os.write(fd, b'\\0' * 40)\n  except OSError: pass\n1 / 0"
+    )
     assert result["isError"] is True
     assert box.run_ipython_cell("1")["isError"] is False
 

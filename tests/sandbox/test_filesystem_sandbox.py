@@ -103,9 +103,17 @@ def test_edits(sandbox: FilesystemSandbox):
     assert sandbox.read_file("a.py") == "one\ntwo\ntwo\n"
     assert sandbox.edit_file("a.py", edits) == shown
     assert sandbox.read_file("a.py") == "2\ntwo\n"
-    for wrong in ([{"oldText": "absent", "newText": ""}], [{"oldText": "", "newText": "x"}], [{"old": "2"}], ["2"], "2"):
+    for wrong in (
+        [{"oldText": "absent", "newText": ""}],
+        [{"oldText": "", "newText": "x"}],
+        [{"old": "2"}],
+        ["2"],
+        "2",
+    ):
         with pytest.raises(InvalidArgumentError):
-            sandbox.edit_file("a.py", [{"oldText": "two", "newText": "3"}, *wrong] if isinstance(wrong, list) else wrong)  # type: ignore[arg-type]
+            sandbox.edit_file(
+                "a.py", [{"oldText": "two", "newText": "3"}, *wrong] if isinstance(wrong, list) else wrong
+            )  # type: ignore[arg-type]
     assert sandbox.read_file("a.py") == "2\ntwo\n"
 
 
@@ -139,7 +147,13 @@ def test_information(sandbox: FilesystemSandbox):
 
 
 def test_missing_files_are_errors_with_their_path(sandbox: FilesystemSandbox):
-    for call in (sandbox.read_file, sandbox.list_directory, sandbox.delete_file, sandbox.get_file_info, sandbox.directory_tree):
+    for call in (
+        sandbox.read_file,
+        sandbox.list_directory,
+        sandbox.delete_file,
+        sandbox.get_file_info,
+        sandbox.directory_tree,
+    ):
         with pytest.raises(SandboxFileError) as caught:
             call("no/such")
         assert caught.value.path == "no/such"
@@ -181,7 +195,12 @@ def test_the_end(tmp_path: Path):
     given.close()
     given.close()
     assert (tmp_path / "a").exists()
-    for call in (given.list_directory, given.list_allowed_directories, lambda: given.read_file("a"), lambda: given.write_file("b", "")):
+    for call in (
+        given.list_directory,
+        given.list_allowed_directories,
+        lambda: given.read_file("a"),
+        lambda: given.write_file("b", ""),
+    ):
         with pytest.raises(HandleClosedError):
             call()
 
@@ -208,7 +227,15 @@ def test_no_path_leads_out(sandbox: FilesystemSandbox, outside: Path, call: Call
     sandbox.write_file("mine", "mine")
     (sandbox.folder / "below").mkdir()
     for path in [
-        *("../outside/secret.txt", "below/../../outside/secret.txt", "..", "below/..", "/etc/passwd", str(outside / "secret.txt"), "//x"),
+        *(
+            "../outside/secret.txt",
+            "below/../../outside/secret.txt",
+            "..",
+            "below/..",
+            "/etc/passwd",
+            str(outside / "secret.txt"),
+            "//x",
+        ),
         *("", "a\0b", "\ud800", ".versioned-state/position", "below/.Versioned-State.tmp", None, 3, b"mine"),
     ]:
         with pytest.raises(InvalidArgumentError):
@@ -220,7 +247,9 @@ def test_no_path_leads_out(sandbox: FilesystemSandbox, outside: Path, call: Call
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
 @pytest.mark.parametrize("path", ["link/secret.txt", "deep/link/secret.txt", "link/new/er", "link"])
-def test_no_link_leads_out(sandbox: FilesystemSandbox, outside: Path, call: Callable[[FilesystemSandbox, str], object], path: str):
+def test_no_link_leads_out(
+    sandbox: FilesystemSandbox, outside: Path, call: Callable[[FilesystemSandbox, str], object], path: str
+):
     sandbox.write_file("mine", "mine")
     (sandbox.folder / "deep").mkdir()
     for link in ("link", "deep/link"):
@@ -266,7 +295,11 @@ def test_the_folder_itself_is_no_link(tmp_path: Path, outside: Path):
     sandbox = FilesystemSandbox(tmp_path / "files")
     sandbox.folder.rmdir()
     sandbox.folder.symlink_to(outside)
-    for call in (sandbox.list_directory, lambda: sandbox.read_file("secret.txt"), lambda: sandbox.write_file("new", "")):
+    for call in (
+        sandbox.list_directory,
+        lambda: sandbox.read_file("secret.txt"),
+        lambda: sandbox.write_file("new", ""),
+    ):
         with pytest.raises(SandboxFileError):
             call()
     assert [each.name for each in outside.iterdir()] == ["secret.txt"]

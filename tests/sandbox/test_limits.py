@@ -104,7 +104,9 @@ def test_memory(make: Callable[..., BaseSandbox]):
 
 def test_the_size_of_a_file(make: Callable[..., BaseSandbox]):
     with make(max_file_bytes=MIB) as sandbox:
-        assert "File too large" in sandbox.run_ipython_cell("with open('big', 'wb', 0) as f:\n    while True: f.write(bytes(4096))")
+        assert "File too large" in sandbox.run_ipython_cell(
+            "with open('big', 'wb', 0) as f:\n    while True: f.write(bytes(4096))"
+        )
         assert (sandbox.folder / "big").stat().st_size == MIB
         assert "SIGXFSZ" in sandbox.run_shell_command("exec head -c 2000000 /dev/zero > bigger")
         assert (sandbox.folder / "bigger").stat().st_size == MIB
@@ -117,7 +119,10 @@ def test_output_beyond_its_limit_loses_its_middle():
         assert shown.endswith("xxx\nend\n")
         assert "[... 999011 bytes left out ...]" in shown
         assert len(shown) < 1100
-        assert sandbox.run_ipython_cell("'y' * 1000") == repr("y" * 1000)[:500] + "\n[... 2 bytes left out ...]\n" + repr("y" * 1000)[-500:]
+        assert (
+            sandbox.run_ipython_cell("'y' * 1000")
+            == repr("y" * 1000)[:500] + "\n[... 2 bytes left out ...]\n" + repr("y" * 1000)[-500:]
+        )
 
 
 def test_output_without_an_end_does_not_outlast_the_limit_of_time(make: Callable[..., BaseSandbox]):
@@ -149,8 +154,11 @@ def test_processes_in_the_background_are_counted_too():
     known = mark()
     with BaseSandbox(max_processes=10) as sandbox:
         sandbox.run_shell_command(f"for i in 1 2 3 4 5 6 7 8; do sleep {known} & done")
-        assert eventually(lambda: len(marked(known)) == 8)  # one that is about to become a sleep has no command line for an instant
-        assert "limit of 10 processes" in sandbox.run_shell_command(f"for i in 1 2 3 4; do sleep {known} & done; sleep 1000")
+        # one that is about to become a sleep has no command line for an instant
+        assert eventually(lambda: len(marked(known)) == 8)
+        assert "limit of 10 processes" in sandbox.run_shell_command(
+            f"for i in 1 2 3 4; do sleep {known} & done; sleep 1000"
+        )
         assert marked(known) == []
 
 
@@ -203,7 +211,10 @@ def test_the_size_of_all_files():
     [
         ("x = mmap.mmap(-1, 200 << 20)\nfor at in range(0, 200 << 20, 4096): x[at] = 1", "memory"),
         ("for n in range(4): f = os.memfd_create('x'); x.append(f); os.write(f, bytes(50 << 20))", "memory"),
-        ("for n in range(4): f = open('x', 'wb', buffering=0); os.unlink('x'); x.append(f); f.write(bytes(3 << 20))", "files"),
+        (
+            "for n in range(4): f = open('x', 'wb', buffering=0); os.unlink('x'); x.append(f); f.write(bytes(3 << 20))",
+            "files",
+        ),
     ],
     ids=["shared memory", "files in memory", "deleted files"],
 )
@@ -223,7 +234,9 @@ def test_files_that_were_there_are_no_reason_to_end(tmp_path: Path):
 # What is handed in
 
 
-def test_the_environment_of_the_program_is_not_handed_in(make: Callable[..., BaseSandbox], monkeypatch: pytest.MonkeyPatch):
+def test_the_environment_of_the_program_is_not_handed_in(
+    make: Callable[..., BaseSandbox], monkeypatch: pytest.MonkeyPatch
+):
     secret = mark()
     monkeypatch.setenv("SECRET_KEY", secret)
     with make() as sandbox:
@@ -264,7 +277,10 @@ def test_isolation_is_what_it_says(make: Callable[..., BaseSandbox], tmp_path: P
                 f"os.listdir({str(tmp_path)!r})",
                 f"open({str(tmp_path)!r} + '/new', 'w')",
             ]:
-                assert "Permission denied" in (shown := sandbox.run_ipython_cell(code)) or "Invalid cross-device link" in shown, code
+                assert (
+                    "Permission denied" in (shown := sandbox.run_ipython_cell(code))
+                    or "Invalid cross-device link" in shown
+                ), code
             assert sandbox.run_ipython_cell("import tempfile; tempfile.TemporaryFile().write(b'x')") == "1"
         if isolation.processes:
             assert sandbox.run_ipython_cell("import os; len([n for n in os.listdir('/proc') if n.isdigit()])") == "2"
@@ -280,7 +296,9 @@ def test_isolation_is_what_it_says(make: Callable[..., BaseSandbox], tmp_path: P
 
 def test_loopback_works_within_the_sandbox():
     with BaseSandbox() as sandbox:
-        sandbox.run_ipython_cell("import socket\ns = socket.create_server(('127.0.0.1', 0))\nc = socket.create_connection(s.getsockname())")
+        sandbox.run_ipython_cell(
+            "import socket\ns = socket.create_server(('127.0.0.1', 0))\nc = socket.create_connection(s.getsockname())"
+        )
         sandbox.run_ipython_cell("s.accept()[0].send(b'hi')")
         assert sandbox.run_ipython_cell("c.recv(2)") == "b'hi'"
 
@@ -354,7 +372,9 @@ def run(program: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("options", WAYS)
-@pytest.mark.parametrize("end", ["pass", "raise SystemExit(1)", "os.kill(os.getpid(), 9)"], ids=["end", "error", "kill -9"])
+@pytest.mark.parametrize(
+    "end", ["pass", "raise SystemExit(1)", "os.kill(os.getpid(), 9)"], ids=["end", "error", "kill -9"]
+)
 def test_no_process_outlives_the_program(options: dict[str, bool], end: str):
     known = mark()
     program = PROGRAM.format(options=options, code=LEAVE_BEHIND.format(mark=known), end=end)

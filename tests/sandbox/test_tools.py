@@ -111,7 +111,9 @@ def test_a_factory_that_cannot_be_called_is_refused(factory: Any):
 def test_a_known_type_without_a_factory_says_how_to_register_one(registered: list[str]):
     for name in SandboxType:
         if name not in ("base", "filesystem"):
-            with pytest.raises(InvalidArgumentError, match=f"no factory is registered for sandboxes of type '{name}'") as caught:
+            with pytest.raises(
+                InvalidArgumentError, match=f"no factory is registered for sandboxes of type '{name}'"
+            ) as caught:
                 check_type(name)
             assert f"register({str(name)!r}, factory)" in caught.value.hint
     register("browser", object)

@@ -39,10 +39,14 @@ class Running:
 
     def __init__(self, store: KVStore | None = None, limits: Limits = LIMITS) -> None:
         self.services = services_over(store or Memory())
-        self.server = Server(self.services, Tokens({user: Grant(user, frozenset({"read", "write"})) for user in "uv"}), limits)
+        self.server = Server(
+            self.services, Tokens({user: Grant(user, frozenset({"read", "write"})) for user in "uv"}), limits
+        )
         self.app: Any = self.server.application()
         transport = httpx.ASGITransport(self.app)
-        self.client = httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer u"}, timeout=20)
+        self.client = httpx.AsyncClient(
+            transport=transport, base_url="http://x", headers={"Authorization": "Bearer u"}, timeout=20
+        )
 
     async def __aenter__(self) -> Self:
         await self.services.__aenter__()
@@ -101,7 +105,8 @@ async def test_an_answer_has_its_room_until_its_client_has_read_it() -> None:
             reader = SlowReader(running, user=user)
             await until(lambda reader=reader: bool(reader.pieces))  # type: ignore[misc]
             readers.append(reader)
-        assert [len(reader.pieces[0]) for reader in readers] == [65_536] * 2  # the rest is not given to the connection yet
+        # the rest is not given to the connection yet
+        assert [len(reader.pieces[0]) for reader in readers] == [65_536] * 2
         refused = await running.client.get("/v1/state")
         assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
         assert refused.json()["error"]["type"] == "StoreBusyError"
@@ -129,7 +134,9 @@ async def test_a_write_whose_answer_has_no_room_is_refused_before_it_is_done() -
         assert (await client.post("/v1/state", json={"a": 1})).json() == {"round_id": 1}
         assert (await client.post("/v1/history/sessions?session_id=s")).json()["id"] == "s"
         others.take(ROOM)
-        assert (await client.post("/v1/history/messages?session_id=s", json={"role": "user", "content": []})).status_code == 204
+        assert (
+            await client.post("/v1/history/messages?session_id=s", json={"role": "user", "content": []})
+        ).status_code == 204
         others.free()
         assert running.server.answers.free == ROOM
 
@@ -157,11 +164,18 @@ async def test_whatever_becomes_of_an_answer_its_room_is_given_back(way: str) ->
 async def test_a_session_that_is_larger_than_the_room_is_read_in_parts() -> None:
     """Messages that are equal are stored once, and take their room each."""
     async with Running() as running:
-        history, message = running.services.history, {"role": "user", "id": "m", "content": [{"type": "text", "text": "x" * 500}]}
+        history, message = (
+            running.services.history,
+            {"role": "user", "id": "m", "content": [{"type": "text", "text": "x" * 500}]},
+        )
         await history.create_session("u", "s")
         for _ in range(4):
             await history.append_message(Session(id="s", user_id="u"), [message] * 250)
-        for method, path in (("GET", "/v1/history/session"), ("POST", "/v1/history/session"), ("POST", "/v1/history/sessions")):
+        for method, path in (
+            ("GET", "/v1/history/session"),
+            ("POST", "/v1/history/session"),
+            ("POST", "/v1/history/sessions"),
+        ):
             refused = await running.client.request(method, f"{path}?session_id=s")
             assert (refused.status_code, refused.json()["error"]["type"]) == (422, "LimitExceededError")
             assert "last" in refused.json()["error"]["hint"]
@@ -271,7 +285,11 @@ def test_clients_that_read_nothing_or_a_little_now_and_then_are_cut_off(zygote: 
 
 
 def peak(pid: int) -> int:
-    return next(int(line.split()[1]) * 1024 for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM"))
+    return next(
+        int(line.split()[1]) * 1024
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines()
+        if line.startswith("VmHWM")
+    )
 
 
 @pytest.mark.long
@@ -279,7 +297,9 @@ def test_many_large_answers_to_slow_readers_take_the_memory_that_they_may(zygote
     room, readers = 64 << 20, 60
     messages = [{"role": "user", "content": [{"type": "text", "text": f"{n} " + "x" * 200}]} for n in range(40_000)]
     with ExitStack() as stack:
-        server = stack.enter_context(zygote.serve(f"disk:{tmp_path / 'store'}", "--max-answers", f"{room}", "--log-level", "error"))
+        server = stack.enter_context(
+            zygote.serve(f"disk:{tmp_path / 'store'}", "--max-answers", f"{room}", "--log-level", "error")
+        )
         client = stack.enter_context(server.client())
         client.post("/v1/state", json={"messages": messages}, timeout=60).raise_for_status()
         before = peak(server.pid)

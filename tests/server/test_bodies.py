@@ -14,12 +14,22 @@ from hypothesis import given, strategies as st
 from tests.support.exact import same
 from tests.support.strategies import values
 from versioned_state import errors
-from versioned_state.errors import InvalidArgumentError, PickleRefusedError, StateError, StorageError, UnserializableValueError
+from versioned_state.errors import (
+    InvalidArgumentError,
+    PickleRefusedError,
+    StateError,
+    StorageError,
+    UnserializableValueError,
+)
 from versioned_state.services.remote import bodies
 from versioned_state.services.remote.errors import error_document, error_of, without_details
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(st.characters()),
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(st.characters()),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=5), inner, max_size=4),
     max_leaves=20,
 )
@@ -62,7 +72,8 @@ def test_no_pickle_is_read_or_written():
 
 
 @pytest.mark.parametrize(
-    ("value", "path"), [(math.nan, "the body"), ({"a": [1, {"b": (1,)}]}, "a[1].b"), ({"a": {1: 2}}, "a"), ([10**5000], "[0]")]
+    ("value", "path"),
+    [(math.nan, "the body"), ({"a": [1, {"b": (1,)}]}, "a[1].b"), ({"a": {1: 2}}, "a"), ([10**5000], "[0]")],
 )
 def test_the_refusal_names_the_path(value: Any, path: str):
     with pytest.raises(UnserializableValueError) as caught:
@@ -87,7 +98,8 @@ def test_accepted_forms(header: str, kinds: list[str]):
 
 
 CLASSES = sorted(
-    (cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, StateError)), key=lambda cls: cls.__name__
+    (cls for cls in vars(errors).values() if isinstance(cls, type) and issubclass(cls, StateError)),
+    key=lambda cls: cls.__name__,
 )
 
 
@@ -105,14 +117,26 @@ def test_an_error_crosses_as_its_class(cls: type[StateError]):
 
 @pytest.mark.parametrize(
     "document",
-    [None, [], {}, {"error": 1}, {"error": {"type": "StateError"}}, {"error": {"type": 1, "what": "", "remains": "", "hint": ""}}],
+    [
+        None,
+        [],
+        {},
+        {"error": 1},
+        {"error": {"type": "StateError"}},
+        {"error": {"type": 1, "what": "", "remains": "", "hint": ""}},
+    ],
 )
 def test_what_is_not_an_error(document: Any):
     assert error_of(document) is None
 
 
 def test_a_name_is_never_imported_and_facts_replace_nothing():
-    parts = {"what": "x", "remains": "", "hint": "", "facts": {"__class__": "y", "what": "y", "args": "y", "_hint": "y", "ok": 1, "a b": 1}}
+    parts = {
+        "what": "x",
+        "remains": "",
+        "hint": "",
+        "facts": {"__class__": "y", "what": "y", "args": "y", "_hint": "y", "ok": 1, "a b": 1},
+    }
     found = error_of({"error": {"type": "os.system", **parts}})
     assert type(found) is StateError
     assert (found.what, found.args, vars(found)["ok"]) == ("x", ("x",), 1)

@@ -26,7 +26,8 @@ BODY = json.dumps({"n": 1, "text": "x" * 200}).encode()
 EVERYDAY = ("append", "delete a session")
 
 each_change = pytest.mark.parametrize(
-    "change", [pytest.param(each, id=each.name, marks=() if each.name in EVERYDAY else pytest.mark.long) for each in REMOTE]
+    "change",
+    [pytest.param(each, id=each.name, marks=() if each.name in EVERYDAY else pytest.mark.long) for each in REMOTE],
 )
 
 
@@ -85,9 +86,11 @@ def test_a_call_whose_client_goes_away_is_done_once_also_if_it_comes_again(chang
             if attempts > 1:
                 assert not isinstance(result, BaseException), (step, result)
             else:
-                assert isinstance(result, UnknownOutcomeError) or not isinstance(result, BaseException) or change.name.startswith("get"), (
-                    step
-                )
+                assert (
+                    isinstance(result, UnknownOutcomeError)
+                    or not isinstance(result, BaseException)
+                    or change.name.startswith("get")
+                ), step
             found = await look(service)
             if attempts > 1 or not change.name.startswith("get"):  # that reads first
                 assert found == once, step
@@ -106,7 +109,11 @@ def test_a_call_whose_client_goes_away_is_done_once_also_if_it_comes_again(chang
 def test_a_client_that_goes_away_while_it_sends_changes_nothing(zygote: Zygote, tmp_path: Any, long_run: bool) -> None:  # noqa: FBT001 - a fixture
     head = f"POST /v1/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\nContent-Type: application/json\r\n"
     request = f"{head}Content-Length: {len(BODY)}\r\n\r\n".encode() + BODY
-    cuts = range(len(request)) if long_run else sorted([0, len(request) - 1, *random.sample(range(1, len(request) - 1), 10)])
+    cuts = (
+        range(len(request))
+        if long_run
+        else sorted([0, len(request) - 1, *random.sample(range(1, len(request) - 1), 10)])
+    )
     with zygote.serve(f"disk:{tmp_path / 'store'}") as server, server.client() as client:
         for cut in cuts:
             with closing(socket.create_connection(("127.0.0.1", server.port))) as connection:

@@ -95,7 +95,10 @@ async def test_ids_are_as_long_as_a_server_takes_them(server: Forked) -> None:
 
 @in_event_loop
 async def test_what_cannot_be_sent_is_refused_here(server: Forked) -> None:
-    async with RemoteStateService(server.url, ALICE) as states, RemoteSessionHistoryService(server.url, ALICE) as history:
+    async with (
+        RemoteStateService(server.url, ALICE) as states,
+        RemoteSessionHistoryService(server.url, ALICE) as history,
+    ):
         with pytest.raises(PickleRefusedError, match=r"^tools\[0\] of type"):
             await states.save_state("alice", {"tools": [lambda: 1]}, "refused")
         session = Session(id="none", user_id="alice")

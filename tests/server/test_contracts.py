@@ -14,7 +14,12 @@ from tests.support.services.served import ALL
 from tests.support.services.session_contract import SessionServiceContract
 from tests.support.services.state_contract import StateServiceContract
 from tests.support.services.zygote import Forked, Zygote
-from versioned_state.services import RemoteMemoryService, RemoteSessionHistoryService, RemoteSessionService, RemoteStateService
+from versioned_state.services import (
+    RemoteMemoryService,
+    RemoteSessionHistoryService,
+    RemoteSessionService,
+    RemoteStateService,
+)
 
 
 @pytest.fixture

@@ -32,7 +32,12 @@ from versioned_state.storage import KVStore, Postgres
 from versioned_state.storage.wrapper import Wrapper
 
 TOKENS = Tokens({"t": Grant("u", frozenset({"read", "write"}))})
-QUERIES: list[tuple[str, dict[str, Any] | None]] = [("apple", None), ("apple", {"top_k": 3}), ("apple", {"rank": "bm25"}), ("++", None)]
+QUERIES: list[tuple[str, dict[str, Any] | None]] = [
+    ("apple", None),
+    ("apple", {"top_k": 3}),
+    ("apple", {"rank": "bm25"}),
+    ("++", None),
+]
 
 
 @pytest.fixture(params=["memory", "disk", "postgres"])
@@ -105,7 +110,9 @@ def test_a_database_that_takes_too_long_is_interrupted_and_keeps_the_index(store
         connection.close()
     else:
         assert isinstance(index, PostgresText)
-        assert index._store.connections.read(lambda link: index._run(link, _HEAD, *(each.key for each in user))) == [(head_of(memories),)]
+        assert index._store.connections.read(lambda link: index._run(link, _HEAD, *(each.key for each in user))) == [
+            (head_of(memories),)
+        ]
     assert time_left() is None
     assert len(index.holding(memories, [["apple"]]) or ()) == 40
 
@@ -144,7 +151,10 @@ async def test_a_search_ends_behind_its_504() -> None:
     server = Server(services, TOKENS, Limits(call_timeout=0.1))
     transport = httpx.ASGITransport(server.application())
     query = {"messages": [said("++").model_dump(exclude_none=True)]}
-    async with services, httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}) as client:
+    async with (
+        services,
+        httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}) as client,
+    ):
         for session in range(8):
             await services.memory.add_memory("u", [said("x" * 3_000 + f"{n}") for n in range(30)], f"s{session}")
 
@@ -179,7 +189,10 @@ async def test_reads_that_wait_for_their_turn_are_dropped_behind_their_504() -> 
     services = services_over(gate)
     server = Server(services, TOKENS, Limits(call_timeout=0.1))
     transport = httpx.ASGITransport(server.application())
-    async with services, httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}) as client:
+    async with (
+        services,
+        httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}) as client,
+    ):
         await services.state.save_state("u", {"a": 1})
         gate.open.clear()
         answers = await asyncio.gather(*(client.get("/v1/state/rounds") for _ in range(5)))

@@ -1,4 +1,7 @@
-"""Deletions that are repeated: what was created after the first attempt stays. And how long a client repeats what is refused."""
+"""Deletions that are repeated: what was created after the first attempt stays.
+
+And how long a client repeats what is refused.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,9 @@ IDS = {"session_id": "s"}
 
 
 def save(client: httpx.Client, number: int | None = None) -> None:
-    client.post("/v1/state", params=IDS | ({} if number is None else {"round_id": number}), json={"a": 1}).raise_for_status()
+    client.post(
+        "/v1/state", params=IDS | ({} if number is None else {"round_id": number}), json={"a": 1}
+    ).raise_for_status()
 
 
 def save_two(client: httpx.Client) -> None:
@@ -80,7 +85,8 @@ def test_a_repeated_deletion_leaves_what_was_created_after_it(pair: tuple[Forked
         key = {"Idempotency-Key": name.replace(" ", "-")}
         assert first.delete(path, params=params, headers=key).status_code == 204
         assert not is_there(second)
-        for client in (first, second):  # it is not there: the same answer to the same request, and that of an absent one to another
+        # it is not there: the same answer to the same request, and that of an absent one to another
+        for client in (first, second):
             assert client.delete(path, params=params, headers=key | {"Idempotency-Age": "1"}).status_code == 204
             if name != "all sessions":
                 assert client.delete(path, params=params, headers={"Idempotency-Key": "other"}).status_code == 404
@@ -99,8 +105,18 @@ def test_a_repeated_deletion_leaves_what_was_created_after_it(pair: tuple[Forked
 
 def test_the_age_of_a_write_is_bounded(pair: tuple[Forked, Forked]):
     with pair[0].client() as client:
-        for age, status in (("0", 200), ("3600", 200), ("3601", 400), ("999999", 400), ("-1", 400), ("1.5", 400), ("²", 400)):
-            answer = client.post("/v1/state", json={}, headers={b"Idempotency-Key": b"k", b"Idempotency-Age": age.encode()})
+        for age, status in (
+            ("0", 200),
+            ("3600", 200),
+            ("3601", 400),
+            ("999999", 400),
+            ("-1", 400),
+            ("1.5", 400),
+            ("²", 400),
+        ):
+            answer = client.post(
+                "/v1/state", json={}, headers={b"Idempotency-Key": b"k", b"Idempotency-Age": age.encode()}
+            )
             assert answer.status_code == status, age
 
 
@@ -128,7 +144,10 @@ def under(request: Request) -> Iterator[None]:
 def test_two_attempts_at_once_delete_once():
     memory = Memory()
     slow = Meddling(memory)
-    one, other = Repository.over(OnceDatabase(slow, pickle="refuse")), Repository.over(OnceDatabase(memory, pickle="refuse"))
+    one, other = (
+        Repository.over(OnceDatabase(slow, pickle="refuse")),
+        Repository.over(OnceDatabase(memory, pickle="refuse")),
+    )
 
     def create() -> None:
         with Versioned(other, branch="b") as state:
@@ -207,14 +226,17 @@ def answering(*answers: tuple[int, dict[str, str], Any]) -> Iterator[tuple[str, 
                     kind = {} if body is None else {"Content-Type": "application/json"}
                     lines = {"Connection": "close", "Content-Length": str(len(content)), **kind, **headers}
                     client.sendall(f"HTTP/1.1 {status} X\r\n".encode())
-                    client.sendall("".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode() + b"\r\n" + content)
+                    client.sendall(
+                        "".join(f"{name}: {value}\r\n" for name, value in lines.items()).encode() + b"\r\n" + content
+                    )
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}", asked
     finally:
-        listener.shutdown(socket.SHUT_RDWR)  # the thread that waits there ends, before the number is that of another socket
+        # the thread that waits there ends, before the number is that of another socket
+        listener.shutdown(socket.SHUT_RDWR)
         listener.close()
         thread.join()
 
@@ -270,7 +292,10 @@ async def test_a_store_that_fails_is_asked_as_often_as_attempts_say() -> None:
 
 
 def test_the_times_of_retries():
-    assert [retry_after(text) for text in (None, "", "3", " 7 ", "x", "-1", "1.5", "Wed, 21 Oct 2015 07:28:00 GMT", "9" * 20)] == [
+    assert [
+        retry_after(text)
+        for text in (None, "", "3", " 7 ", "x", "-1", "1.5", "Wed, 21 Oct 2015 07:28:00 GMT", "9" * 20)
+    ] == [
         *(0.0, 0.0, 3.0, 7.0),
         *(0.0,) * 5,
     ]

@@ -47,7 +47,9 @@ def test_every_file_that_is_copied_is_there_and_is_let_through():
             assert (ROOT / source).exists()
             assert f"!{source}" in ignored
     assert ignored[0] == "*"
-    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"]["only-include"]
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["sdist"][
+        "only-include"
+    ]
     copied = {source for word, rest in instructions() if word == "COPY" for source in rest.split()}
     assert set(build) <= copied
 
@@ -107,7 +109,9 @@ def test_a_server_of_compose_has_what_it_needs(name: str):
 
 
 def test_volumes_are_declared():
-    used = {volume.partition(":")[0] for service in COMPOSE["services"].values() for volume in service.get("volumes", ())}
+    used = {
+        volume.partition(":")[0] for service in COMPOSE["services"].values() for volume in service.get("volumes", ())
+    }
     assert used == COMPOSE["volumes"].keys()
 
 

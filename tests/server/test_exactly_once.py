@@ -77,7 +77,9 @@ class Client:
     service: StoreService
 
     async def send(self, text: str, depth: int = 0, **headers: str) -> int:
-        path, body = ("history/messages", message(text, depth)) if self.kind == "history" else ("memory", [message(text, depth)])
+        path, body = (
+            ("history/messages", message(text, depth)) if self.kind == "history" else ("memory", [message(text, depth)])
+        )
         headers["Idempotency-Key"] = f"key of {text}"
         return (await self.http.post(f"/v1/{path}", params=SESSION, json=body, headers=headers)).status_code
 
@@ -111,7 +113,10 @@ async def instance(store: KVStore) -> AsyncIterator[tuple[httpx.AsyncClient, Rep
     services = services_over(store)
     server = Server(services, Tokens({"t": Grant("u", frozenset({"read", "write"}))}))
     transport = httpx.ASGITransport(server.application())
-    async with services, httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}) as http:
+    async with (
+        services,
+        httpx.AsyncClient(transport=transport, base_url="http://x", headers={"Authorization": "Bearer t"}) as http,
+    ):
         yield http, services.history.repository, services
 
 
@@ -127,11 +132,17 @@ async def client_of(kind: str) -> AsyncIterator[tuple[Client, Repository]]:
 
 def ids_and_messages(repository: Repository, kind: str) -> list[tuple[int, int]]:
     """For each commit with messages, how many requests it records, and how many messages it added."""
-    (branch,) = [name for name in repository.branches if name.startswith("%messages" if kind == "history" else "%memory")]
+    (branch,) = [
+        name for name in repository.branches if name.startswith("%messages" if kind == "history" else "%memory")
+    ]
     found, before = [], 0
     for commit in reversed(list(repository.log(branch))):
         snapshot = repository.snapshot(commit)
-        spaces = [snapshot.namespace(name).namespace(each) for name in ("messages",) for each in snapshot.namespace(name).namespaces()]
+        spaces = [
+            snapshot.namespace(name).namespace(each)
+            for name in ("messages",)
+            for each in snapshot.namespace(name).namespaces()
+        ]
         count = len(snapshot.get("messages", ())) if kind == "history" else sum(map(len, spaces))
         ids = commit.meta.get(META, [])
         if count != before:
@@ -143,7 +154,9 @@ def ids_and_messages(repository: Repository, kind: str) -> list[tuple[int, int]]
 @pytest.mark.parametrize("kind", ["history", "memory"])
 @pytest.mark.parametrize("fails_at", range(1, 6))
 @in_event_loop
-async def test_a_commit_records_the_requests_that_it_holds_when_one_of_those_that_waited_is_refused(kind: str, fails_at: int) -> None:
+async def test_a_commit_records_the_requests_that_it_holds_when_one_of_those_that_waited_is_refused(
+    kind: str, fails_at: int
+) -> None:
     async with client_of(kind) as (client, repository):
         client.gate.fails_at = fails_at
         sent: list[tuple[str, int, dict[str, str]]] = [("A", 0, {}), ("too deep", 200, {}), ("C", 0, {})]
@@ -205,7 +218,8 @@ async def test_a_repeated_deletion_of_all_sessions_leaves_those_that_were_create
         for key in ("k", "another key"):
             assert await delete_all(one, key, **AGAIN) == 204
         assert await sessions_of(one) == {"newest"}
-        (await one.delete("/v1/history/sessions")).raise_for_status()  # without a key, each is a deletion of what is there
+        # without a key, each is a deletion of what is there
+        (await one.delete("/v1/history/sessions")).raise_for_status()
         assert await sessions_of(one) == set()
         assert list(repository.branches) == []
         assert repository.fsck().ok
@@ -213,7 +227,9 @@ async def test_a_repeated_deletion_of_all_sessions_leaves_those_that_were_create
 
 @pytest.mark.parametrize("beside", [False, True])
 @in_event_loop
-async def test_a_deletion_of_all_sessions_that_failed_midway_is_finished_by_the_repeated_one_and_takes_no_more(*, beside: bool) -> None:
+async def test_a_deletion_of_all_sessions_that_failed_midway_is_finished_by_the_repeated_one_and_takes_no_more(
+    *, beside: bool
+) -> None:
     for fails_at in range(1, 12):
         store = Failing(Memory())
         async with instance(store) as (one, repository, _), instance(store) as (other, *_):
@@ -243,7 +259,9 @@ async def test_a_deletion_of_all_sessions_that_failed_midway_is_finished_by_the_
 
 
 @in_event_loop
-async def test_a_repeated_save_whose_commit_was_pruned_is_answered_by_the_instance_that_knows_it_and_refused_by_another() -> None:
+async def test_a_repeated_save_whose_commit_was_pruned_is_answered_by_the_instance_that_knows_it_and_refused_by_another() -> (
+    None
+):
     store = Memory()
 
     async def save(http: httpx.AsyncClient, value: int, key: str, **headers: str) -> httpx.Response:
@@ -276,7 +294,9 @@ async def test_a_turn_an_undo_and_a_copy_that_are_repeated_are_done_once() -> No
             sent = []
             keyed = {"Idempotency-Key": key}
             for each, headers in ((http, keyed), (other, keyed | AGAIN)) if key else ((http, {}),):
-                answer = await each.request(method, f"/v1/session/{path}", params={**SESSION, **query}, json=body, headers=headers)
+                answer = await each.request(
+                    method, f"/v1/session/{path}", params={**SESSION, **query}, json=body, headers=headers
+                )
                 assert answer.status_code == 200, answer.text
                 sent.append(answer.json())
             return sent
@@ -285,8 +305,14 @@ async def test_a_turn_an_undo_and_a_copy_that_are_repeated_are_done_once() -> No
         for number in range(4):
             (begun,) = await asked("GET", "turn")
             assert begun["state"] == ({"n": number - 1} if number else {})
-            body = {"base": begun["base"], "values": {"n": number}, "messages": [{"id": f"m{number}", **message(str(number))}]}
-            first, again = await asked("POST", "turn", f"turn {number}", body | {"memory": [message("fact")] if number % 2 else []})
+            body = {
+                "base": begun["base"],
+                "values": {"n": number},
+                "messages": [{"id": f"m{number}", **message(str(number))}],
+            }
+            first, again = await asked(
+                "POST", "turn", f"turn {number}", body | {"memory": [message("fact")] if number % 2 else []}
+            )
             assert first == again
             made.append(first["commit"]["id"])
         assert [each["id"] for each in (await asked("GET", "log"))[0]] == made[::-1]
@@ -301,7 +327,9 @@ async def test_a_turn_an_undo_and_a_copy_that_are_repeated_are_done_once() -> No
         assert [each["id"] for each in (await asked("GET", "log"))[0]] == made[:1]
         refused = await http.post("/v1/session/turn", params=SESSION, json={"base": made[2], "values": {"n": 9}})
         assert refused.status_code == 409  # that turn was taken back
-        refused = await http.post("/v1/session/turn", params={"session_id": "stranger"}, json={"base": made[0], "values": {"n": 9}})
+        refused = await http.post(
+            "/v1/session/turn", params={"session_id": "stranger"}, json={"base": made[0], "values": {"n": 9}}
+        )
         assert refused.status_code == 409  # it is not in this session
         refused = await http.post("/v1/session/turn", params=SESSION, json={"base": "main"})
         assert refused.status_code == 422

@@ -48,18 +48,34 @@ def client(server: Forked) -> Iterator[httpx.Client]:
 
 def answered(response: httpx.Response) -> tuple[int, Any, dict[str, str]]:
     """Return all that a client sees of an answer, without the id of the request and the time."""
-    return response.status_code, response.content, {k: v for k, v in response.headers.items() if k not in ("x-request-id", "date")}
+    return (
+        response.status_code,
+        response.content,
+        {k: v for k, v in response.headers.items() if k not in ("x-request-id", "date")},
+    )
 
 
 def query(**ids: str) -> str:
-    return "&".join(f"{name}={quote_from_bytes(id.encode('utf-8', 'surrogatepass'), safe='')}" for name, id in ids.items())
+    return "&".join(
+        f"{name}={quote_from_bytes(id.encode('utf-8', 'surrogatepass'), safe='')}" for name, id in ids.items()
+    )
 
 
 # Who may call
 
 
 @pytest.mark.parametrize(
-    "header", [None, "", "Bearer", "Bearer nobody", "Basic token-of-alice", "token-of-alice", "Bearer token-of-alice x", "Bearer é"]
+    "header",
+    [
+        None,
+        "",
+        "Bearer",
+        "Bearer nobody",
+        "Basic token-of-alice",
+        "token-of-alice",
+        "Bearer token-of-alice x",
+        "Bearer é",
+    ],
 )
 @pytest.mark.parametrize("path", ["/v1/state", "/v1/history/session", "/nowhere"])
 def test_without_a_known_token_nothing_is_said(server: Forked, header: str | None, path: str):
@@ -87,7 +103,9 @@ def test_the_scheme_of_a_token_is_in_any_case(server: Forked):
 def test_a_token_needs_the_scope(server: Forked):
     with server.client(READER) as client:
         assert client.get("/v1/state?session_id=mine").json() == {"mood": "calm"}
-        assert client.post("/v1/memory/search", json={"messages": [HELLO]}).json()[0]["content"] == [{"type": "text", "text": "hello"}]
+        assert client.post("/v1/memory/search", json={"messages": [HELLO]}).json()[0]["content"] == [
+            {"type": "text", "text": "hello"}
+        ]
         for answer in (
             client.post("/v1/state?session_id=mine", json={}),
             client.post("/v1/state", content=b"{", headers={"Content-Type": "text/plain"}),
@@ -132,7 +150,9 @@ NEEDS_SESSION = [
     ],
     ids=["plain", "unknown parameter", "bad parameter", "no form", "bad body"],
 )
-def test_another_users_session_looks_like_one_that_is_not_there(server: Forked, method: str, path: str, extra: dict[str, Any]):
+def test_another_users_session_looks_like_one_that_is_not_there(
+    server: Forked, method: str, path: str, extra: dict[str, Any]
+):
     given = {"json": HELLO} if method == "POST" and "content" not in extra else {}
     found = set()
     for token in (ALICE, READER):
@@ -150,7 +170,9 @@ def test_another_users_session_looks_like_one_that_is_not_there(server: Forked, 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=lambda each: each.name)
 def test_no_operation_reaches_another_user(server: Forked, operation: Any):
-    body: dict[str, Any] = {"content": b"[]", "headers": {"Content-Type": "application/json"}} if operation.method == "POST" else {}
+    body: dict[str, Any] = (
+        {"content": b"[]", "headers": {"Content-Type": "application/json"}} if operation.method == "POST" else {}
+    )
     with server.client(ALICE) as client:
         answers = [
             client.request(operation.method, operation.path, params={"user_id": user, "session_id": session}, **body)
@@ -200,7 +222,9 @@ def exchange(port: int, *pieces: bytes) -> bytes:
 @pytest.mark.parametrize("token", [ALICE, "nobody"])
 def test_a_request_that_two_servers_may_read_as_two_is_refused_and_its_connection_ends(server: Forked, token: str):
     head = f"POST /v1/state?session_id=two HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: application/json\r\n"
-    said = exchange(server.port, f"{head}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".encode())
+    said = exchange(
+        server.port, f"{head}Content-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{{}}\r\n0\r\n\r\n".encode()
+    )
     assert said.startswith(b"HTTP/1.1 400 ")
     assert b"connection: close" in said
     with server.client() as client:
@@ -215,7 +239,8 @@ def test_the_head_of_a_request_has_a_limit(server: Forked, path: str):
         assert (answer.status_code, answer.json()["error"]["type"]) == (431, "LimitExceededError")
         assert client.get(path, headers={f"X-{number}": "x" * 100 for number in range(700)}).status_code == 431
     head = f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {ALICE}\r\nX: ".encode() + b"x" * 40_000
-    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=5)) as connection:  # the same if it comes in pieces
+    # the same if it comes in pieces
+    with closing(socket.create_connection(("127.0.0.1", server.port), timeout=5)) as connection:
         for start in range(0, len(head), 10_000):
             connection.sendall(head[start : start + 10_000])
             time.sleep(0.01)
@@ -268,7 +293,8 @@ def test_every_type_comes_back_exactly(client: httpx.Client):
 
 
 @pytest.mark.parametrize(
-    ("value", "path"), [((1, 2), "a.b[1]"), ({1: 2}, "a.b[1]"), (float("inf"), "a.b[1]"), (b"x", "a.b[1]"), ({3}, "a.b[1]")]
+    ("value", "path"),
+    [((1, 2), "a.b[1]"), ({1: 2}, "a.b[1]"), (float("inf"), "a.b[1]"), (b"x", "a.b[1]"), ({3}, "a.b[1]")],
 )
 def test_json_never_changes_a_type_silently(client: httpx.Client, value: Any, path: str):
     state = bodies.encode({"a": {"b": [0, value]}})
@@ -285,7 +311,9 @@ def test_json_never_changes_a_type_silently(client: httpx.Client, value: Any, pa
 
 def test_json_comes_back_as_it_was(client: httpx.Client):
     state = {"a": [1, -0.0, 2**70, "\ud800", "é\0", None, True, {"": {}}], "b": 1e-300}
-    answer = client.post("/v1/state?session_id=json", content=json.dumps(state), headers={"Content-Type": "application/json"})
+    answer = client.post(
+        "/v1/state?session_id=json", content=json.dumps(state), headers={"Content-Type": "application/json"}
+    )
     assert answer.json() == {"round_id": 1}
     answer = client.get("/v1/state?session_id=json")
     assert answer.headers["content-type"] == "application/json"
@@ -350,7 +378,9 @@ def test_a_class_is_not_imported_by_the_server_and_passes_through(client: httpx.
     from versioned_state import Tagged
 
     state = {"x": Tagged("antigravity:Nothing", {"a": (1,)})}
-    client.post("/v1/state?session_id=class", content=bodies.encode(state), headers={"Content-Type": bodies.NATIVE}).raise_for_status()
+    client.post(
+        "/v1/state?session_id=class", content=bodies.encode(state), headers={"Content-Type": bodies.NATIVE}
+    ).raise_for_status()
     answer = client.get("/v1/state?session_id=class", headers={"Accept": bodies.NATIVE})
     assert bodies.decode(answer.content) == state
     assert not any("antigravity" in line for line in server.log)
@@ -422,7 +452,9 @@ def test_what_is_no_operation(client: httpx.Client):
     assert client.head("/v1/state?session_id=mine").status_code == 200
 
 
-@pytest.mark.parametrize("message", [{"role": "nobody"}, {"content": 1}, {"content": [{"type": "x"}]}, [HELLO, {"role": 1}]])
+@pytest.mark.parametrize(
+    "message", [{"role": "nobody"}, {"content": 1}, {"content": [{"type": "x"}]}, [HELLO, {"role": 1}]]
+)
 def test_a_message_that_is_not_valid_appends_nothing_and_shows_no_value(client: httpx.Client, message: Any):
     answer = client.post("/v1/history/messages?session_id=mine", json=message)
     assert answer.status_code == 422
@@ -435,7 +467,9 @@ def test_the_key_of_a_write_says_nothing_of_other_writes(client: httpx.Client):
     assert client.post("/v1/state", params=ids, json={"n": 1}, headers=key).json() == {"round_id": 1}
     assert client.delete("/v1/state", params={**ids, "round_id": 1}, headers=key).status_code == 204
     assert client.get("/v1/state", params=ids).status_code == 404
-    assert client.post("/v1/state", params=ids, json={"n": 2}, headers={"Idempotency-Key": "two"}).json()["round_id"] in (1, 2)
+    assert client.post("/v1/state", params=ids, json={"n": 2}, headers={"Idempotency-Key": "two"}).json()[
+        "round_id"
+    ] in (1, 2)
     for session in ("keys a", "keys b"):
         assert client.post("/v1/memory", params={"session_id": session}, json=[HELLO], headers=key).status_code == 204
         assert client.delete("/v1/memory", params={"session_id": session}).status_code == 204
@@ -445,7 +479,9 @@ def test_writes_to_two_sessions_with_one_key_are_both_done(client: httpx.Client)
     big = {"text": "x" * (LIMIT // 2)}
 
     def save(session: str, key: str) -> int:
-        return client.post("/v1/state", params={"session_id": session}, json=big, headers={"Idempotency-Key": key}).status_code
+        return client.post(
+            "/v1/state", params={"session_id": session}, json=big, headers={"Idempotency-Key": key}
+        ).status_code
 
     with ThreadPoolExecutor(2) as threads:
         for number in range(5):
@@ -475,7 +511,9 @@ def test_a_request_with_two_tokens_is_refused(client: httpx.Client):
 
 
 def test_a_session_without_an_id_is_created_once(client: httpx.Client):
-    made = [client.post("/v1/history/sessions", headers={"Idempotency-Key": key}).json()["id"] for key in ("s1", "s1", "s2")]
+    made = [
+        client.post("/v1/history/sessions", headers={"Idempotency-Key": key}).json()["id"] for key in ("s1", "s1", "s2")
+    ]
     assert made[0] == made[1] != made[2]
 
 
@@ -493,7 +531,9 @@ def test_the_last_messages_alone(client: httpx.Client):
 
 def test_each_answer_has_the_id_of_its_request(client: httpx.Client):
     assert client.get("/health", headers={"X-Request-ID": "abc-1"}).headers["x-request-id"] == "abc-1"
-    made = {client.get("/nowhere", headers={"X-Request-ID": id}).headers["x-request-id"] for id in ("", "a b", "x" * 200)}
+    made = {
+        client.get("/nowhere", headers={"X-Request-ID": id}).headers["x-request-id"] for id in ("", "a b", "x" * 200)
+    }
     assert len(made) == 3
     assert not made & {"", "a b", "x" * 200}
 
@@ -510,5 +550,10 @@ def test_the_log_tells_nothing_of_users(server: Forked, client: httpx.Client):
     assert secret not in json.dumps(records)
     assert ALICE not in json.dumps(records)
     last = records[-1]
-    assert (last["event"], last["method"], last["status"], last["error"]) == ("request", "GET", 401, "AccessDeniedError")
+    assert (last["event"], last["method"], last["status"], last["error"]) == (
+        "request",
+        "GET",
+        401,
+        "AccessDeniedError",
+    )
     assert {"time", "level", "ms", "received", "sent", "path"} <= last.keys()

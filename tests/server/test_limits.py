@@ -74,7 +74,9 @@ async def test_a_body_of_unknown_length_takes_room_as_it_arrives() -> None:
     ],
 )
 @in_event_loop
-async def test_whatever_becomes_of_a_request_its_room_is_given_back(length: int, path: str, pieces: Any, status: int | None) -> None:
+async def test_whatever_becomes_of_a_request_its_room_is_given_back(
+    length: int, path: str, pieces: Any, status: int | None
+) -> None:
     async with running() as (server, app):
         sent = Sent(server, app, length, path)
         for piece in pieces or ():
@@ -138,14 +140,20 @@ async def test_as_many_requests_as_there_may_be_are_refused_before_their_bodies_
 
 
 @in_event_loop
-async def test_the_requests_that_a_server_remembers_are_bounded_and_those_that_went_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_requests_that_a_server_remembers_are_bounded_and_those_that_went_are_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("versioned_state.server.exactly_once._REQUESTS", 20)
     async with running() as (server, app):
         headers = {"Authorization": "Bearer alice"}
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", headers=headers) as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://x", headers=headers
+        ) as client:
 
             async def save(session: int, key: str, **more: str) -> Any:
-                answer = await client.post(f"/v1/state?session_id=s{session}", json={"n": key}, headers={"Idempotency-Key": key, **more})
+                answer = await client.post(
+                    f"/v1/state?session_id=s{session}", json={"n": key}, headers={"Idempotency-Key": key, **more}
+                )
                 return answer.json()["round_id"]
 
             for number in range(60):
@@ -190,10 +198,14 @@ def test_many_large_bodies_at_once_take_the_memory_that_they_may(zygote: Zygote,
         kept: list[int] = []
 
         def post(number: int) -> None:
-            with httpx.Client(base_url=server.url, headers={"Authorization": f"Bearer {ALICE}"}, timeout=60, trust_env=False) as client:
+            with httpx.Client(
+                base_url=server.url, headers={"Authorization": f"Bearer {ALICE}"}, timeout=60, trust_env=False
+            ) as client:
                 for _ in range(200):
                     try:
-                        answer = client.post("/v1/state", params={"session_id": f"s{number}"}, json={"a": f"{number}" * (size // 3)})
+                        answer = client.post(
+                            "/v1/state", params={"session_id": f"s{number}"}, json={"a": f"{number}" * (size // 3)}
+                        )
                     except httpx.TransportError:
                         continue  # it was refused before it was sent as a whole
                     if answer.status_code == 200:
@@ -202,4 +214,5 @@ def test_many_large_bodies_at_once_take_the_memory_that_they_may(zygote: Zygote,
 
         run_together(partial(post, number) for number in range(clients))
         assert sorted(kept) == list(range(clients))
-        assert _peak(server.pid) - before < 150_000_000  # all of them at once would be 160 MB before anything is made of them
+        # all of them at once would be 160 MB before anything is made of them
+        assert _peak(server.pid) - before < 150_000_000

@@ -23,7 +23,13 @@ from tests.support.services.zygote import Forked, Zygote
 from versioned_state.server.openapi import document
 from versioned_state.services.remote import bodies
 
-CHECKS = [not_a_server_error, status_code_conformance, content_type_conformance, response_schema_conformance, response_headers_conformance]
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+]
 SCHEMA = schemathesis.openapi.from_dict(document())
 OPERATIONS = {result.ok().label: result.ok() for result in SCHEMA.get_all_operations() if isinstance(result, Ok)}
 
@@ -41,7 +47,10 @@ def native(context: Any, value: Any) -> Any:
 
 
 CASES = [
-    (label, mode) for label in OPERATIONS for mode in schemathesis.GenerationMode if mode.is_positive or "/health" not in label
+    (label, mode)
+    for label in OPERATIONS
+    for mode in schemathesis.GenerationMode
+    if mode.is_positive or "/health" not in label
 ]  # there is no wrong way to ask for the health
 
 
@@ -51,7 +60,11 @@ def test_every_answer_is_in_the_document(server: Forked, label: str, mode: Any, 
 
     @seed(20261122)
     @settings(
-        max_examples=500 if long_run else 3, deadline=None, database=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate]
+        max_examples=500 if long_run else 3,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate],
     )
     @given(case=operation.as_strategy(generation_mode=mode))
     def run(case: Any) -> None:

@@ -74,7 +74,9 @@ def test_a_process_serves_and_ends_by_a_signal(store: str, tmp_path: Path):
         assert len(Repository(kept).branches) == 1
 
 
-def test_sigterm_ends_what_was_accepted_and_takes_nothing_else(zygote: Zygote, tmp_path: Path, redis_server: RedisServer):
+def test_sigterm_ends_what_was_accepted_and_takes_nothing_else(
+    zygote: Zygote, tmp_path: Path, redis_server: RedisServer
+):
     with behind_proxy(redis_server) as (between, url), zygote.serve(url) as server, server.client() as client:
         client.post("/v1/state", json={"a": 1}).raise_for_status()
         between.arm(Fault("hold reply"))
@@ -121,7 +123,9 @@ def test_sighup_reads_the_tokens_again_and_keeps_them_if_the_file_is_wrong(zygot
         assert eventually(lambda: client.get("/v1/state/sessions").status_code == 200)
         tokens.write_text('{"new-token": {"user": "carol"}}')
         server.send(signal.SIGHUP)
-        assert eventually(lambda: any(record.get("event") == "reload" and record["level"] == "error" for record in server.records()))
+        assert eventually(
+            lambda: any(record.get("event") == "reload" and record["level"] == "error" for record in server.records())
+        )
         assert client.get("/v1/state/sessions").status_code == 200
         assert "new-token" not in "".join(server.log)
         message = next(each["message"] for each in server.records() if each["level"] == "error")
@@ -182,7 +186,11 @@ def connect(server: Forked) -> closing[socket.socket]:
 
 
 def test_more_requests_than_the_server_takes_are_refused_and_come_again(zygote: Zygote, redis_server: RedisServer):
-    with behind_proxy(redis_server) as (between, url), zygote.serve(url, "--max-requests", "1") as server, server.client() as client:
+    with (
+        behind_proxy(redis_server) as (between, url),
+        zygote.serve(url, "--max-requests", "1") as server,
+        server.client() as client,
+    ):
         client.post("/v1/state", json={"a": 0}).raise_for_status()
         between.arm(Fault("hold reply"))
         held = threading.Thread(target=client.post, args=("/v1/state",), kwargs={"json": {"a": 1}})
@@ -195,8 +203,14 @@ def test_more_requests_than_the_server_takes_are_refused_and_come_again(zygote: 
         assert eventually(lambda: client.get("/v1/state/rounds").status_code == 200)
 
 
-def test_a_store_that_hangs_is_answered_for_and_a_repeated_write_is_done_once(zygote: Zygote, redis_server: RedisServer):
-    with behind_proxy(redis_server) as (between, url), zygote.serve(url, "--timeout", "1.5") as server, server.client() as client:
+def test_a_store_that_hangs_is_answered_for_and_a_repeated_write_is_done_once(
+    zygote: Zygote, redis_server: RedisServer
+):
+    with (
+        behind_proxy(redis_server) as (between, url),
+        zygote.serve(url, "--timeout", "1.5") as server,
+        server.client() as client,
+    ):
         client.post("/v1/state", json={"a": 0}).raise_for_status()
         between.arm(Fault("hold reply"))
         key = {"Idempotency-Key": "k1"}
@@ -232,7 +246,10 @@ async def test_a_service_without_a_server(store: str) -> None:
 @in_event_loop
 async def test_what_a_token_does_not_allow(zygote: Zygote, store: str) -> None:
     with zygote.serve(store) as server:
-        async with RemoteStateService(server.url, "nobody") as nobody, RemoteStateService(server.url, "token-that-reads") as reader:
+        async with (
+            RemoteStateService(server.url, "nobody") as nobody,
+            RemoteStateService(server.url, "token-that-reads") as reader,
+        ):
             for call in (nobody.export_state("alice"), nobody.save_state("alice", {}), reader.save_state("alice", {})):
                 with pytest.raises(AccessDeniedError):
                     await call
@@ -302,7 +319,9 @@ def both(zygote: Zygote, url: str, stack: ExitStack, count: int = 2) -> tuple[li
 
 @pytest.mark.parametrize("kind", ["redis", "postgres"])
 @in_event_loop
-async def test_instances_behind_a_balancer_are_one_service(zygote: Zygote, request: pytest.FixtureRequest, kind: str) -> None:
+async def test_instances_behind_a_balancer_are_one_service(
+    zygote: Zygote, request: pytest.FixtureRequest, kind: str
+) -> None:
     with ExitStack() as stack:
         _, balancer = both(zygote, shared_by(request, kind), stack, 3)
         clients = [RemoteSessionHistoryService(balancer.url, ALICE, connections=4) for _ in range(4)]
@@ -329,7 +348,9 @@ async def test_instances_behind_a_balancer_are_one_service(zygote: Zygote, reque
 
 
 @in_event_loop
-async def test_kill_9_of_an_instance_loses_nothing_and_repeats_nothing(zygote: Zygote, request: pytest.FixtureRequest) -> None:
+async def test_kill_9_of_an_instance_loses_nothing_and_repeats_nothing(
+    zygote: Zygote, request: pytest.FixtureRequest
+) -> None:
     with ExitStack() as stack:
         servers, balancer = both(zygote, shared_by(request, "redis"), stack)
         async with RemoteSessionHistoryService(balancer.url, ALICE, attempts=10) as service:
@@ -361,7 +382,9 @@ async def test_kill_9_of_an_instance_loses_nothing_and_repeats_nothing(zygote: Z
 
 @pytest.mark.parametrize("kind", ["redis", "postgres"])
 @in_event_loop
-async def test_a_repeat_at_another_instance_finds_the_first_attempt(zygote: Zygote, request: pytest.FixtureRequest, kind: str) -> None:
+async def test_a_repeat_at_another_instance_finds_the_first_attempt(
+    zygote: Zygote, request: pytest.FixtureRequest, kind: str
+) -> None:
     with ExitStack() as stack:
         (one, other), _ = both(zygote, shared_by(request, kind), stack)
         with one.client() as first, other.client() as second:
@@ -369,9 +392,13 @@ async def test_a_repeat_at_another_instance_finds_the_first_attempt(zygote: Zygo
             assert first.post("/v1/state", json={"n": 1}, headers=key).json() == {"round_id": 1}
             assert first.post("/v1/state", json={"n": 2}).json() == {"round_id": 2}
             for client in (second, first):
-                assert client.post("/v1/state", json={"n": 1}, headers={**key, "Idempotency-Age": "5"}).json() == {"round_id": 1}
-                assert client.post("/v1/state", json={"n": 1}, headers=key).json() == {"round_id": 1}  # a first attempt that was late
-                assert client.post("/v1/state", json={"n": 3}, headers=key).status_code == 422  # not a repeat of the first
+                assert client.post("/v1/state", json={"n": 1}, headers={**key, "Idempotency-Age": "5"}).json() == {
+                    "round_id": 1
+                }
+                # a first attempt that was late
+                assert client.post("/v1/state", json={"n": 1}, headers=key).json() == {"round_id": 1}
+                # not a repeat of the first
+                assert client.post("/v1/state", json={"n": 3}, headers=key).status_code == 422
             assert second.get("/v1/state/rounds").json() == [1, 2]
             ids = {"session_id": "s"}
             assert first.post("/v1/history/sessions", params=ids, headers={"Idempotency-Key": "c"}).json()["id"] == "s"

@@ -36,7 +36,9 @@ async def test_in_process(redis_server: RedisServer) -> None:
         repository = Repository(store)
         repository.database.nodes.max_bytes = SMALL
         kinds: tuple[Any, ...] = (StateService, SessionHistoryService, MemoryService)
-        services: list[Any] = [await stack.enter_async_context(kind.over(repository, handle_bytes=SMALL)) for kind in kinds]
+        services: list[Any] = [
+            await stack.enter_async_context(kind.over(repository, handle_bytes=SMALL)) for kind in kinds
+        ]
         stack.callback(tracemalloc.stop)
         tracemalloc.start()
         taken = []
@@ -61,7 +63,8 @@ async def test_over_http(zygote: Zygote, redis_server: RedisServer) -> None:
             await run(lambda number: operation(services, number), range(12_800))
             memory, opened = megabytes(server.pid), files(server.pid)
             await run(lambda number: operation(services, number), range(12_800, 20_800))
-            assert files(server.pid) <= opened + 32  # the connections of threads that had nothing to do before, at the most
+            # the connections of threads that had nothing to do before, at the most
+            assert files(server.pid) <= opened + 32
             assert megabytes(server.pid) < memory + 20  # the cache of decoded nodes, of 16 MiB, may not have been full
         async with asyncio.timeout(60):
             while files(server.pid) > opened:  # noqa: ASYNC110 - another process closes them

@@ -25,7 +25,17 @@ def test_tokens_are_read(tmp_path: Path):
     assert len(tokens) == 2
     assert tokens.grant("Bearer abc") == Grant("alice", frozenset({"read"}))
     assert tokens.grant("bearer  d-_.~+/== ") == Grant("*", frozenset({"read", "write"}))
-    for header in ("", "Bearer", "Bearer ab", "Bearer abcd", "Bearer abc,abc", "Basic abc", "abc", "Bearer abc abc", "Bearer \u00e9"):
+    for header in (
+        "",
+        "Bearer",
+        "Bearer ab",
+        "Bearer abcd",
+        "Bearer abc,abc",
+        "Basic abc",
+        "abc",
+        "Bearer abc abc",
+        "Bearer \u00e9",
+    ):
         assert tokens.grant(header) is None, header
 
 
@@ -56,7 +66,11 @@ def test_a_grant_is_for_its_user():
         ('{"SECRET": "alice"}', 1, "exactly"),
         ('{"SECRET TOO": {"user": "a", "scopes": ["read"]}}', 1, "a token consists of"),
         ('{"": {"user": "a", "scopes": ["read"]}}', 1, "a token consists of"),
-        ('{"SECRET": {"user": "a", "scopes": ["read"]},\n"SECRET": {"user": "b", "scopes": ["read"]}}', 2, "the same token"),
+        (
+            '{"SECRET": {"user": "a", "scopes": ["read"]},\n"SECRET": {"user": "b", "scopes": ["read"]}}',
+            2,
+            "the same token",
+        ),
         ('{"SECRET": ' + "[" * 100_000, 1, "not JSON"),
         ('{"SECRET": ' + "9" * 5000 + "}", 1, "not JSON"),
     ],
@@ -76,7 +90,8 @@ def test_what_is_not_utf_8(tmp_path: Path):
 
 
 @pytest.mark.parametrize(
-    ("mode", "refused"), [(0o600, ""), (0o400, ""), (0o640, ""), (0o644, "read it"), (0o620, "write to it"), (0o602, "write")]
+    ("mode", "refused"),
+    [(0o600, ""), (0o400, ""), (0o640, ""), (0o644, "read it"), (0o620, "write to it"), (0o602, "write")],
 )
 def test_a_file_that_others_may_use_is_refused(tmp_path: Path, mode: int, refused: str):
     path = write(tmp_path, json.dumps(GOOD), mode)

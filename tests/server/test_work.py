@@ -59,7 +59,9 @@ def texts_in_tuples(depth: int) -> bytes:
 
 
 @pytest.mark.parametrize("make", [texts_in_tuples, lambda depth: bodies.encode(((),) * depth)])
-def test_the_steps_of_decoding_a_body_are_bounded_by_its_length(monkeypatch: pytest.MonkeyPatch, make: Callable[[int], bytes]) -> None:
+def test_the_steps_of_decoding_a_body_are_bounded_by_its_length(
+    monkeypatch: pytest.MonkeyPatch, make: Callable[[int], bytes]
+) -> None:
     steps = 0
     read = Decoder._read_extension
 
@@ -98,7 +100,9 @@ def test_a_body_that_takes_more_steps_than_it_may_is_refused(monkeypatch: pytest
 async def test_json_in_another_charset_than_utf_8_is_refused(kind: str, status: int) -> None:
     async with running() as (_, app):
         headers = {"Authorization": "Bearer alice", "Content-Type": kind}
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", headers=headers) as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://x", headers=headers
+        ) as client:
             assert (
                 await client.post("/v1/state", content=b'{"a": "\xc4\x80"}' if "utf-8" in kind.lower() else b"{}")
             ).status_code == status
@@ -128,7 +132,9 @@ async def test_what_takes_long_is_done_off_the_event_loop(monkeypatch: pytest.Mo
     watch(state_service, "_copied")
     async with running(Limits()) as (_, app):
         headers = {"Authorization": "Bearer alice"}
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x", headers=headers) as client:
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://x", headers=headers
+        ) as client:
             await client.post("/v1/history/sessions?session_id=s")
             said = [{"role": "user", "content": [{"type": "text", "text": "hello"}]}] * 400
 
@@ -136,7 +142,9 @@ async def test_what_takes_long_is_done_off_the_event_loop(monkeypatch: pytest.Mo
                 on_loop.clear()
                 encode = bodies.encode if kind == bodies.NATIVE else bodies.encode_json
                 content = None if value is None else encode(value)
-                answer = await client.request(method, path, content=content, headers={"Content-Type": kind, "Accept": kind})
+                answer = await client.request(
+                    method, path, content=content, headers={"Content-Type": kind, "Accept": kind}
+                )
                 assert answer.status_code in (200, 204), answer.text
 
             for kind in (bodies.JSON, bodies.NATIVE):
@@ -285,14 +293,18 @@ async def test_a_server_that_ends_gives_bodies_on_their_way_a_moment(monkeypatch
 # Processes
 
 
-def connect(port: int, token: str, length: int, body: bytes, path: str = "/v1/state", kind: str = bodies.JSON) -> socket.socket:
+def connect(
+    port: int, token: str, length: int, body: bytes, path: str = "/v1/state", kind: str = bodies.JSON
+) -> socket.socket:
     connection = socket.create_connection(("127.0.0.1", port), 20)
     head = f"POST {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n\r\n"
     connection.sendall(head.encode() + body)
     return connection
 
 
-def test_hostile_bodies_hold_up_nobody_and_bodies_half_sent_do_not_keep_a_server_alive(zygote: Zygote, tmp_path: Path) -> None:
+def test_hostile_bodies_hold_up_nobody_and_bodies_half_sent_do_not_keep_a_server_alive(
+    zygote: Zygote, tmp_path: Path
+) -> None:
     with (
         zygote.serve(f"disk:{tmp_path / 'store'}", "--timeout", "3600", "--grace", "3600") as server,
         server.client() as client,
@@ -317,7 +329,9 @@ def short_folder() -> Iterator[Path]:
         yield Path(folder)
 
 
-def test_a_signal_ends_a_server_whose_store_hangs(zygote: Zygote, redis_server: RedisServer, short_folder: Path) -> None:
+def test_a_signal_ends_a_server_whose_store_hangs(
+    zygote: Zygote, redis_server: RedisServer, short_folder: Path
+) -> None:
     path = short_folder / "s"
     with Proxy(redis_server.socket_path, listen=path) as between:
         url = f"unix://{path}?prefix={redis_server.fresh_prefix()}"

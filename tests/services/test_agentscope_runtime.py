@@ -89,9 +89,9 @@ async def test_everything_is_here_as_it_was_there(url: str, tmp_path: Path) -> N
 
     async with MemoryService.over(place) as memories:
         assert texts(await memories.list_memory("alice")) == ["Tom is ill", "I live in Rome", "My cat is called Tom"]
-        assert texts(await memories.search_memory("team:blue", [{"role": "user", "content": [{"type": "text", "text": "BLUE"}]}])) == [
-            "we are blue"
-        ]
+        assert texts(
+            await memories.search_memory("team:blue", [{"role": "user", "content": [{"type": "text", "text": "BLUE"}]}])
+        ) == ["we are blue"]
 
 
 @in_event_loop
@@ -101,7 +101,11 @@ async def test_a_second_copy_adds_what_is_new_and_replaces_nothing(url: str, the
 
     store = Memory()
     await copy_from_redis(url, store)
-    async with StateService.over(store) as states, SessionHistoryService.over(store) as histories, MemoryService.over(store) as memories:
+    async with (
+        StateService.over(store) as states,
+        SessionHistoryService.over(store) as histories,
+        MemoryService.over(store) as memories,
+    ):
         await states.save_state("alice", {"mood": "from here"}, "trip", 2)
         trip = await histories.create_session("alice", "trip")
         await histories.append_message(trip, said("from here"))
@@ -114,8 +118,13 @@ async def test_a_second_copy_adds_what_is_new_and_replaces_nothing(url: str, the
             session = json.loads(theirs.get(key) or "")
             theirs.set(key, json.dumps(session | {"messages": [*session["messages"], said("new"), said("newer")]}))
         monday = json.loads(theirs.hget("user_memory:alice", "monday") or "")
-        theirs.hset("user_memory:alice", mapping={"monday": json.dumps([*monday, said("new")]), "tuesday": json.dumps([said("new")])})
-        assert await copy_from_redis(url, store) == CopyReport(1, 2, 2, {"session:alice:trip": ANY, "user_state:who:is:it": ANY})
+        theirs.hset(
+            "user_memory:alice",
+            mapping={"monday": json.dumps([*monday, said("new")]), "tuesday": json.dumps([said("new")])},
+        )
+        assert await copy_from_redis(url, store) == CopyReport(
+            1, 2, 2, {"session:alice:trip": ANY, "user_state:who:is:it": ANY}
+        )
         assert await states.export_state("alice", "trip", 2) == {"mood": "from here"}
         assert await states.export_state("alice", "trip") == {"mood": "new"}
         assert texts((await histories.create_session("alice", "trip")).messages)[-1] == "from here"
@@ -152,7 +161,10 @@ async def test_what_is_not_the_runtimes_is_left_out_and_named(url: str, theirs: 
     theirs.set("session:web:3", '{"id": "other", "user_id": "web", "messages": []}')
     theirs.set("session:web:4", '{"id": "4", "user_id": "web", "messages": [{"role": "robot"}]}')
     theirs.set("session:web: ", '{"id": " ", "user_id": "web", "messages": []}')
-    theirs.hset("user_state:bob:s", mapping={"1": "[1]", "2": "{", "x": "{}", "03": "{}", "4": '{"n": 4}', "5": "[" * 5000, "6": b"\xff"})
+    theirs.hset(
+        "user_state:bob:s",
+        mapping={"1": "[1]", "2": "{", "x": "{}", "03": "{}", "4": '{"n": 4}', "5": "[" * 5000, "6": b"\xff"},
+    )
     theirs.hset("user_memory:bob", mapping={"s": "{}", "t": '[{"role": "robot"}]', "u": "[7]", "v": "[]"})
     theirs.hset(b"user_memory:\xff", mapping={"s": '[{"role": "user", "content": [{"type": "text", "text": "odd"}]}]'})
     store = Memory()
@@ -161,7 +173,13 @@ async def test_what_is_not_the_runtimes_is_left_out_and_named(url: str, theirs: 
     assert sorted(report.left_out) == [
         *("session:web: ", "session:web:1", "session:web:3", "session:web:4"),
         *("user_memory:bob s", "user_memory:bob t", "user_memory:bob u"),
-        *("user_state:bob:s 03", "user_state:bob:s 1", "user_state:bob:s 2", "user_state:bob:s 5", "user_state:bob:s 6"),
+        *(
+            "user_state:bob:s 03",
+            "user_state:bob:s 1",
+            "user_state:bob:s 2",
+            "user_state:bob:s 5",
+            "user_state:bob:s 6",
+        ),
         *("user_state:bob:s x", "user_state:who:is:it"),
     ]
     assert report.left_out["session:web:1"] == "not JSON"

@@ -46,7 +46,12 @@ def test_only_plain_values_are_captured() -> None:
 
 
 def test_long_values_are_told_by_a_glance() -> None:
-    assert all(map(is_long, ["x" * (1 << 18), b"x" * (1 << 18), [0] * LONG, dict.fromkeys(range(LONG)), {"a": {"b": [0] * LONG}}]))
+    assert all(
+        map(
+            is_long,
+            ["x" * (1 << 18), b"x" * (1 << 18), [0] * LONG, dict.fromkeys(range(LONG)), {"a": {"b": [0] * LONG}}],
+        )
+    )
     assert not any(map(is_long, ["x" * 1000, [0] * 1000, {"a": {"b": [0] * 1000}}, {}, [], 1, Note("a")]))
     assert is_long([0] * 2 * LONG, LONG)
     assert not is_long([0] * (LONG + 1000), LONG)
@@ -54,7 +59,9 @@ def test_long_values_are_told_by_a_glance() -> None:
 
 
 @in_event_loop
-async def test_a_dict_that_contains_itself_or_is_too_deep_is_saved_or_refused_whether_the_session_is_known_or_not() -> None:
+async def test_a_dict_that_contains_itself_or_is_too_deep_is_saved_or_refused_whether_the_session_is_known_or_not() -> (
+    None
+):
     endless: dict[str, Any] = {"n": 1}
     endless.update(a=endless, b=endless)
     deep: dict[str, Any] = {}
@@ -75,9 +82,15 @@ def messages(count: int) -> list[dict[str, Any]]:
 
 CHANGES: dict[str, tuple[Callable[[dict[str, Any]], object], Callable[[dict[str, Any]], object]]] = {
     "a new list": (lambda state: state.update(new=messages(LONG)), lambda state: state["new"][5].update(role="late")),
-    "a list in a dict": (lambda state: state.update(new={"in": messages(LONG)}), lambda state: state["new"]["in"].clear()),
+    "a list in a dict": (
+        lambda state: state.update(new={"in": messages(LONG)}),
+        lambda state: state["new"]["in"].clear(),
+    ),
     "a list that grows": (lambda state: state["long"].extend(messages(LONG)), lambda state: state["long"].pop()),
-    "a text that is replaced": (lambda state: state.update(text="other\n" * 60_000), lambda state: state.update(text="late")),
+    "a text that is replaced": (
+        lambda state: state.update(text="other\n" * 60_000),
+        lambda state: state.update(text="late"),
+    ),
     "instances in a list": (
         lambda state: state.update(new=[Note(f"{n}") for n in range(LONG)]),
         lambda state: setattr(state["new"][7], "text", "late"),
@@ -137,7 +150,9 @@ async def test_instances_in_a_message_are_stored_as_they_are_at_the_call() -> No
     async with SessionHistoryService.over(Memory()) as service:
         session = await service.create_session("u", "s")
         note = Note("a")
-        call = ensure_future(service.append_message(session, {"role": "user", "content": [], "metadata": {"in": [note]}, "more": note}))
+        call = ensure_future(
+            service.append_message(session, {"role": "user", "content": [], "metadata": {"in": [note]}, "more": note})
+        )
         await sleep(0)
         note.text = "late"
         await call

@@ -1,6 +1,7 @@
 """The programs of AgentScope Runtime's pages on its services run over ours: only the imports, and the address of Redis, are others.
 
-The programs of a page share their names, as the cells of a notebook do. Those of stores that a company hosts are not ours to run.
+The programs of a page share their names, as the cells of a notebook do. Those of stores that a company hosts are not
+ours to run.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ IMPORTS = (
 
 
 def programs(page: str) -> Iterator[str]:
-    for program in re.findall(r"^```(?:\{code-cell\}|python)\n(.*?)^```", (PAGES / page).read_text(), re.DOTALL | re.MULTILINE):
+    for program in re.findall(
+        r"^```(?:\{code-cell\}|python)\n(.*?)^```", (PAGES / page).read_text(), re.DOTALL | re.MULTILINE
+    ):
         if "Tablestore" in program:
             continue
         for theirs, ours in IMPORTS:

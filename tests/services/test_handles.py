@@ -100,7 +100,9 @@ async def _save_text(service: Any, user: str, size: int) -> None:
 
 
 async def _save_messages(service: Any, user: str, size: int) -> None:
-    await service.save_state(user, {"messages": [{"id": f"{user} {n}", "text": f"{n} " * 5} for n in range(size // 50)]})
+    await service.save_state(
+        user, {"messages": [{"id": f"{user} {n}", "text": f"{n} " * 5} for n in range(size // 50)]}
+    )
 
 
 async def _append(service: Any, user: str, size: int) -> None:
@@ -119,7 +121,11 @@ async def _add(service: Any, user: str, size: int) -> None:
         (StateService, _save_text, 100_000),
         *(
             pytest.param(service, call, size, marks=() if size < 50_000 and call is not _add else pytest.mark.long)
-            for service, call in ((StateService, _save_messages), (SessionHistoryService, _append), (MemoryService, _add))
+            for service, call in (
+                (StateService, _save_messages),
+                (SessionHistoryService, _append),
+                (MemoryService, _add),
+            )
             for size in (10_000, 100_000)
         ),
     ],

@@ -354,7 +354,8 @@ class Startless(ThreadPoolExecutor):
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         if self.is_full:
-            self._work_queue.put(_WorkItem(Future(), fn, args, kwargs))  # so it does: it puts the work before it starts the thread
+            # so it does: it puts the work before it starts the thread
+            self._work_queue.put(_WorkItem(Future(), fn, args, kwargs))
             raise RuntimeError("can't start new thread")
         return super().submit(fn, *args, **kwargs)
 
@@ -386,8 +387,11 @@ async def test_calls_are_done_by_the_threads_that_there_are_if_the_system_starts
 
 
 @in_event_loop
-async def test_calls_that_wait_for_a_process_without_time_to_spare_are_all_done_by_one_worker(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("versioned_state.services.calls.lanes.process_time", count(0, 1000).__next__)  # whatever else the machine does
+async def test_calls_that_wait_for_a_process_without_time_to_spare_are_all_done_by_one_worker(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # whatever else the machine does
+    monkeypatch.setattr("versioned_state.services.calls.lanes.process_time", count(0, 1000).__next__)
     monkeypatch.setattr("versioned_state.services.calls.lanes._AT_LAST_S", 1000)
     lanes = Lanes(8)
 
@@ -419,7 +423,9 @@ def test_an_interrupt_at_any_line_of_a_call_leaves_lanes_that_go_on_and_end(wher
             else:
                 trace.run(submit)
         let_go.set()
-        assert lanes.submit("busy" if where == "busy lane" else "lane", partial(ran.append, 2)).result(20) is None, trace.hit
+        assert lanes.submit("busy" if where == "busy lane" else "lane", partial(ran.append, 2)).result(20) is None, (
+            trace.hit
+        )
         assert lanes.submit("third", lambda: 3).result(20) == 3, trace.hit
         ending = Thread(target=lanes.close, daemon=True)
         ending.start()

@@ -116,7 +116,9 @@ async def test_a_message_that_cannot_be_stored_fails_alone() -> None:
         await until(gate.reached.is_set)
         bad = said("third")
         bad.metadata = {"lock": object()}
-        calls = [asyncio.ensure_future(service.add_memory("u", [each])) for each in (said("fourth"), bad, said("fifth"))]
+        calls = [
+            asyncio.ensure_future(service.add_memory("u", [each])) for each in (said("fourth"), bad, said("fifth"))
+        ]
         await asyncio.sleep(0.01)
         gate.open.set()
         await first

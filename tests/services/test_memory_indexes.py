@@ -52,7 +52,10 @@ def some_texts(count: int, seed: int = 1) -> list[str]:
 @in_event_loop
 async def test_all_indexes_rank_as_a_scan_does(tmp_path: Path, postgres_server: PostgresServer) -> None:
     texts = some_texts(70)
-    with Disk(tmp_path / "store") as disk, Postgres(postgres_server.url, schema=postgres_server.fresh_schema()) as postgres:
+    with (
+        Disk(tmp_path / "store") as disk,
+        Postgres(postgres_server.url, schema=postgres_server.fresh_schema()) as postgres,
+    ):
         stores: list[KVStore] = [Memory(), disk, postgres]
         assert [type(index_of(store)).__name__ for store in stores] == ["InState", "FullText", "PostgresText"]
         services = [MemoryService.over(store) for store in stores]
@@ -81,7 +84,9 @@ async def test_a_search_reads_what_it_finds_and_not_all() -> None:
     for size in (60, 1200):
         store = Counting(Memory())
         async with VersionedMemoryService(store) as service:
-            texts = [f"message {number} about {number % 7} things and a few more words than that" for number in range(size)]
+            texts = [
+                f"message {number} about {number % 7} things and a few more words than that" for number in range(size)
+            ]
             texts[size // 2] = "the needle"
             for start in range(0, size, 30):
                 await service.add_memory("u", [said(text) for text in texts[start : start + 30]], f"s{start % 4}")
@@ -352,7 +357,9 @@ def test_a_deleted_session_leaves_an_index_in_the_state() -> None:
                 await service.add_memory("u", [said(f"{SECRET} {number}")], "secret")
                 await service.add_memory("u", [said(f"apple {number}")], "other")
             await service.delete_memory("u", "secret")
-            assert SECRET.casefold() not in str(service.repository.snapshot(service.branch("u")).namespace(SEGMENTS).copy())
+            assert SECRET.casefold() not in str(
+                service.repository.snapshot(service.branch("u")).namespace(SEGMENTS).copy()
+            )
             assert len(await search(service, "apple", **RANKED)) == 30
             await service.delete_memory("u", "other")
             assert memories_of(service).keys((SEGMENTS,)) == []

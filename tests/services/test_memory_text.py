@@ -14,7 +14,8 @@ from versioned_state.services.memory.memories import Place, escaped, new_ids, se
 from versioned_state.services.memory.text import is_plain, keywords_of, matcher, pieces_of, text_of, words_of
 from versioned_state.services.session_history.messages import data_of
 
-# Letters that fold to several, accents apart and together, final sigma, jamo, kana with marks, ideographs, signs, emoji, joiners.
+# Letters that fold to several, accents apart and together, final sigma, jamo, kana with marks, ideographs, signs,
+# emoji, joiners.
 TRICKY = (
     "aAbB1_ \n.-+ß\u1e9e\u017f\ufb01\u0130\u0131Ii\u03c3\u03c2\u03a3é\u00e9e\u0301\u0308\u0345\u01c5\u2126\u1100\u1161\u11a8각가"
     "ガカ\u3099苹果りんご・ー々😀\u200d\u200c\udcff\0\x1c\xa0\u0663²"
@@ -50,7 +51,10 @@ def test_a_text_with_a_keyword_has_the_terms_that_a_search_asks_for(text: str, d
 
 
 def keyword_is_in(text: str, keyword: str) -> bool:
-    few, many = matcher(frozenset([keyword])), matcher(frozenset([keyword, *(f"\u241f{number}" for number in range(300))]))
+    few, many = (
+        matcher(frozenset([keyword])),
+        matcher(frozenset([keyword, *(f"\u241f{number}" for number in range(300))])),
+    )
     assert few(text) == many(text)
     return few(text)
 
@@ -80,7 +84,13 @@ def test_sessions_have_names_of_their_own_in_the_order_of_their_ids(one: str, ot
 
 
 @pytest.mark.parametrize(
-    "ids", [("x" * 1001, "x" * 1002), ("é" * 2000, "é" * 1999 + "e"), ("\0" * 5000, "\0" * 4999), ("\udcff" * 900, "\udcff" * 901)]
+    "ids",
+    [
+        ("x" * 1001, "x" * 1002),
+        ("é" * 2000, "é" * 1999 + "e"),
+        ("\0" * 5000, "\0" * 4999),
+        ("\udcff" * 900, "\udcff" * 901),
+    ],
 )
 def test_long_sessions_have_short_names_of_their_own(ids: tuple[str, str]) -> None:
     names = [session_name(id) for id in ids]
@@ -103,7 +113,12 @@ def test_ids_come_after_the_last_one_whatever_the_clock_says() -> None:
 def test_the_text_of_a_message_and_of_its_stored_form_are_the_same() -> None:
     message = said("one", "two")
     assert text_of(message) == text_of(data_of(message)) == "one\ntwo"
-    assert text_of({}) == text_of({"content": None}) == text_of({"content": [{"type": "text"}, {"type": "image", "text": "x"}]}) == ""
+    assert (
+        text_of({})
+        == text_of({"content": None})
+        == text_of({"content": [{"type": "text"}, {"type": "image", "text": "x"}]})
+        == ""
+    )
 
 
 def test_keywords_of_many_lengths_do_not_multiply_the_length_of_a_text():

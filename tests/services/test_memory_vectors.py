@@ -77,7 +77,9 @@ async def nearest(service: MemoryService, query: str, **filters: Any) -> list[st
 
 def kept(service: VersionedMemoryService, embedder: str) -> int:
     branch = service.branch("u")
-    return Memories(service.repository, branch, service.repository.branches[branch]).count(("vectors", escaped(f"{embedder}/26")))
+    return Memories(service.repository, branch, service.repository.branches[branch]).count(
+        ("vectors", escaped(f"{embedder}/26"))
+    )
 
 
 @pytest.mark.parametrize("library", ["numpy", "none"])
@@ -95,8 +97,14 @@ def test_the_nearest_come_first(embedder: Letters, library: str, monkeypatch: py
             assert await nearest(service, "bananas") == ["banana", "bandana", "a cab", "xyz", "zzz"]
             assert await nearest(service, "banana", top_k=1) == ["banana"]
             assert await nearest(service, "zy", top_k=2) == ["xyz", "zzz"]
-            assert await nearest(service, "banana", top_k=0) == await nearest(service, "  ") == await nearest(service, "123") == []
-            assert embedder.seen == ["bananas", "banana", "zy", "123"]  # each message was embedded once, when it was added
+            assert (
+                await nearest(service, "banana", top_k=0)
+                == await nearest(service, "  ")
+                == await nearest(service, "123")
+                == []
+            )
+            # each message was embedded once, when it was added
+            assert embedder.seen == ["bananas", "banana", "zy", "123"]
             await service.add_memory("u", [said("ananab")])
             assert await nearest(service, "banana", top_k=2) == ["ananab", "banana"]
             await service.delete_memory("u", "s0")
@@ -164,7 +172,9 @@ def test_an_embedder_that_fails_costs_no_message(answer: Any, caplog: pytest.Log
         async with MemoryService.over(Memory(), embedder=embedder) as service:
             with caplog.at_level(logging.WARNING, "versioned_state.services.memory"):
                 await service.add_memory("u", [said("a private apple")])
-            assert [record.message for record in caplog.records] == ["the embedder failed: messages are added without vectors"]
+            assert [record.message for record in caplog.records] == [
+                "the embedder failed: messages are added without vectors"
+            ]
             assert "private" not in str(vars(caplog.records[0]))
             assert texts_of(await service.search_memory("u", [said("apple")])) == ["a private apple"]
             with pytest.raises(EmbedderError, match="letters-1") as caught:
@@ -195,7 +205,9 @@ async def test_messages_of_before_there_was_an_embedder_get_their_vectors() -> N
     services = [MemoryService.over(store, embedder=Letters()) for _ in range(3)]
     for each in services:
         await each.start()
-    await asyncio.gather(*(nearest(each, "banana") for each in services), *(each.add_memory("u", [said("new")]) for each in services))
+    await asyncio.gather(
+        *(nearest(each, "banana") for each in services), *(each.add_memory("u", [said("new")]) for each in services)
+    )
     assert [(await nearest(each, "banana"))[0] for each in services] == ["banana"] * 3
     assert kept(services[0], "letters-1") == len(TEXTS) + 3
     for each in services:
@@ -207,7 +219,9 @@ async def test_a_search_reads_the_new_vectors_only(tmp_path: Path) -> None:
     store = Counting(Disk(tmp_path / "store"))
     async with MemoryService.over(store, embedder=Letters()) as service:
         for start in range(0, 400, 50):
-            await service.add_memory("u", [said(f"word {chr(97 + number % 26)} {number}") for number in range(start, start + 50)])
+            await service.add_memory(
+                "u", [said(f"word {chr(97 + number % 26)} {number}") for number in range(start, start + 50)]
+            )
         await nearest(service, "q", top_k=1)
         await service.add_memory("u", [said("qqq")])
         store.reset()

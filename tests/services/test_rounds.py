@@ -94,7 +94,9 @@ def follow_a_dict(seed: int) -> None:
         if current is not None:
             model[current] = height - 1
         rounds = rounds.settled(height - 1)
-        number = next(run, None) or draw.choice([draw.randrange(span), max(model, default=0) + draw.choice((1, 1, 1, 3))])
+        number = next(run, None) or draw.choice(
+            [draw.randrange(span), max(model, default=0) + draw.choice((1, 1, 1, 3))]
+        )
         if draw.random() < 0.05:  # a run, which may lie across others
             run = iter(range(number, number + 60, draw.choice((1, 1, 3))))
         if draw.random() < 0.2 and model:
@@ -108,7 +110,12 @@ def follow_a_dict(seed: int) -> None:
         rounds = rounds.at(number, height)
         model[number] = height
         for found in (rounds, reread(nodes, rounds)):
-            assert (list(found), len(found), found.latest, found.current) == (sorted(model), len(model), max(model), current)
+            assert (list(found), len(found), found.latest, found.current) == (
+                sorted(model),
+                len(model),
+                max(model),
+                current,
+            )
             some = draw.sample([*model], min(len(model), 6))
             near = {each + by for each in some for by in (-1, 0, 1)} | {-2, 1 << 70}
             assert {each: found.height(each) for each in near} == {each: model.get(each) for each in near}
@@ -128,19 +135,31 @@ def test_a_long_session_in_steps_stays_one_entry_whatever_comes_behind_it() -> N
         assert len(rounds) == 940
         assert rounds.older.tree.count <= 41
         halves = reread(nodes, rounds.without(300 * step, 301 * step))
-        assert [number in halves for number in (299 * step, 300 * step, 301 * step, 302 * step)] == [True, False, False, True]
+        assert [number in halves for number in (299 * step, 300 * step, 301 * step, 302 * step)] == [
+            True,
+            False,
+            False,
+            True,
+        ]
         assert len(list(halves)) == len(halves) == 938
 
 
 @pytest.mark.parametrize(
     "entry",
-    [(b"x", pack(1)), (order_key(3, pack(3)), pack("one")), (order_key(3, pack(3)), pack([1, 0])), (order_key(3, pack(3)), pack([1]))],
+    [
+        (b"x", pack(1)),
+        (order_key(3, pack(3)), pack("one")),
+        (order_key(3, pack(3)), pack([1, 0])),
+        (order_key(3, pack(3)), pack([1])),
+    ],
     ids=["key", "text", "none", "no-length"],
 )
 def test_older_rounds_that_do_not_read_are_corrupt(entry: tuple[bytes, bytes]) -> None:
     nodes = new_nodes()
     older = tree_cell(Code.DICT_TREE, edit_map(nodes, empty(Shape.MAP), dict([entry])))
-    rounds = rounds_of(nodes, edit_map(nodes, empty(Shape.MAP), {ROUNDS: pack([None, None, 1, 9]), OLDER_ROUNDS: older}))
+    rounds = rounds_of(
+        nodes, edit_map(nodes, empty(Shape.MAP), {ROUNDS: pack([None, None, 1, 9]), OLDER_ROUNDS: older})
+    )
     for call in (lambda: list(rounds), lambda: rounds.height(5)):
         with pytest.raises(CorruptObjectError, match="older rounds"):
             call()
@@ -212,7 +231,9 @@ async def test_a_session_of_uneven_numbers_takes_all_of_gits_verbs() -> None:
         assert await service.export_state("u") == {"n": numbers[38]}
         assert await service.retain("u", keep_last=12, gc=True) == 26
         assert await service.list_rounds("u") == left[-12:]
-        assert [await service.export_state("u", None, number) for number in left[-12:]] == [{"n": number} for number in left[-12:]]
+        assert [await service.export_state("u", None, number) for number in left[-12:]] == [
+            {"n": number} for number in left[-12:]
+        ]
         assert await service.save_state("u", {"n": "next"}) == left[-1] + 1
         assert repository.fsck().ok
         assert await service.list_rounds("u", "fork") == sorted([*numbers[:20], numbers[19] + 1])

@@ -37,7 +37,11 @@ def files_in(states: VersionedStateService, user: str, session: str) -> dict[str
 
 
 def texts(sandbox: FilesystemSandbox) -> dict[str, str]:
-    return {path: sandbox.read_file(path) for path in sandbox.search_files(".", "*") if sandbox.get_file_info(path)["type"] == "file"}
+    return {
+        path: sandbox.read_file(path)
+        for path in sandbox.search_files(".", "*")
+        if sandbox.get_file_info(path)["type"] == "file"
+    }
 
 
 async def saved(*rounds: dict[str, str]) -> tuple[VersionedStateService, SandboxService, FilesystemSandbox]:
@@ -333,7 +337,9 @@ async def test_the_size_of_the_files_is_bounded():
     base.run_ipython_cell("f = open('sparse', 'wb'); f.truncate(1 << 20)")
     with pytest.raises(QuotaExceededError):
         await states.save_state("u", {"n": 2}, "s")
-    base.run_ipython_cell("import os; os.unlink('sparse'); os.makedirs('many')\nfor n in range(30): open(f'many/{n}', 'w').close()")
+    base.run_ipython_cell(
+        "import os; os.unlink('sparse'); os.makedirs('many')\nfor n in range(30): open(f'many/{n}', 'w').close()"
+    )
     with pytest.raises(QuotaExceededError):
         await states.save_state("u", {"n": 2}, "s")
     assert await states.export_state("u", "s") == {"n": 1}
@@ -467,7 +473,9 @@ async def test_a_fork_saves_without_the_sandboxes_of_its_parent(tmp_path: Path):
 
 @in_event_loop
 async def test_a_restore_that_is_cancelled_is_done_or_not():
-    _, service, files = await saved({f"f{number}": "1" for number in range(50)}, {f"f{number}": "2" for number in range(50)})
+    _, service, files = await saved(
+        {f"f{number}": "1" for number in range(50)}, {f"f{number}": "2" for number in range(50)}
+    )
     for pauses in range(6):
         await service.restore("s", "u", 2)
         restoring = asyncio.create_task(service.restore("s", "u", 1))

@@ -53,11 +53,15 @@ class Scene:
 CALLS: dict[str, Callable[[Scene], object]] = {
     "connect again": lambda scene: scene.service.connect("s", "u", ["filesystem"]),
     "release": lambda scene: scene.service.release("s", "u"),
-    "release and connect": lambda scene: (scene.service.release("s", "u"), scene.service.connect("s", "u", ["filesystem"])),
+    "release and connect": lambda scene: (
+        scene.service.release("s", "u"),
+        scene.service.connect("s", "u", ["filesystem"]),
+    ),
 }
 
 
-LEFT_OPEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a socket that was collected unclosed
+# a socket that was collected unclosed
+LEFT_OPEN = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 @pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
@@ -113,4 +117,5 @@ def test_an_interrupted_base_sandbox(step: str, long_run: bool, tmp_path: Path, 
         gc.collect()
         assert eventually(partial(_has_ended, known)), trace.hit
         assert list(tmp_path.iterdir()) == [], trace.hit
-        assert open_files() <= files + 2, trace.hit  # an interrupt may come between a call of the system and its assignment
+        # an interrupt may come between a call of the system and its assignment
+        assert open_files() <= files + 2, trace.hit

@@ -94,7 +94,9 @@ def test_types_follow_from_tools(service: SandboxService, plugin: type[Plugin]):
         ({"user_id": 3}, "user_id must be a string"),
     ],
 )
-def test_what_makes_no_sense_is_a_value_error_and_makes_no_sandbox(service: SandboxService, arguments: dict[str, Any], said: str):
+def test_what_makes_no_sense_is_a_value_error_and_makes_no_sandbox(
+    service: SandboxService, arguments: dict[str, Any], said: str
+):
     with pytest.raises(ValueError, match=said):
         service.connect(**{"session_id": "s", "user_id": "u", **arguments})
     assert service.release("s", "u") is False
@@ -114,7 +116,15 @@ def test_a_second_connect_returns_the_same_and_adds_what_is_missing(service: San
 
 
 def test_sessions_share_nothing(service: SandboxService):
-    pairs: list[tuple[str, str | None]] = [("a_b", None), ("a", "b"), ("a_b", ""), ("a/b", None), ("a", None), ("", "a"), ("\0", "\ud800")]
+    pairs: list[tuple[str, str | None]] = [
+        ("a_b", None),
+        ("a", "b"),
+        ("a_b", ""),
+        ("a/b", None),
+        ("a", None),
+        ("", "a"),
+        ("\0", "\ud800"),
+    ]
     found = [service.connect(session, user, ["filesystem"])[0] for session, user in pairs]
     assert len({id(each) for each in found}) == len({each.folder for each in found}) == len(pairs)
     assert service.release("a_b") is True
@@ -215,7 +225,9 @@ def test_limits_reach_the_sandboxes():
     assert "limit of time of 0.3 s" in base.run_ipython_cell("while True: pass")
     base._timeout = 60  # a busy machine may take longer than the limit for what follows
     assert "MemoryError" in base.run_ipython_cell("bytearray(500 << 20)")
-    assert "File too large" in base.run_ipython_cell("open('a', 'wb', 0).write(bytes(1000)); open('a', 'ab', 0).write(bytes(1000))")
+    assert "File too large" in base.run_ipython_cell(
+        "open('a', 'wb', 0).write(bytes(1000)); open('a', 'ab', 0).write(bytes(1000))"
+    )
     with pytest.raises(LimitExceededError):
         files.write_file("b", "x" * 1001)
     service.release("s")
@@ -249,7 +261,9 @@ def test_a_factory_gets_the_session(plugin: type[Plugin]):
     assert not folder.exists()
 
 
-def test_a_factory_that_fails_releases_those_before_it_and_none_that_was_there(service: SandboxService, plugin: type[Plugin]):
+def test_a_factory_that_fails_releases_those_before_it_and_none_that_was_there(
+    service: SandboxService, plugin: type[Plugin]
+):
     def fails() -> None:
         raise OSError("no screen")
 

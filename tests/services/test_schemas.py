@@ -168,7 +168,10 @@ def test_images_and_audio():
 
 
 CHAT: list[dict[str, Any]] = [
-    {"role": "user", "content": [{"type": "text", "text": "what?"}, {"type": "image_url", "image_url": {"url": "data:,"}}]},
+    {
+        "role": "user",
+        "content": [{"type": "text", "text": "what?"}, {"type": "image_url", "image_url": {"url": "data:,"}}],
+    },
     {
         "role": "assistant",
         "content": [{"type": "text", "text": "I look"}],
@@ -208,7 +211,12 @@ def test_chat_completions_there_and_back():
         or ()
     ]
     assert kinds == [ContentType.AUDIO, ContentType.REFUSAL, ContentType.DATA]
-    wrongs: list[dict[str, Any]] = [{}, {"role": "tool"}, {"role": "user", "content": [{"text": "a"}]}, {"role": "user", "content": [3]}]
+    wrongs: list[dict[str, Any]] = [
+        {},
+        {"role": "tool"},
+        {"role": "user", "content": [{"text": "a"}]},
+        {"role": "user", "content": [3]},
+    ]
     for wrong in wrongs:
         with pytest.raises(InvalidArgumentError, match="not a message of chat completions"):
             Message.from_openai_message(wrong)

@@ -58,7 +58,9 @@ async def test_saves_of_many_sessions_share_round_trips_and_each_is_a_round() ->
     store = Together(Memory())
     async with StateService.over(store) as service:
         for n in range(4):
-            await asyncio.gather(*(service.save_state(f"u{at}", {"n": n, "at": at, "list": [*range(n)]}) for at in range(SESSIONS)))
+            await asyncio.gather(
+                *(service.save_state(f"u{at}", {"n": n, "at": at, "list": [*range(n)]}) for at in range(SESSIONS))
+            )
         assert max(store.round_trips) > 1
         for at in range(SESSIONS):
             assert await service.list_rounds(f"u{at}") == [1, 2, 3, 4]
@@ -81,9 +83,12 @@ async def test_a_session_that_has_moved_is_saved_alone_and_holds_up_no_other() -
                 state.commit()
 
         once(store, moved, move)
-        assert await asyncio.gather(*(service.save_state(f"u{at}", {"n": 2}) for at in range(SESSIONS))) == [2] * SESSIONS
+        assert (
+            await asyncio.gather(*(service.save_state(f"u{at}", {"n": 2}) for at in range(SESSIONS))) == [2] * SESSIONS
+        )
         assert await other.export_state("u3") == {"n": 2}
-        assert await other.export_state("u3", None, 1) == {"n": 1, "by hand": True}  # the round on which the commit was made
+        # the round on which the commit was made
+        assert await other.export_state("u3", None, 1) == {"n": 1, "by hand": True}
         once(store, moved, lambda: Repository(store.store).branches.delete(moved, force=True))
         saved = await asyncio.gather(*(service.save_state(f"u{at}", {"n": 3}) for at in range(SESSIONS)))
         assert saved == [1 if at == 3 else 3 for at in range(SESSIONS)]  # the session that was deleted begins anew
@@ -96,10 +101,14 @@ async def test_a_lost_answer_concerns_one_session_and_its_round_is_there_once() 
         await asyncio.gather(*(service.save_state(f"u{at}", {"n": 1}) for at in range(SESSIONS)))
         branch = service.branch("u5")
         store.lost = lambda batch: names(branch, batch)
-        assert await asyncio.gather(*(service.save_state(f"u{at}", {"n": 2}) for at in range(SESSIONS))) == [2] * SESSIONS
+        assert (
+            await asyncio.gather(*(service.save_state(f"u{at}", {"n": 2}) for at in range(SESSIONS))) == [2] * SESSIONS
+        )
         store.lost = lambda _: False
         assert await service.list_rounds("u5") == [1, 2]
-        assert await asyncio.gather(*(service.save_state(f"u{at}", {"n": 3}) for at in range(SESSIONS))) == [3] * SESSIONS
+        assert (
+            await asyncio.gather(*(service.save_state(f"u{at}", {"n": 3}) for at in range(SESSIONS))) == [3] * SESSIONS
+        )
 
 
 @in_event_loop
@@ -107,7 +116,9 @@ async def test_a_quota_concerns_the_session_that_reaches_it() -> None:
     async with StateService.over(Together(Memory()), max_rounds=2) as service:
         await asyncio.gather(*(service.save_state(f"u{at}", {"n": 1}) for at in range(4)))
         await service.save_state("u0", {"n": 2})
-        found = await asyncio.gather(*(service.save_state(f"u{at}", {"n": 3}) for at in range(4)), return_exceptions=True)
+        found = await asyncio.gather(
+            *(service.save_state(f"u{at}", {"n": 3}) for at in range(4)), return_exceptions=True
+        )
         assert isinstance(found[0], QuotaExceededError)
         assert found[1:] == [2, 2, 2]
         assert await service.export_state("u0") == {"n": 2}
@@ -128,7 +139,10 @@ async def test_what_is_large_goes_alone_so_that_no_other_session_waits_for_it() 
             texts = [os.urandom(500_000).hex() if at == 7 else "" for at in range(SESSIONS)]
             await asyncio.gather(*(service.save_state(f"u{at}", {"n": n, "text": texts[at]}) for at in range(SESSIONS)))
             await asyncio.gather(
-                *(history.append_message(sessions[at], {"metadata": {"n": n, "text": texts[at]}}) for at in range(SESSIONS))
+                *(
+                    history.append_message(sessions[at], {"metadata": {"n": n, "text": texts[at]}})
+                    for at in range(SESSIONS)
+                )
             )
             assert await service.export_state("u7") == {"n": n, "text": texts[7]}
         assert set(large) == {1}
@@ -176,7 +190,11 @@ async def test_an_append_to_a_session_that_moved_or_is_gone_concerns_no_other() 
         await asyncio.gather(*(service.append_message(session, {"metadata": {"n": 1}}) for session in sessions))
         theirs = await other.get_session("u2", "s")
         assert theirs is not None
-        once(store, service.branch("u2", "s"), lambda: asyncio.run(other.append_message(theirs, {"metadata": {"n": "between"}})))
+        once(
+            store,
+            service.branch("u2", "s"),
+            lambda: asyncio.run(other.append_message(theirs, {"metadata": {"n": "between"}})),
+        )
         await asyncio.gather(*(service.append_message(session, {"metadata": {"n": 2}}) for session in sessions))
         assert numbers(await other.get_session("u2", "s")) == [1, "between", 2]
 
@@ -209,7 +227,9 @@ async def test_a_message_that_cannot_be_stored_concerns_its_caller() -> None:
         sessions = [await service.create_session(f"u{at}", "s") for at in range(4)]
         for _ in range(2):  # the handles are open the second time
             messages = [{"metadata": {"n": Lock() if at == 1 else at}} for at in range(4)]
-            calls = (service.append_message(session, message) for session, message in zip(sessions, messages, strict=True))
+            calls = (
+                service.append_message(session, message) for session, message in zip(sessions, messages, strict=True)
+            )
             found = await asyncio.gather(*calls, return_exceptions=True)
             assert [type(each) for each in found] == [type(None), UnserializableValueError, type(None), type(None)]
         with pytest.raises(UnserializableValueError):

@@ -26,7 +26,9 @@ async def stored(messages: int) -> Counting:
     store = Counting(Memory())
     async with SessionHistoryService.over(store) as service:
         session = await service.create_session("u", "s")
-        await service.append_message(session, [{"id": f"msg_{n}", **text(f"message number {n}")} for n in range(messages)])
+        await service.append_message(
+            session, [{"id": f"msg_{n}", **text(f"message number {n}")} for n in range(messages)]
+        )
     return store
 
 
@@ -70,7 +72,11 @@ async def test_appends_that_wait_are_one_commit() -> None:
         let_go.set()
         assert (await counted(store, asyncio.gather(busy, *calls))).applies == 1
         assert texts(session) == [str(n) for n in range(60)]
-        assert [commit.message for commit in service.repository.log(branch)] == ["messages +60", f"messages +{SHORT}", "session created"]
+        assert [commit.message for commit in service.repository.log(branch)] == [
+            "messages +60",
+            f"messages +{SHORT}",
+            "session created",
+        ]
 
 
 @in_event_loop

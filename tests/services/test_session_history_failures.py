@@ -79,9 +79,13 @@ def test_an_append_to_a_store_that_fails_happens_or_does_not(fault: Fault, opene
 
 
 @pytest.mark.parametrize("fault", Fault)
-@pytest.mark.parametrize("name", ["create_session", "get_session", "delete_session", "list_sessions", "delete_user_sessions"])
+@pytest.mark.parametrize(
+    "name", ["create_session", "get_session", "delete_session", "list_sessions", "delete_user_sessions"]
+)
 def test_a_call_to_a_store_that_fails_can_be_made_again(name: str, fault: Fault) -> None:
-    arguments = {"create_session": ("u", "new"), "get_session": ("u", "new"), "delete_session": ("u", "s")}.get(name, ("u",))
+    arguments = {"create_session": ("u", "new"), "get_session": ("u", "new"), "delete_session": ("u", "s")}.get(
+        name, ("u",)
+    )
     left = {"create_session": ["new", "s"], "get_session": ["new", "s"], "list_sessions": ["s"]}.get(name, [])
 
     async def attempt(at: int) -> bool:
@@ -158,7 +162,9 @@ async def test_an_append_that_has_begun_ends_though_its_caller_is_cancelled_and_
 
 
 @in_event_loop
-async def test_a_store_that_hangs_holds_up_neither_the_loop_nor_the_answer_on_health(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_store_that_hangs_holds_up_neither_the_loop_nor_the_answer_on_health(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr("versioned_state.services.store_service._HEALTH_S", 0.05)
     gate = Gate(Memory())
     async with SessionHistoryService.over(gate) as service:
@@ -186,7 +192,11 @@ async def test_a_call_before_start_and_after_stop_says_so(tmp_path: Path) -> Non
     service = SessionHistoryService.over(f"disk:{tmp_path / 'store'}")
     for _ in range(2):
         assert not await service.health()
-        for call in (service.create_session("u"), service.get_session("u", "s"), service.append_message(named(), text("a"))):
+        for call in (
+            service.create_session("u"),
+            service.get_session("u", "s"),
+            service.append_message(named(), text("a")),
+        ):
             with pytest.raises(RuntimeError):
                 await call
         async with service:
@@ -222,8 +232,12 @@ def disk(request: pytest.FixtureRequest, folder: Path) -> store_openers.Opener:
     return lambda: Disk(folder / "store")
 
 
-@pytest.mark.parametrize("opener", [disk, store_openers.redis, store_openers.postgres], ids=["disk", "redis", "postgres"])
-def test_processes_that_append_at_once_keep_every_message(request: pytest.FixtureRequest, tmp_path: Path, opener: Any) -> None:
+@pytest.mark.parametrize(
+    "opener", [disk, store_openers.redis, store_openers.postgres], ids=["disk", "redis", "postgres"]
+)
+def test_processes_that_append_at_once_keep_every_message(
+    request: pytest.FixtureRequest, tmp_path: Path, opener: Any
+) -> None:
     opened = opener(request, tmp_path)
 
     async def client(number: int) -> None:
@@ -304,7 +318,10 @@ class Clock:
 async def test_a_session_whose_time_is_over_is_gone_whether_or_not_it_was_removed() -> None:
     clock = Clock()
     repository = Repository(Memory(), clock=clock)
-    async with SessionHistoryService.over(repository, ttl_seconds=60) as service, SessionHistoryService.over(repository) as other:
+    async with (
+        SessionHistoryService.over(repository, ttl_seconds=60) as service,
+        SessionHistoryService.over(repository) as other,
+    ):
         for name, ttl in (("default", None), ("long", 600.0), ("ever", 0)):
             session = await service.create_session("u", name, ttl_seconds=ttl)
             await service.append_message(session, text("hi"))
@@ -312,7 +329,8 @@ async def test_a_session_whose_time_is_over_is_gone_whether_or_not_it_was_remove
         await other.append_message(Session(id="default", user_id="u"), text("renewed"))
         clock.wait(50)
         assert texts(await service.get_session("u", "default")) == ["hi", "renewed"]
-        await service.append_message(Session(id="default", user_id="u"), text("again"))  # its handle does not know of the renewal
+        # its handle does not know of the renewal
+        await service.append_message(Session(id="default", user_id="u"), text("again"))
         assert texts(await other.get_session("u", "default")) == ["hi", "renewed", "again"]
         clock.wait(70)
         assert [each.id for each in await service.list_sessions("u")] == ["ever", "long"]
@@ -340,7 +358,11 @@ async def test_the_history_of_a_session_is_that_of_its_branch() -> None:
         await service.append_message(session, text("Rome?"))
         await service.append_message(session, text("Oslo?"))
         repository, branch = service.repository, service.branch("alice", "trip")
-        assert [commit.message for commit in repository.log(branch)][:3] == ["messages +1", "messages +1", "session created"]
+        assert [commit.message for commit in repository.log(branch)][:3] == [
+            "messages +1",
+            "messages +1",
+            "session created",
+        ]
         (change,) = repository.diff(f"{branch}~1", branch).changes
         assert str(change.path) == "messages[1]"
         assert repository.snapshot(branch).at("messages[1].content[0].text") == "Oslo?"
@@ -399,8 +421,16 @@ async def test_quotas_refuse_what_is_beyond_them_and_nothing_else() -> None:
         with pytest.raises(QuotaExceededError, match="size of a message"):
             await service.append_message(session, [text("small"), text("x" * 2_000)])
         given = [[text("1")], [text("2a"), text("2b"), text("2c")], [text("3")], [text("4")], [text("5")]]
-        outcomes = await asyncio.gather(*(service.append_message(session, each) for each in given), return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [type(None), QuotaExceededError, type(None), type(None), QuotaExceededError]
+        outcomes = await asyncio.gather(
+            *(service.append_message(session, each) for each in given), return_exceptions=True
+        )
+        assert [type(outcome) for outcome in outcomes] == [
+            type(None),
+            QuotaExceededError,
+            type(None),
+            type(None),
+            QuotaExceededError,
+        ]
         assert texts(session) == texts(await service.get_session("u", "s")) == ["1", "3", "4"]
         async with SessionHistoryService.over(service.repository) as other:
             await other.delete_session("u", "s")

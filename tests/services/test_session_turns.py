@@ -67,7 +67,9 @@ def test_a_turn_over_a_store_that_fails_is_there_whole_or_not_at_all(fault: Faul
                 error = caught
             faulty.at = None
             found = await look(other)
-            assert found in ([before, after] if isinstance(error, CommitInDoubtError) else [before] if error else [after])
+            assert found in (
+                [before, after] if isinstance(error, CommitInDoubtError) else [before] if error else [after]
+            )
             await take_turn(service, "third")
             assert (await all_of(other)).messages == ["first", *(["second"] if found == after else []), "third"]
             return faulty.fired
@@ -123,7 +125,8 @@ def test_a_killed_process_leaves_whole_turns_and_others_go_on(tmp_path: Path) ->
         for name in ("a0", "a1", "b0", "b1"):
             asked = [each for each in messages if each.startswith(f"{name}.")]
             assert asked == [f"{name}.{number}" for number in range(len(asked))]
-            assert state.get(name, -1) == len(asked) - 1  # the state and the messages of a turn are there together, or neither
+            # the state and the messages of a turn are there together, or neither
+            assert state.get(name, -1) == len(asked) - 1
             assert all(messages[messages.index(each) + 1] == f"answer to {each}" for each in asked)
             assert sum(each.startswith(f"fact {name}.") for each in whole.memory) == len(asked)
         assert whole.commits == len(messages) - sum(each.startswith("answer") for each in messages)
@@ -146,7 +149,9 @@ async def test_a_turn_of_a_session_that_is_deleted_meanwhile_begins_none_anew() 
 
 @pytest.mark.parametrize("turns", [1, 40, 70])
 @in_event_loop
-async def test_a_turn_whose_head_was_pruned_and_collected_meanwhile_is_committed_or_must_be_run_again(turns: int) -> None:
+async def test_a_turn_whose_head_was_pruned_and_collected_meanwhile_is_committed_or_must_be_run_again(
+    turns: int,
+) -> None:
     """Committed where its changes need nothing of that head that is not in memory: the ids of messages decide where values are cut."""
     store = Memory()
     async with SessionService.over(store) as service, SessionService.over(Wrapper(store)) as other:
@@ -193,7 +198,9 @@ async def test_a_turn_of_a_stopped_service_leaves_nothing() -> None:
 
 @in_event_loop
 async def test_bounds_of_state_messages_and_sessions() -> None:
-    service = SessionService.over(Memory(), max_state_bytes=1000, max_message_bytes=500, max_messages_per_session=4, max_rounds=9)
+    service = SessionService.over(
+        Memory(), max_state_bytes=1000, max_message_bytes=500, max_messages_per_session=4, max_rounds=9
+    )
     async with service:
         for wrong in ({"state": "x" * 2000}, {"message": "x" * 1000}):
             with pytest.raises(QuotaExceededError):  # noqa: PT012 - the end of the block raises
@@ -299,7 +306,9 @@ async def test_the_files_of_a_sandbox_are_in_the_commit_of_a_turn() -> None:
             await take_turn(service, "second")
         finally:
             sandboxes.release("s", "u")
-        found = [dict(files_of(service.repository.snapshot(commit), FILES_KEY)) for commit in await service.log("u", "s")]
+        found = [
+            dict(files_of(service.repository.snapshot(commit), FILES_KEY)) for commit in await service.log("u", "s")
+        ]
         assert found == [{"notes.txt": b"two"}, {"notes.txt": b"one"}]
         assert (await all_of(service)).messages == ["first", "second"]
 
@@ -309,7 +318,11 @@ async def test_the_files_of_a_sandbox_are_in_the_commit_of_a_turn() -> None:
 
 async def separate(store: Any, user: str = "u", session: str = "s", count: int = 3) -> None:
     """Write a session with the separate services."""
-    async with StateService.over(store) as states, SessionHistoryService.over(store) as histories, MemoryService.over(store) as memories:
+    async with (
+        StateService.over(store) as states,
+        SessionHistoryService.over(store) as histories,
+        MemoryService.over(store) as memories,
+    ):
         await states.save_state(user, {"n": 1}, session)
         made = await histories.create_session(user, session)
         await histories.append_message(made, [{"id": f"m{number}", **said(f"m{number}")} for number in range(count)])
@@ -403,7 +416,11 @@ def texts_in(content: Any) -> list[str]:
 @in_event_loop
 async def test_a_turn_asks_the_store_no_more_often_than_a_save_and_an_append_together() -> None:
     store, apart = Counting(Memory()), Counting(Memory())
-    async with SessionService.over(store) as service, StateService.over(apart) as states, SessionHistoryService.over(apart) as histories:
+    async with (
+        SessionService.over(store) as service,
+        StateService.over(apart) as states,
+        SessionHistoryService.over(apart) as histories,
+    ):
 
         async def turn(user: str, number: int) -> None:
             async with service.turn(user, "s") as turn:

@@ -18,7 +18,9 @@ async def test_rounds_are_commits_with_the_keys_of_the_state() -> None:
         branch = service.branch("u@x", "trip")
         assert branch == branch_name("u@x", "trip")
         second, first = service.repository.log(branch)
-        assert [commit.meta for commit in (first, second)] == [{"user_id": "u@x", "session_id": "trip", "round": n} for n in (1, 2)]
+        assert [commit.meta for commit in (first, second)] == [
+            {"user_id": "u@x", "session_id": "trip", "round": n} for n in (1, 2)
+        ]
         assert [commit.message for commit in (first, second)] == ["messages added, mood added", "messages +1, mood"]
         assert [str(change.path) for change in service.repository.diff(first, second)] == ["messages[1]", "mood"]
         with Versioned(service.repository, branch=branch) as state:
@@ -89,7 +91,9 @@ async def test_a_session_that_is_saved_beside_a_handle_keeps_its_rounds(way: str
             if way == "refresh":
                 state.refresh()
             elif way.endswith("together"):
-                service.repository.commit_together([state], on_moved="replace" if way.startswith("replace") else "merge")
+                service.repository.commit_together(
+                    [state], on_moved="replace" if way.startswith("replace") else "merge"
+                )
             elif way in {"commit", "replace"}:
                 state.commit(on_moved="replace" if way == "replace" else "merge")
             else:
@@ -179,5 +183,7 @@ async def test_a_save_is_one_request_of_the_store() -> None:
         for turn in range(20):
             messages.append({"role": "user", "content": f"another {turn}"})
             store.reset()
-            await service.save_state("u", {"messages": [dict(each) if type(each) is dict else each for each in messages], "turn": turn})
+            await service.save_state(
+                "u", {"messages": [dict(each) if type(each) is dict else each for each in messages], "turn": turn}
+            )
             assert store.counts.round_trips == store.counts.applies == 1

@@ -130,7 +130,9 @@ async def test_sessions_that_begin_at_once_do_not_pass_the_quota() -> None:
         assert len(await history.list_sessions("u")) == 2
 
 
-@pytest.mark.parametrize("options", [{"max_state_bytes": -1}, {"max_sessions": "1"}, {"max_rounds": 1.5}, {"ttl_seconds": -1}], ids=repr)
+@pytest.mark.parametrize(
+    "options", [{"max_state_bytes": -1}, {"max_sessions": "1"}, {"max_rounds": 1.5}, {"ttl_seconds": -1}], ids=repr
+)
 def test_a_quota_that_makes_no_sense(options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError):
         InMemoryStateService(**options)
@@ -231,7 +233,9 @@ async def test_a_listed_round_can_be_read_though_its_branch_was_pruned_by_hand(s
         service.repository.prune(keep_last=2, expire=timedelta(0), gc=True)
         rounds = await service.list_rounds("u")
         assert rounds == [4 + saves, 5 + saves]
-        assert [await service.export_state("u", None, number) for number in rounds] == [{"n": number} for number in rounds]
+        assert [await service.export_state("u", None, number) for number in rounds] == [
+            {"n": number} for number in rounds
+        ]
 
 
 @in_event_loop
@@ -260,7 +264,9 @@ async def test_a_round_that_is_deleted_does_not_become_an_earlier_one_that_was_p
 
 @pytest.mark.parametrize("saves", range(5))
 @in_event_loop
-async def test_retain_cuts_no_round_that_it_keeps_though_another_server_saves_more(saves: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_retain_cuts_no_round_that_it_keeps_though_another_server_saves_more(
+    saves: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store, prune = Memory(), Repository.prune
     async with StateService.over(Repository(store)) as one, StateService.over(Repository(store)) as other:
         for number in range(1, 6):
@@ -282,7 +288,9 @@ async def test_retain_cuts_no_round_that_it_keeps_though_another_server_saves_mo
 
 
 @in_event_loop
-async def test_a_retain_that_failed_before_history_was_pruned_is_finished_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_retain_that_failed_before_history_was_pruned_is_finished_by_the_next(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     pruned: list[Any] = []
     prune = Repository.prune
 
@@ -459,7 +467,13 @@ async def test_a_part_of_an_export_gives_no_record(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgumentError, match="is not the export of a user"):
             next(read_export(path))
     of_two = [*lines, *lines]  # two exports with as many records each
-    for damaged in (lines[:2] + lines[3:], lines[:2] + lines[1:], [*lines[:-1], b"5\n"], [*lines[:-1], b'{"records": -1}\n'], of_two):
+    for damaged in (
+        lines[:2] + lines[3:],
+        lines[:2] + lines[1:],
+        [*lines[:-1], b"5\n"],
+        [*lines[:-1], b'{"records": -1}\n'],
+        of_two,
+    ):
         path.write_bytes(b"".join(damaged))
         with pytest.raises(InvalidArgumentError, match="is not the export of a user"):
             list(read_export(path))

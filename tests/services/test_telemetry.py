@@ -62,7 +62,9 @@ async def work() -> None:
 async def test_a_span_for_each_call(spans: InMemorySpanExporter) -> None:
     await work()
     found = spans.get_finished_spans()
-    assert [span.name for span in found] == [f"InMemoryStateService.{call}" for call in ("save_state", "export_state", "save_state")]
+    assert [span.name for span in found] == [
+        f"InMemoryStateService.{call}" for call in ("save_state", "export_state", "save_state")
+    ]
     outcomes = [dict(span.attributes or {})["versioned_state.outcome"] for span in found]
     assert outcomes[:2] == ["ok", "ok"]
     assert outcomes[2].endswith("Error")
@@ -107,7 +109,10 @@ def measured(reader: InMemoryMetricReader) -> dict[tuple[str, ...], Any]:
         for metric in [metric for scope in resource.scope_metrics for metric in scope.metrics]:
             for point in metric.data.data_points:
                 labels = {key.rpartition(".")[2]: value for key, value in point.attributes.items()}
-                key = (metric.name.rpartition(".")[2], *(str(labels[each]) for each in ("service", "call", "outcome") if each in labels))
+                key = (
+                    metric.name.rpartition(".")[2],
+                    *(str(labels[each]) for each in ("service", "call", "outcome") if each in labels),
+                )
                 found[key] = getattr(point, "count", None) or getattr(point, "value", 0)
     return found
 

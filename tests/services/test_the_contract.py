@@ -1,7 +1,8 @@
 """Every sentence of the contract of AgentScope Runtime's services, and the test that proves it.
 
-Most are in the suites of tests/support/services, which each store and HTTP pass (tests/services, tests/server/test_contracts.py), or beside
-them: `PROOFS` names them. The sentences that none of those says on every store are the tests of this module.
+Most are in the suites of tests/support/services, which each store and HTTP pass (tests/services,
+tests/server/test_contracts.py), or beside them: `PROOFS` names them. The sentences that none of those says on every
+store are the tests of this module.
 """
 
 from __future__ import annotations
@@ -26,7 +27,11 @@ from versioned_state.services.base import ServiceWithLifecycleManager
 from versioned_state.services.memory import InMemoryMemoryService, MemoryService, RedisMemoryService
 from versioned_state.services.schemas.agent_schemas import Message, TextContent
 from versioned_state.services.schemas.session import Session
-from versioned_state.services.session_history import InMemorySessionHistoryService, RedisSessionHistoryService, SessionHistoryService
+from versioned_state.services.session_history import (
+    InMemorySessionHistoryService,
+    RedisSessionHistoryService,
+    SessionHistoryService,
+)
 
 pytestmark = pytest.mark.every_case
 
@@ -36,11 +41,19 @@ HERE: Final = "services/test_the_contract.py"
 
 PROOFS: Final[dict[str, tuple[str, ...]]] = {
     # All services
-    "start(), stop(), health() -> bool, async with": (f"{HERE}::test_the_life_of_a_service", f"{STATES}::test_stop_and_start_again"),
-    "a call on a service that is not started raises RuntimeError": (f"{HERE}::test_a_call_on_a_service_that_is_not_started",),
+    "start(), stop(), health() -> bool, async with": (
+        f"{HERE}::test_the_life_of_a_service",
+        f"{STATES}::test_stop_and_start_again",
+    ),
+    "a call on a service that is not started raises RuntimeError": (
+        f"{HERE}::test_a_call_on_a_service_that_is_not_started",
+    ),
     "in-memory services may be used without start": (f"{HERE}::test_in_memory_no_start_is_needed",),
     # StateService
-    "save_state(...) -> int, export_state(...) -> dict | None": (f"{STATES}::test_the_document", f"{HERE}::test_the_calls_of_the_contract"),
+    "save_state(...) -> int, export_state(...) -> dict | None": (
+        f"{STATES}::test_the_document",
+        f"{HERE}::test_the_calls_of_the_contract",
+    ),
     "list_sessions": (f"{STATES}::test_ids_of_any_characters_are_one_to_one",),
     "list_rounds": (f"{STATES}::test_rounds_count_up_and_the_latest_is_the_highest",),
     "delete_state": (
@@ -48,11 +61,15 @@ PROOFS: Final[dict[str, tuple[str, ...]]] = {
         f"{STATES}::test_without_rounds_numbering_begins_at_1",
     ),
     "a falsy session_id is 'default'": (f"{STATES}::test_a_falsy_session_is_the_default_one",),
-    "an automatic round_id is the highest plus one, or 1": (f"{STATES}::test_rounds_count_up_and_the_latest_is_the_highest",),
+    "an automatic round_id is the highest plus one, or 1": (
+        f"{STATES}::test_rounds_count_up_and_the_latest_is_the_highest",
+    ),
     "rounds are sparse; after saving 10 then 3, export gives 10 and the next is 11": (
         f"{STATES}::test_rounds_count_up_and_the_latest_is_the_highest",
     ),
-    "an explicit round may be overwritten; the old commit stays in history": (f"{HERE}::test_a_round_that_is_replaced_stays_in_history",),
+    "an explicit round may be overwritten; the old commit stays in history": (
+        f"{HERE}::test_a_round_that_is_replaced_stays_in_history",
+    ),
     "a missing user, session or round gives None": (f"{STATES}::test_what_is_missing_is_none",),
     "what is exported is a copy": (f"{STATES}::test_what_goes_in_and_out_is_a_copy",),
     "types come back as they were": (f"{STATES}::test_types_come_back_as_they_were",),
@@ -60,7 +77,9 @@ PROOFS: Final[dict[str, tuple[str, ...]]] = {
         f"{HERE}::test_the_history_of_every_session",
         "services/test_state_branches.py::test_rounds_are_commits_with_the_keys_of_the_state",
     ),
-    "equal content is stored once": ("services/test_state_branches.py::test_equal_content_is_stored_once_for_all_users",),
+    "equal content is stored once": (
+        "services/test_state_branches.py::test_equal_content_is_stored_once_for_all_users",
+    ),
     "no expiry by default; ttl_seconds= is explicit": (f"{HERE}::test_nothing_expires_unless_it_is_asked_for",),
     "4 clients x 100 concurrent saves: all of them": (
         f"{HERE}::test_four_clients_keep_all_of_400_saves",
@@ -77,7 +96,9 @@ PROOFS: Final[dict[str, tuple[str, ...]]] = {
     "create of an existing id keeps its history": (f"{HISTORIES}::test_creating_a_session_again_keeps_its_history",),
     "list_sessions omits messages": (f"{HISTORIES}::test_sessions_are_listed_without_messages_and_by_the_page",),
     "delete of a missing one is no error": (f"{HISTORIES}::test_a_deleted_session_is_none_until_it_is_created_again",),
-    "a missing session is created by get_session; create_missing=": (f"{HISTORIES}::test_a_missing_session_is_created_or_none",),
+    "a missing session is created by get_session; create_missing=": (
+        f"{HISTORIES}::test_a_missing_session_is_created_or_none",
+    ),
     "a deleted session is None": (f"{HISTORIES}::test_a_deleted_session_is_none_until_it_is_created_again",),
     "append_message also extends the session object": (f"{HISTORIES}::test_a_session_is_created_appended_to_and_read",),
     "dicts are normalised to Message": (f"{HISTORIES}::test_messages_come_back_as_they_were",),
@@ -88,7 +109,10 @@ PROOFS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "400 concurrent appends": (f"{HISTORIES}::test_a_hundred_appends_at_once_from_each_of_four_clients_keep_all",),
     # MemoryService
-    "add_memory, search_memory, list_memory, delete_memory": (f"{MEMORIES}::test_the_document", f"{HERE}::test_the_calls_of_the_contract"),
+    "add_memory, search_memory, list_memory, delete_memory": (
+        f"{MEMORIES}::test_the_document",
+        f"{HERE}::test_the_calls_of_the_contract",
+    ),
     "the last message of the query, its text, case-insensitive keywords, any of them": (f"{MEMORIES}::test_keywords",),
     "in chronological order per session; filters={'top_k': n}": (f"{MEMORIES}::test_keywords",),
     "an index in the process for Memory, SQLite FTS5 for Disk": (
@@ -99,7 +123,10 @@ PROOFS: Final[dict[str, tuple[str, ...]]] = {
     "sessions sorted by id, page_num 1, page_size 10 by default; out of range gives []": (f"{MEMORIES}::test_pages",),
     "delete of a missing user is no error": (f"{MEMORIES}::test_what_is_deleted_is_not_found",),
     # Message
-    "the fields of a Message": (f"{HERE}::test_the_fields_of_a_message", "services/test_schemas.py::test_a_message_has_an_id_and_defaults"),
+    "the fields of a Message": (
+        f"{HERE}::test_the_fields_of_a_message",
+        "services/test_schemas.py::test_a_message_has_an_id_and_defaults",
+    ),
     # SandboxService
     "connect(session_id, user_id=None, env_types=None, tools=None), also sandbox_types=; keyed by the pair": (
         "services/test_sandbox_service.py::test_a_session_gets_the_types_that_it_asks_for_in_their_order",
@@ -168,7 +195,11 @@ def kind(request: pytest.FixtureRequest, tmp_path: Path) -> Kind:
             place = f"disk:{tmp_path / 'store'}"
         case _:
             place = Memory()
-    return made((StateService, SessionHistoryService, MemoryService), lambda service: partial(service.over, place), request.param)
+    return made(
+        (StateService, SessionHistoryService, MemoryService),
+        lambda service: partial(service.over, place),
+        request.param,
+    )
 
 
 def said(text: str) -> Message:
@@ -199,7 +230,11 @@ def calls(kind: Kind, states: Any, histories: Any, memories: Any) -> list[Any]:
     return [
         *(states.save_state(kind.user, {}), states.export_state(kind.user)),
         *(states.list_sessions(kind.user), states.list_rounds(kind.user), states.delete_state(kind.user)),
-        *(histories.create_session(kind.user), histories.get_session(kind.user, "s"), histories.delete_session(kind.user, "s")),
+        *(
+            histories.create_session(kind.user),
+            histories.get_session(kind.user, "s"),
+            histories.delete_session(kind.user, "s"),
+        ),
         *(histories.list_sessions(kind.user), histories.append_message(session, said("hi"))),
         *(memories.add_memory(kind.user, [said("hi")]), memories.search_memory(kind.user, [said("hi")])),
         *(memories.list_memory(kind.user), memories.delete_memory(kind.user)),
@@ -310,7 +345,9 @@ async def test_the_history_of_every_session(kind: Kind) -> None:
         with Versioned(memories.repository, branch=branch) as state:
             state.undo()
         assert [each.get_text_content() for each in await memories.list_memory(kind.user)] == ["first"]
-        assert [each.get_text_content() for each in await memories.search_memory(kind.user, [said("first second")])] == ["first"]
+        assert [
+            each.get_text_content() for each in await memories.search_memory(kind.user, [said("first second")])
+        ] == ["first"]
 
 
 @in_event_loop
@@ -338,7 +375,9 @@ async def test_four_clients_keep_all_of_400_saves(kind: Kind, request: pytest.Fi
     clients = [kind.states() for _ in range(4)]
     for client in clients:
         await client.start()
-    calls = [client.save_state(kind.user, {"client": n, "save": m}) for m in range(saves) for n, client in enumerate(clients)]
+    calls = [
+        client.save_state(kind.user, {"client": n, "save": m}) for m in range(saves) for n, client in enumerate(clients)
+    ]
     rounds = await asyncio.gather(*calls)
     assert sorted(rounds) == list(range(1, 4 * saves + 1))
     assert await clients[0].list_rounds(kind.user) == sorted(rounds)
@@ -388,7 +427,9 @@ async def test_an_adapter_implements_what_it_can() -> None:
             self.saved[user_id] = state
             return 1
 
-        async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
+        async def export_state(
+            self, user_id: str, session_id: str | None = None, round_id: int | None = None
+        ) -> dict[str, Any] | None:
             return self.saved.get(user_id)
 
     async with Adapter() as adapter:  # start and stop have nothing to do

@@ -28,7 +28,9 @@ def test_a_setting_that_is_missing_is_not_a_store_in_memory(service: Any) -> Non
     assert "memory:" in caught.value.hint
 
 
-@pytest.mark.parametrize("option", [{"threads": 0}, {"threads": "4"}, {"handles": -1}, {"handles": None}, {"cache_bytes": -1}], ids=repr)
+@pytest.mark.parametrize(
+    "option", [{"threads": 0}, {"threads": "4"}, {"handles": -1}, {"handles": None}, {"cache_bytes": -1}], ids=repr
+)
 @pytest.mark.parametrize("service", [InMemoryStateService, InMemorySessionHistoryService, InMemoryMemoryService])
 def test_an_option_that_makes_no_sense_is_named_at_once(service: Callable[..., object], option: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError, match=next(iter(option))):
@@ -38,12 +40,24 @@ def test_an_option_that_makes_no_sense_is_named_at_once(service: Callable[..., o
 @pytest.mark.parametrize(
     ("call", "named"),
     [
-        (lambda states, histories, memories: states.save_state({"mood": "calm"}, "u"), "user_id must be a string, not dict"),
+        (
+            lambda states, histories, memories: states.save_state({"mood": "calm"}, "u"),
+            "user_id must be a string, not dict",
+        ),
         (lambda states, histories, memories: states.export_state("u", 7), "session_id must be a string, not int"),
-        (lambda states, histories, memories: states.retain("u", older_than=30), "older_than must be a timedelta, not int"),
+        (
+            lambda states, histories, memories: states.retain("u", older_than=30),
+            "older_than must be a timedelta, not int",
+        ),
         (lambda states, histories, memories: histories.create_session(7), "user_id must be a string, not int"),
-        (lambda states, histories, memories: histories.get_session("u", None), "session_id must be a string, not NoneType"),
-        (lambda states, histories, memories: histories.list_sessions("u", after=7), "session_id must be a string, not int"),
+        (
+            lambda states, histories, memories: histories.get_session("u", None),
+            "session_id must be a string, not NoneType",
+        ),
+        (
+            lambda states, histories, memories: histories.list_sessions("u", after=7),
+            "session_id must be a string, not int",
+        ),
         (lambda states, histories, memories: histories.list_sessions(None), "user_id must be a string, not NoneType"),
         (
             lambda states, histories, memories: memories.add_memory("u", "s", [Message(role="user")]),
@@ -54,7 +68,11 @@ def test_an_option_that_makes_no_sense_is_named_at_once(service: Callable[..., o
 )
 @in_event_loop
 async def test_an_argument_is_named(call: Callable[..., Any], named: str) -> None:
-    async with InMemoryStateService() as states, InMemorySessionHistoryService() as histories, InMemoryMemoryService() as memories:
+    async with (
+        InMemoryStateService() as states,
+        InMemorySessionHistoryService() as histories,
+        InMemoryMemoryService() as memories,
+    ):
         with pytest.raises(InvalidArgumentError, match=named):
             await call(states, histories, memories)
 
@@ -77,7 +95,9 @@ async def test_a_message_of_chat_completions_says_how_to_convert_it() -> None:
 async def test_a_text_is_not_a_message() -> None:
     async with InMemoryMemoryService() as memories:
         query: Any = "cat"
-        with pytest.raises(InvalidArgumentError, match=r"^the message is not valid: Input should be .*; nothing was changed") as caught:
+        with pytest.raises(
+            InvalidArgumentError, match=r"^the message is not valid: Input should be .*; nothing was changed"
+        ) as caught:
             await memories.search_memory("u", query)
         assert "Message(role=" in caught.value.hint
 
@@ -101,7 +121,9 @@ async def test_a_service_shows_its_place_and_no_password() -> None:
     async with InMemoryStateService() as states:
         assert repr(states).startswith("<InMemoryStateService over <Repository over <Memory")
         assert not repr(states).endswith("not started>")
-    assert repr(RemoteStateService("http://127.0.0.1:8420", "secret")) == "<RemoteStateService at http://127.0.0.1:8420>"
+    assert (
+        repr(RemoteStateService("http://127.0.0.1:8420", "secret")) == "<RemoteStateService at http://127.0.0.1:8420>"
+    )
 
 
 @in_event_loop

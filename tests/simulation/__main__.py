@@ -36,12 +36,18 @@ def main(arguments: list[str] | None = None) -> int:
         action="store_true",
         help="drop the operations that the failure of a seed does not need, and print the plan as a line for regressions.jsonl",
     )
-    parser.add_argument("--digest", action="store_true", help="print a digest of the steps of each seed, to compare two runs")
+    parser.add_argument(
+        "--digest", action="store_true", help="print a digest of the steps of each seed, to compare two runs"
+    )
     parser.add_argument("--steps", type=int, default=None, help="show only the last steps of a failing seed")
     options = parser.parse_args(arguments)
     if os.environ.get("PYTHONHASHSEED") != "0":
         # The order of sets of strings is part of a run.
-        os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *sys.argv[1:]], {**os.environ, "PYTHONHASHSEED": "0"})
+        os.execve(
+            sys.executable,
+            [sys.executable, "-m", "tests.simulation", *sys.argv[1:]],
+            {**os.environ, "PYTHONHASHSEED": "0"},
+        )
     if options.count:
         return _many(range(options.start, options.start + options.count), options.processes)
     from tests.simulation import run
@@ -117,8 +123,15 @@ def _many(seeds: range, processes: int) -> int:
                     first.setdefault(kind, []).append(seed)
                     print(f"\rseed {seed}: {kind}", flush=True)
             each, seconds = spent / done * 1000, time.monotonic() - began
-            line = f"{done} of {len(seeds)} seeds, {failed} failed, {each:.0f} ms of the processor each, {seconds:.0f} s"
-            print(f"\r{line}" if sys.stderr.isatty() else line, end="" if sys.stderr.isatty() else "\n", file=sys.stderr, flush=True)
+            line = (
+                f"{done} of {len(seeds)} seeds, {failed} failed, {each:.0f} ms of the processor each, {seconds:.0f} s"
+            )
+            print(
+                f"\r{line}" if sys.stderr.isatty() else line,
+                end="" if sys.stderr.isatty() else "\n",
+                file=sys.stderr,
+                flush=True,
+            )
     for kind, count in kinds.most_common():
         print(f"{count:5} {kind}  seeds {first[kind][:6]}")
     print(f"{done} seeds, {failed} failed")

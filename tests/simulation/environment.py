@@ -1,6 +1,7 @@
 """What the library asks of its surroundings, replaced for simulated runs: clocks, sleep, random numbers, threads, event loops.
 
-The names of the library's own modules are replaced, and nothing else: pytest, its plugins and the standard library go on as they were.
+The names of the library's own modules are replaced, and nothing else: pytest, its plugins and the standard library go
+on as they were.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ from versioned_state.repository.maintenance import owner
 
 T = TypeVar("T")
 
-_LOCKS = ("versioned_state.repository.names.watching", "versioned_state.services.calls.locks", "versioned_state.state.aio.gate")
+_LOCKS = (
+    "versioned_state.repository.names.watching",
+    "versioned_state.services.calls.locks",
+    "versioned_state.state.aio.gate",
+)
 """Modules whose locks are held while the store is asked."""
 
 _VALUES = ("versioned_state.off_loop", "versioned_state.state.aio.gate", "versioned_state.state.aio.caller")
@@ -145,7 +150,14 @@ class FiberExecutor:
 
 _TIME = SimpleNamespace(
     **{name: getattr(time, name) for name in dir(time) if not name.startswith("_")}
-    | {"time": _time, "time_ns": _time_ns, "monotonic": _monotonic, "perf_counter": _monotonic, "process_time": _monotonic, "sleep": _sleep}
+    | {
+        "time": _time,
+        "time_ns": _time_ns,
+        "monotonic": _monotonic,
+        "perf_counter": _monotonic,
+        "process_time": _monotonic,
+        "sleep": _sleep,
+    }
 )
 _RANDOM = SimpleNamespace(
     **{name: getattr(random, name) for name in dir(random) if not name.startswith("_")}
@@ -177,7 +189,8 @@ _REPLACED: list[tuple[Any, Any]] = [
     (uuid.uuid4, _uuid4),
     (ThreadPoolExecutor, FiberExecutor),
     (threading.get_ident, _ident),
-    (owner._here, lambda _: (bytes(8), 1, 1)),  # this process and its start: they are part of ids, and so of names and of addresses
+    # this process and its start: they are part of ids, and so of names and of addresses
+    (owner._here, lambda _: (bytes(8), 1, 1)),
 ]
 
 
@@ -223,7 +236,10 @@ def simulated() -> Iterator[None]:
 
 @contextmanager
 def world(of: Scheduler, seed: int) -> Iterator[None]:
-    """A block with a scheduler and its random numbers. Python's collector waits: what it finalizes must not depend on its timing."""
+    """A block with a scheduler and its random numbers.
+
+    Python's collector waits: what it finalizes must not depend on its timing.
+    """
     _World.scheduler = of
     _World.rng.seed(f"{seed} surroundings")
     was = gc.isenabled()

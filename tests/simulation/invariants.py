@@ -161,7 +161,9 @@ def _whole(world: World, repository: Repository, when: str) -> None:
                 snapshot = repository.snapshot(commit)
                 for key, value in known.items():
                     if snapshot.get(key) != value:
-                        model.fail(f"{when}, commit {commit.short} of {name}: {key} is {snapshot.get(key)!r:.200}, and was {value!r:.200}")
+                        model.fail(
+                            f"{when}, commit {commit.short} of {name}: {key} is {snapshot.get(key)!r:.200}, and was {value!r:.200}"
+                        )
 
 
 def _index(world: World, repository: Repository, when: str) -> None:
@@ -188,7 +190,9 @@ def _followers(world: World, repository: Repository) -> None:
         return
     erasing = [each.end for each in operations if each.name.startswith(("gc", "prune", "retain"))]
     renamed = {
-        each.detail.partition(" to ")[2] for each in operations if each.name == "rename" and any(end >= each.start for end in erasing)
+        each.detail.partition(" to ")[2]
+        for each in operations
+        if each.name == "rename" and any(end >= each.start for end in erasing)
     }
     for actor, followed in world.model.followed.items():
         site = world.sites[followed.site]
@@ -196,7 +200,9 @@ def _followers(world: World, repository: Repository) -> None:
         followed.take(watch or repository.watch(after=followed.cursor, timeout=0, lag=world.lag))
         for name, head in repository.branches.items():
             if followed.heads.get(name) != head.id and name not in renamed:
-                world.model.fail(f"{actor} has followed {name} to {followed.heads.get(name)}, and its head is {head.id}")
+                world.model.fail(
+                    f"{actor} has followed {name} to {followed.heads.get(name)}, and its head is {head.id}"
+                )
 
 
 def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:  # noqa: C901 - one promise after another
@@ -208,7 +214,8 @@ def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:  # no
         if log is None:
             continue
         logs[name] = log
-        if not model.repeated and not model.replaced:  # a commit that replaced others has words of a line that is not behind it
+        # a commit that replaced others has words of a line that is not behind it
+        if not model.repeated and not model.replaced:
             twice = [word for word, count in Counter(log).items() if count > 1]
             if twice:
                 model.fail(f"{name}: {twice} are in the log more than once: {log}")
@@ -219,7 +226,9 @@ def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:  # no
         if " " in token.place or not token.acked or model.may_be_undone(token.place, token.start):
             continue
         if token.word not in logs.get(token.place, ()):
-            model.fail(f"{token.word} was acknowledged on {token.place} at step {token.start}, and is not in {logs.get(token.place)}")
+            model.fail(
+                f"{token.word} was acknowledged on {token.place} at step {token.start}, and is not in {logs.get(token.place)}"
+            )
     if not model.copied:
         for batch, words in model.together:
             places = batch.detail.split()
@@ -234,7 +243,11 @@ def _tokens(world: World, repository: Repository) -> dict[str, list[str]]:  # no
             continue
         found = repository.tags.get(name)
         if found is None or found.id != commit:
-            model.fail(f"tag {name} of {commit[:10]} is gone" if found is None else f"tag {name} of {commit[:10]} is at {found.short}")
+            model.fail(
+                f"tag {name} of {commit[:10]} is gone"
+                if found is None
+                else f"tag {name} of {commit[:10]} is at {found.short}"
+            )
     return logs
 
 
@@ -262,12 +275,18 @@ async def _ask_services(world: World, repository: Repository) -> None:  # noqa: 
             try:
                 found[number] = await states.export_state(USER, session, number)
             except (StateError, KeyError) as error:
-                model.fail(f"round {number} of {session} is listed in {rounds}, and cannot be read: {type(error).__name__}: {error}")
+                model.fail(
+                    f"round {number} of {session} is listed in {rounds}, and cannot be read: {type(error).__name__}: {error}"
+                )
                 continue
             if found[number] is None:
                 model.fail(f"round {number} of {session} is listed in {rounds}, and cannot be read")
                 continue
-            possible = [*map(_first, (1, 2, 3)), *model.rounds.get((session, number), ()), *model.rounds.get((session, -1), ())]
+            possible = [
+                *map(_first, (1, 2, 3)),
+                *model.rounds.get((session, number), ()),
+                *model.rounds.get((session, -1), ()),
+            ]
             if model.undoing.get("keys"):  # a key was purged from all states
                 continue
             if found[number] not in possible:
@@ -298,7 +317,11 @@ async def _ask_services(world: World, repository: Repository) -> None:  # noqa: 
     listed = await memory.list_memory(USER, {"page_size": 10_000})
     words = [_text(message) for message in listed]
     for session in SESSIONS:
-        mine = [word for word in words if (token := model.tokens.get(word or "")) is not None and token.place == f"memory {session}"]
+        mine = [
+            word
+            for word in words
+            if (token := model.tokens.get(word or "")) is not None and token.place == f"memory {session}"
+        ]
         _count(world, f"memory {session}", mine)
 
 
@@ -334,7 +357,8 @@ def _records(world: World, repository: Repository) -> None:
             if found[name] != {"word": word}:
                 model.fail(f"the record {name} is {found[name]}")
             if any(
-                each == branch and operation.end < erasing.start and erasing.outcome == "done" for each, erasing in model.erased_records
+                each == branch and operation.end < erasing.start and erasing.outcome == "done"
+                for each, erasing in model.erased_records
             ):
                 model.fail(f"the record {name} is there, and was deleted with the other records of {branch}")
         elif not model.may_be_undone(records_of(branch), operation.start):
@@ -343,10 +367,16 @@ def _records(world: World, repository: Repository) -> None:
     for branch, purging, _ in model.purged if not renamed else ():
         for name, (owner, _, operation) in model.records.items():
             if owner == branch and operation.end < purging.start and name in found:
-                model.fail(f"the record {name} is there, though {branch} was purged at steps {purging.start} to {purging.end}")
+                model.fail(
+                    f"the record {name} is there, though {branch} was purged at steps {purging.start} to {purging.end}"
+                )
     there = {commit.id for name in repository.branches for commit in repository.log(name)} if model.notes else set()
     for word, (commit, _) in model.notes.items():
-        if commit in there and word not in repository.notes.get(commit, {}) and f"o/{commit}" not in world.content.swept:
+        if (
+            commit in there
+            and word not in repository.notes.get(commit, {})
+            and f"o/{commit}" not in world.content.swept
+        ):
             model.fail(f"the note {word} of {commit[:10]} is gone")
 
 
@@ -369,7 +399,9 @@ def _secrets(world: World) -> None:
                 and own
                 and not world.faults.happened
             ):
-                model.fail(f"{word} of {branch} is in the store, though {branch} was purged at steps {operation.start} to {operation.end}")
+                model.fail(
+                    f"{word} of {branch} is in the store, though {branch} was purged at steps {operation.start} to {operation.end}"
+                )
 
 
 def _unfinished_purges(world: World, repository: Repository) -> None:
@@ -383,13 +415,17 @@ def _unfinished_purges(world: World, repository: Repository) -> None:
         try:
             report = request.run(repository)
         except StateError as error:
-            model.fail(f"{request} had not finished, and repeated after the run it raised {type(error).__name__}: {error}")
+            model.fail(
+                f"{request} had not finished, and repeated after the run it raised {type(error).__name__}: {error}"
+            )
             continue
         model.pay(request, None, report, began, began)
         if request.branch is not None:
             operation = Operation("check", "purge", request.branch, began, began)
             model.repaid.append((request, operation))
-            if not any(handle.branch == request.branch for site in world.sites.values() for handle in site.handles.values()):
+            if not any(
+                handle.branch == request.branch for site in world.sites.values() for handle in site.handles.values()
+            ):
                 model.purged.append((request.branch, operation, False))
     _secrets(world)
     if model.repaid:
@@ -432,7 +468,10 @@ def _handles(world: World) -> None:
             except Exception as error:  # noqa: BLE001 - it is the result
                 import traceback
 
-                model.fail(f"{name} cannot go on: {type(error).__name__}: {error}\n" + "".join(traceback.format_exception(error)[-8:]))
+                model.fail(
+                    f"{name} cannot go on: {type(error).__name__}: {error}\n"
+                    + "".join(traceback.format_exception(error)[-8:])
+                )
 
 
 def _is_damage(error: BaseException) -> bool:

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Operation:
-    """An operation of an actor, between two steps of the run. One whose end nobody saw may take effect at any later time."""
+    """An operation of an actor, between two steps of the run.
+
+    One whose end nobody saw may take effect at any later time.
+    """
 
     actor: str
     name: str
@@ -103,8 +106,8 @@ class Model:
     notes: by a word in it, the commit that was made with that note, and the operation.
     records: by the name of a record whose write was acknowledged, its branch, its word, and the operation.
     erased_records: the branches whose records were to be deleted, and the operation.
-    owed: of a purge that has not finished, since when, and what it has erased: when the attempt began that found it, the field of the
-        report, and the name.
+    owed: of a purge that has not finished, since when, and what it has erased: when the attempt began that found it,
+        the field of the report, and the name.
     followed: by the name of an actor, what it has learned from a watch.
     reports: of each purge that has finished, when, and what its report names.
     """
@@ -184,10 +187,14 @@ class Model:
             lost = [
                 f"{name} {each}"
                 for start, name, each in missing
-                if not any(other == request and end >= start and (name, each) in named for other, end, named in self.reports)
+                if not any(
+                    other == request and end >= start and (name, each) in named for other, end, named in self.reports
+                )
             ]
             if lost:
-                self.fail(f"{request} had not finished at step {since}; the repeated one from step {began} does not report {lost[:5]}")
+                self.fail(
+                    f"{request} had not finished at step {since}; the repeated one from step {began} does not report {lost[:5]}"
+                )
 
     def may_be_undone(self, place: str, start: float, but: Operation | None = None) -> bool:
         """Whether an operation that ended after this step may have removed what was written to a place."""

@@ -99,11 +99,20 @@ class Plan:
         """The plan of such a line."""
         fields = json.loads(line)
         fields.pop("cause", None)
-        actors = tuple(ActorPlan(name, kind, site, tuple(operations)) for name, kind, site, operations in fields.pop("actors"))
+        actors = tuple(
+            ActorPlan(name, kind, site, tuple(operations)) for name, kind, site, operations in fields.pop("actors")
+        )
         dropped = frozenset((actor.name, n) for actor in actors for n, name in enumerate(actor.operations) if not name)
-        holds = tuple(Hold(fiber, operation, reply, tuple(until)) for fiber, operation, reply, until in fields.pop("holds", ()))
+        holds = tuple(
+            Hold(fiber, operation, reply, tuple(until)) for fiber, operation, reply, until in fields.pop("holds", ())
+        )
         return cls(
-            actors=actors, holds=holds, dropped=dropped, faults=tuple(fields.pop("faults")), cached=tuple(fields.pop("cached")), **fields
+            actors=actors,
+            holds=holds,
+            dropped=dropped,
+            faults=tuple(fields.pop("faults")),
+            cached=tuple(fields.pop("cached")),
+            **fields,
         )
 
     def describe(self) -> str:
@@ -112,7 +121,8 @@ class Plan:
             f"  hot {self.hot} {self.heat}, cached {list(self.cached)}, together {self.together}, skew {self.skew}",
         ]
         lines += [
-            f"  {hold.fiber}: reply {hold.reply} of operation {hold.operation} waits for {' '.join(hold.until)}" for hold in self.holds
+            f"  {hold.fiber}: reply {hold.reply} of operation {hold.operation} waits for {' '.join(hold.until)}"
+            for hold in self.holds
         ]
         for actor in self.actors:
             names = [name for number, name in enumerate(actor.operations) if (actor.name, number) not in self.dropped]
@@ -127,16 +137,32 @@ _TOPICS: tuple[tuple[tuple[str, int, str, int], ...], ...] = (
     (("service", 0, "save save undo_session collect", 12),),
     (("service", 0, "save save retain several", 6), ("service", 1, "save save several", 8)),
     (("service", 0, "take_turn take_turn undo_turn collect", 8), ("service", 1, "take_turn check_turns", 6)),
-    (("agent", 0, "edit refresh commit commit other_handle", 12), ("agent", 1, "commit undo reset", 4), ("maintenance", 2, "gc prune", 3)),
-    (("agent", 0, "fork fork_handle", 2), ("agent", 0, "commit other_handle", 4), ("maintenance", 1, "purge_branch purge_thoroughly", 1)),
-    (("agent", 0, "read fork tag fork_handle", 6), ("agent", 0, "commit edit", 10), ("maintenance", 1, "purge_branch", 1)),
+    (
+        ("agent", 0, "edit refresh commit commit other_handle", 12),
+        ("agent", 1, "commit undo reset", 4),
+        ("maintenance", 2, "gc prune", 3),
+    ),
+    (
+        ("agent", 0, "fork fork_handle", 2),
+        ("agent", 0, "commit other_handle", 4),
+        ("maintenance", 1, "purge_branch purge_thoroughly", 1),
+    ),
+    (
+        ("agent", 0, "read fork tag fork_handle", 6),
+        ("agent", 0, "commit edit", 10),
+        ("maintenance", 1, "purge_branch", 1),
+    ),
     (
         ("agent", 0, "read fork tag", 5),
         ("agent", 0, "commit other_handle", 10),
         ("agent", 1, "reset undo commit", 3),
         ("maintenance", 1, "gc", 3),
     ),
-    (("agent", 0, "delete gone commit", 3), ("maintenance", 1, "gc_elsewhere gc", 3), ("maintenance", 2, "purge_path purge_thoroughly", 2)),
+    (
+        ("agent", 0, "delete gone commit", 3),
+        ("maintenance", 1, "gc_elsewhere gc", 3),
+        ("maintenance", 2, "purge_path purge_thoroughly", 2),
+    ),
     (("server", 0, "request_deletion_of_all request_words", 3), ("server", 0, "request_create request_words", 8)),
 )
 """Few operations that meet at the same places: what takes five steps in one order is rare among all operations."""
@@ -145,7 +171,12 @@ _TOPICS: tuple[tuple[tuple[str, int, str, int], ...], ...] = (
 def _topic(seed: int, rng: random.Random) -> Plan:
     topic = rng.choice(_TOPICS)
     actors = [
-        ActorPlan(f"{kind}{site}{'abcd'[number]}", kind, site, tuple(rng.choice(names.split()) for _ in range(rng.randrange(1, most + 1))))
+        ActorPlan(
+            f"{kind}{site}{'abcd'[number]}",
+            kind,
+            site,
+            tuple(rng.choice(names.split()) for _ in range(rng.randrange(1, most + 1))),
+        )
         for number, (kind, site, names, most) in enumerate(topic)
     ]
     faults = tuple(kind for kind in WRITE_FAULTS if rng.random() < 0.3) if rng.random() < 0.3 else ()
@@ -282,9 +313,13 @@ class World:
         if site is None or site.process.is_dead:
             if site is not None:
                 self.old.append(site)
-            skew = random.Random(f"{self.plan.seed} skew {number}").choice((0, 5, -5)) * 1_000_000 if self.plan.skew else 0
+            skew = (
+                random.Random(f"{self.plan.seed} skew {number}").choice((0, 5, -5)) * 1_000_000 if self.plan.skew else 0
+            )
             process = Process(f"process {number}", skew)
-            process.is_interrupted = all(each.kind not in ("service", "server") for each in self.plan.actors if each.site == number)
+            process.is_interrupted = all(
+                each.kind not in ("service", "server") for each in self.plan.actors if each.site == number
+            )
             connection = Connection(self.content, self.scheduler, process, self.faults, together=self.plan.together)
             store: KVStore = connection
             delay = self.plan.delay if self.plan.slow in (-1, number) else 0.0
@@ -401,7 +436,9 @@ class Runner:
         shown = f"{type(error).__name__}: {str(error)[:200]}"
         operation.outcome = shown
         self.world.scheduler.note(f"*** {operation.name} {operation.detail}: {shown}")
-        if isinstance(error, (KilledError, Unknown)) or (isinstance(error, KeyboardInterrupt) and "injected" in str(error)):
+        if isinstance(error, (KilledError, Unknown)) or (
+            isinstance(error, KeyboardInterrupt) and "injected" in str(error)
+        ):
             return
         if self.site.process.is_dead:
             return
@@ -413,7 +450,9 @@ class Runner:
             # The state of a handle was taken back and collected meanwhile: the error says to refresh.
             operation.end = self.world.scheduler.steps
             return
-        if isinstance(error, (MissingObjectError, CorruptObjectError, CorruptRefError)) or not isinstance(error, (StateError, Refused)):
+        if isinstance(error, (MissingObjectError, CorruptObjectError, CorruptRefError)) or not isinstance(
+            error, (StateError, Refused)
+        ):
             text = "".join(traceback.format_exception(error)[-14:])
             self.model.fail(f"{operation.name} {operation.detail} of {self.actor.name} raised {shown}\n{text}")
             return
@@ -428,7 +467,10 @@ class Runner:
 
     def _is_stale(self) -> bool:
         """Whether a handle of this actor is at an old commit of its branch."""
-        handles = [*self.closed, *(handle for (actor, _), handle in self.site.handles.items() if actor == self.actor.name)]
+        handles = [
+            *self.closed,
+            *(handle for (actor, _), handle in self.site.handles.items() if actor == self.actor.name),
+        ]
         with self.world.scheduler.paused():
             database = Repository(self.world.connection()).database
             return any(database.ref("branch", handle.branch).head != handle._handle.ref.head for handle in handles)
@@ -504,7 +546,12 @@ def shrink(plan: Plan, tries: int = 3, fails: Callable[[Result], bool] = lambda 
     going = True
     while going:
         going = False
-        left = [(actor.name, n) for actor in best.actors for n in range(len(actor.operations)) if (actor.name, n) not in best.dropped]
+        left = [
+            (actor.name, n)
+            for actor in best.actors
+            for n in range(len(actor.operations))
+            if (actor.name, n) not in best.dropped
+        ]
         groups = [{each for each in left if each[0] == actor.name} for actor in best.actors] + [{each} for each in left]
         for group in groups:
             if group and not group <= best.dropped:

@@ -1,8 +1,8 @@
 """One fiber runs at a time, and the scheduler says which: it may switch before and after every request to the store.
 
-A fiber is a greenlet that stands for a thread: it gives way at a point (``point``), waits for another fiber or for the clock (``block``),
-and ends. Nothing depends on real time or on threads, so a seed gives the same run again. ``environment`` replaces what the library keeps by
-thread.
+A fiber is a greenlet that stands for a thread: it gives way at a point (``point``), waits for another fiber or for the
+clock (``block``), and ends. Nothing depends on real time or on threads, so a seed gives the same run again.
+``environment`` replaces what the library keeps by thread.
 """
 
 from __future__ import annotations
@@ -83,8 +83,9 @@ class Scheduler:
 
     Args:
         rng: decides who is next.
-        switch: the probability of a switch at a point. None: the fiber of the highest priority runs, and priorities change at few steps
-            (Burckhardt et al., *A Randomized Scheduler with Probabilistic Guarantees of Finding Bugs*, 2010).
+        switch: the probability of a switch at a point. None: the fiber of the highest priority runs, and priorities
+            change at few steps (Burckhardt et al., *A Randomized Scheduler with Probabilistic Guarantees of Finding
+            Bugs*, 2010).
         holds: replies that are held for long, so that whole operations of others fit in.
     """
 
@@ -92,13 +93,15 @@ class Scheduler:
         self.rng = rng
         self.switch = switch
         self.holds = list(holds)
-        self._replies: dict[str, tuple[int, int]] = {}  # of each actor: the number of its operation, and of the replies in it
+        # of each actor: the number of its operation, and of the replies in it
+        self._replies: dict[str, tuple[int, int]] = {}
         self.fibers: list[Fiber] = []
         self.current: Fiber | None = None
         self.now = START_US
         self.steps = 0
         self.error: BaseException | None = None
-        self.late: list[tuple[int, Callable[[], None]]] = []  # requests, each with the number of steps after which it arrives
+        # requests, each with the number of steps after which it arrives
+        self.late: list[tuple[int, Callable[[], None]]] = []
         self.trace: list[tuple[int, str, str]] = []
         self._count = 0
         self.quiet = False

@@ -17,7 +17,19 @@ from versioned_state.objects.envelope import unseal, unseal_segment
 from versioned_state.storage.backend import check_batch
 from versioned_state.storage.base import Batch, KVStore
 
-Fault = Literal["refused", "lost", "applied", "half", "late", "kill", "kill applied", "kill half", "kill late", "interrupt", "interrupted"]
+Fault = Literal[
+    "refused",
+    "lost",
+    "applied",
+    "half",
+    "late",
+    "kill",
+    "kill applied",
+    "kill half",
+    "kill late",
+    "interrupt",
+    "interrupted",
+]
 WRITE_FAULTS: tuple[Fault, ...] = (
     "refused", "lost", "applied", "half", "late", "kill", "kill applied", "kill half", "kill late", "interrupt", "interrupted",
 )  # fmt: skip
@@ -100,7 +112,9 @@ class Connection(KVStore):
 
     private = True
 
-    def __init__(self, content: Content, scheduler: Scheduler, process: Process, faults: Faults, *, together: bool = False) -> None:
+    def __init__(
+        self, content: Content, scheduler: Scheduler, process: Process, faults: Faults, *, together: bool = False
+    ) -> None:
         self.content, self.scheduler, self.process, self.faults = content, scheduler, process, faults
         self.sends_together = together
         self.delay = 0.0  # the probability that a request or a reply is under way for long
@@ -117,7 +131,12 @@ class Connection(KVStore):
         self._pause()
 
     def _pause(self) -> None:
-        if self.delay and self.scheduler.current is not None and not self.scheduler.quiet and self.pauses.random() < self.delay:
+        if (
+            self.delay
+            and self.scheduler.current is not None
+            and not self.scheduler.quiet
+            and self.pauses.random() < self.delay
+        ):
             seconds = self.pauses.choice((0.01, 0.05, 0.2, 0.5, 1.0))
             self.scheduler.note(f"    is under way for {seconds} s")
             self.scheduler.block(seconds)
@@ -137,7 +156,9 @@ class Connection(KVStore):
 
     def _fault(self, possible: Sequence[Fault]) -> Fault | None:
         # Ctrl-C comes to the main thread, and services ask the store on others.
-        return self.faults.at(possible if self.process.is_interrupted else [each for each in possible if not each.startswith("interrupt")])
+        return self.faults.at(
+            possible if self.process.is_interrupted else [each for each in possible if not each.startswith("interrupt")]
+        )
 
     def _fail(self, fault: Fault, what: str) -> None:
         self.scheduler.note(f"--- {fault}: {what}")
@@ -186,7 +207,9 @@ class Connection(KVStore):
         self._read(f"page {prefix} {after}")
         ordered = self.content.ordered
         found = [
-            key for key in ordered[bisect_left(ordered, prefix) : bisect_right(ordered, prefix + "\U0010ffff")] if key.startswith(prefix)
+            key
+            for key in ordered[bisect_left(ordered, prefix) : bisect_right(ordered, prefix + "\U0010ffff")]
+            if key.startswith(prefix)
         ]
         if reverse:
             found.reverse()
@@ -257,7 +280,10 @@ class Connection(KVStore):
 
 
 def _check(
-    expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes] | None
+    expected: Mapping[str, bytes | None],
+    puts: Mapping[str, bytes],
+    deletes: Collection[str],
+    objects: Mapping[str, bytes] | None,
 ) -> None:
     """Fail the run for a batch that every real store refuses."""
     try:
@@ -267,7 +293,10 @@ def _check(
 
 
 def _shown(
-    expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes] | None
+    expected: Mapping[str, bytes | None],
+    puts: Mapping[str, bytes],
+    deletes: Collection[str],
+    objects: Mapping[str, bytes] | None,
 ) -> str:
     parts = [f"if {[key[:40] for key in expected]}"] if expected else []
     parts += [f"put {[key[:40] for key in puts]}"] if puts else []

@@ -15,7 +15,8 @@ BLOCKS = 4
 
 
 def _run(*arguments: object) -> subprocess.CompletedProcess[str]:
-    # In a process of its own: the order of sets of strings is part of a run, and the surroundings of the library are replaced there.
+    # In a process of its own: the order of sets of strings is part of a run, and the surroundings of the library are
+    # replaced there.
     command = [sys.executable, "-m", "tests.simulation", *map(str, arguments)]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
@@ -45,7 +46,12 @@ def test_a_seed_that_fails_shows_its_steps_and_exits_with_1(tmp_path):
     main = "import sys; from tests.simulation.__main__ import main; sys.exit(main(['7']))"
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     result = subprocess.run(
-        [sys.executable, "-c", f"{broken}; {main}"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", f"{broken}; {main}"],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 1
     assert "broken on purpose" in result.stdout

@@ -69,7 +69,9 @@ TWINS = (
 
 def test_each_call_that_asks_the_store_has_a_twin():
     state = Versioned()
-    assert sorted(name for name in dir(state.aio) if not name.startswith("_")) == sorted([*TWINS, "handle_lock", "lock", "of"])
+    assert sorted(name for name in dir(state.aio) if not name.startswith("_")) == sorted(
+        [*TWINS, "handle_lock", "lock", "of"]
+    )
     for name in TWINS:
         if hasattr(Versioned, name) and name != "apply":
             twin = inspect.signature(getattr(state.aio, name))
@@ -480,12 +482,18 @@ def test_tasks_that_change_values_at_any_time_lose_nothing():
     seed = random.randrange(10**6)
     chance = random.Random(seed)
 
-    # The elements differ: among equal ones, an insertion at the front may as well be a change of the first and an insertion behind it.
+    # The elements differ: among equal ones, an insertion at the front may as well be a change of the first and an
+    # insertion behind it.
     async def main() -> None:
         store = Stopped(Memory())
         repository = Repository(store)
         state = Versioned(repository)
-        state.update(small=[], large=[{"pad": "x" * 40, "n": -1 - at} for at in range(400)], nested={"deep": [[]]}, note=Note("", []))
+        state.update(
+            small=[],
+            large=[{"pad": "x" * 40, "n": -1 - at} for at in range(400)],
+            nested={"deep": [[]]},
+            note=Note("", []),
+        )
         state.commit()
         sent: list[int] = []
 
@@ -508,7 +516,12 @@ def test_tasks_that_change_values_at_any_time_lose_nothing():
 
         async def commit() -> None:
             for _ in range(40):
-                calls: list[Callable[[], Awaitable[object]]] = [state.aio.commit, state.aio.commit, state.aio.refresh, state.aio.status]
+                calls: list[Callable[[], Awaitable[object]]] = [
+                    state.aio.commit,
+                    state.aio.commit,
+                    state.aio.refresh,
+                    state.aio.status,
+                ]
                 await chance.choice(calls)()
                 await asyncio.sleep(chance.choice([0, 0.001]))
 
@@ -777,7 +790,9 @@ def test_a_state_is_opened_and_closed_off_the_loop(tmp_path: Any):
         await again.aio.run(again.close)  # idempotent
 
     asyncio.run(main())
-    assert inspect.signature(versioned_state.open_async).parameters == inspect.signature(versioned_state.open).parameters
+    assert (
+        inspect.signature(versioned_state.open_async).parameters == inspect.signature(versioned_state.open).parameters
+    )
 
 
 def test_a_state_that_is_closed_with_changes_warns():
@@ -807,7 +822,9 @@ def test_ctrl_c_ends_the_call_under_way_first(interrupts: None):
 
     def interrupt() -> None:
         assert store.reached.wait(PATIENCE_S)
-        signal.raise_signal(signal.SIGINT) if hasattr(signal, "pthread_kill") is False else signal.pthread_kill(main_thread, signal.SIGINT)
+        signal.raise_signal(signal.SIGINT) if hasattr(signal, "pthread_kill") is False else signal.pthread_kill(
+            main_thread, signal.SIGINT
+        )
         store.go()
 
     main_thread = get_ident()
@@ -885,7 +902,8 @@ def test_a_forked_process_has_threads_of_its_own():
 
 
 def test_a_lock_that_another_thread_takes_at_this_moment_does_not_stop_the_loop(monkeypatch):
-    # As if the thread had taken it after the look at it. It may itself wait for this loop, so the loop must not wait for it.
+    # As if the thread had taken it after the look at it. It may itself wait for this loop, so the loop must not wait
+    # for it.
     monkeypatch.setattr(HandleLock, "is_free", True)
     state = Versioned()
     state["n"] = 1

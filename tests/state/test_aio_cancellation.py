@@ -117,7 +117,9 @@ def test_a_call_that_is_cancelled_in_the_store_has_done_all_that_it_does(name: s
             state["words"].append(f"after {stop}")
             state["after"] = stop
             commit = await state.aio.commit("after")
-            assert dict(Versioned(state.repository, branch=state.branch)) == state.copy() == dict(state.checkout(commit))
+            assert (
+                dict(Versioned(state.repository, branch=state.branch)) == state.copy() == dict(state.checkout(commit))
+            )
             assert state["words"][-1] == f"after {stop}"
         raise AssertionError("it never ends")
 

@@ -74,7 +74,8 @@ def test_a_list_assigned_anew_costs_what_is_new(name, kind, place):
             costs[size, round_] = steps(state.commit), store.counts.bytes_written
         assert exact(state.checkout("HEAD")["list"]) == exact(state["list"])
     assert all(written <= 6_000 for _, written in costs.values()), costs
-    # An element that is encoded again takes some eight steps, an instance some seventy; a look at where it is takes one.
+    # An element that is encoded again takes some eight steps, an instance some seventy; a look at where it is takes
+    # one.
     for round_ in range(ROUNDS):
         assert costs[SIZES[1], round_][0] <= costs[SIZES[0], round_][0] + 2.2 * (SIZES[1] - SIZES[0]) + 1_500, costs
 

@@ -38,7 +38,10 @@ from versioned_state.errors.retry import Merge
 
 @pytest.fixture
 def state() -> Iterator[Versioned]:
-    """A state with a commit and a staged change. After the test that change must still be staged, and a commit must succeed."""
+    """A state with a commit and a staged change.
+
+    After the test that change must still be staged, and a commit must succeed.
+    """
     state = Versioned()
     state["kept"] = [1]
     state.commit("first")
@@ -122,7 +125,9 @@ def test_a_value_that_cannot_be_stored(state, name, place, tmp_path):
     bad = BAD[name] or (tmp_path / "file").open("w")
     wrap, path = PLACES[place]
     state["bad"] = value = wrap(bad)
-    with pytest.raises(UnserializableValueError, match="nothing was committed, and the staged changes are still there") as caught:
+    with pytest.raises(
+        UnserializableValueError, match="nothing was committed, and the staged changes are still there"
+    ) as caught:
         state.commit()
     for error in (caught.value, state.status().unstorable[path], state.diff("HEAD").unstorable[path]):
         assert isinstance(error, UnserializableValueError)
@@ -297,7 +302,9 @@ def test_bad_meta(state, meta):
         state.commit(meta=meta)
 
 
-@pytest.mark.parametrize("arguments", [{"message": 5}, {"message": b"a"}, {"author": 5}, {"on_moved": "sideways"}], ids=repr)
+@pytest.mark.parametrize(
+    "arguments", [{"message": 5}, {"message": b"a"}, {"author": 5}, {"on_moved": "sideways"}], ids=repr
+)
 def test_bad_arguments_of_commit(state, arguments):
     with pytest.raises((StateError, TypeError), match=next(iter(arguments))):
         state.commit(**arguments)
@@ -335,7 +342,8 @@ POLICIES: tuple[Any, ...] = (
 ARGUMENTS: dict[str, tuple[Callable[[Versioned, Any], Any], tuple[Any, ...]]] = {
     "merge": (lambda s, x: s.merge(x), (*REVISIONS, None)),
     "rebase": (lambda s, x: s.rebase(x), (*REVISIONS, None)),
-    "cherry_pick": (lambda s, x: s.cherry_pick(x), (*REVISIONS[:4], *REVISIONS[5:], None, [5], ["main", None])),  # a list is fine
+    # a list is fine
+    "cherry_pick": (lambda s, x: s.cherry_pick(x), (*REVISIONS[:4], *REVISIONS[5:], None, [5], ["main", None])),
     "revert": (lambda s, x: s.revert(x), (*REVISIONS[:4], *REVISIONS[5:], None, [5], ["main", None])),
     "squash": (lambda s, x: s.squash(x), (*REVISIONS, None)),
     "squash until": (lambda s, x: s.squash("HEAD", x), (*REVISIONS, None)),
@@ -593,7 +601,11 @@ def test_reading_a_pickled_object_where_it_is_refused_names_the_policy_and_the_w
 
 def test_every_error_is_a_state_error_with_facts():
     """The tree in the module's docstring is the tree of the classes."""
-    drawn = [line.split("──")[1].split()[0] for line in (errors.__doc__ or "").splitlines() if "── " in line and "Error" in line]
+    drawn = [
+        line.split("──")[1].split()[0]
+        for line in (errors.__doc__ or "").splitlines()
+        if "── " in line and "Error" in line
+    ]
     defined = [name for name, cls in vars(errors).items() if isinstance(cls, type) and issubclass(cls, StateError)]
     assert sorted([*drawn, "StateError"]) == sorted(defined)
 

@@ -123,13 +123,23 @@ class Room:
 
 
 def test_bounds_by_pattern_within_dicts_lists_and_instances():
-    state = Versioned(schema={"rooms.*.messages": Bounded(max_items=2), "**.log": Bounded(max_items=1), "@w.list": Bounded(max_items=1)})
+    state = Versioned(
+        schema={
+            "rooms.*.messages": Bounded(max_items=2),
+            "**.log": Bounded(max_items=1),
+            "@w.list": Bounded(max_items=1),
+        }
+    )
     large = {f"k{index}": index for index in range(500)}
     state["rooms"] = [Room([1, 2, 3]), {"messages": [1], **large}, {"messages": [4, 5, 6], **large, "log": [1, 2]}]
     state["deep"] = {"a": [{"log": list(range(3000))}]}
     state.namespace("w")["list"] = [1, 2]
     state.commit()
-    assert [state["rooms"][0].messages, state["rooms"][1]["messages"], state["rooms"][2]["messages"]] == [[2, 3], [1], [5, 6]]
+    assert [state["rooms"][0].messages, state["rooms"][1]["messages"], state["rooms"][2]["messages"]] == [
+        [2, 3],
+        [1],
+        [5, 6],
+    ]
     assert list(state["rooms"][2]) == ["messages", *large, "log"]
     assert (state["rooms"][2]["log"], state["deep"]["a"][0]["log"], state.namespace("w")["list"]) == ([2], [2999], [2])
     assert not state.status()
@@ -197,7 +207,8 @@ def test_a_summary_of_several_elements_gets_more_room():
 
 
 @pytest.mark.parametrize(
-    "overflow", [lambda removed: [*removed, "more"], lambda removed: "text", lambda removed: None, lambda removed: ["x"] * 9]
+    "overflow",
+    [lambda removed: [*removed, "more"], lambda removed: "text", lambda removed: None, lambda removed: ["x"] * 9],
 )
 def test_a_result_that_does_not_fit_is_refused(overflow):
     state = bounded(max_items=3, on_overflow=overflow)
@@ -507,7 +518,8 @@ def test_an_interrupt_at_any_line_trims_whole_or_not_at_all(most, long_run):
 
     def prepared(at: int) -> tuple[Versioned, list[str]]:
         content.fork(f"b{at}").close()
-        repository = cold(content.repository.store)  # one that has the nodes of the run before in memory takes fewer lines
+        # one that has the nodes of the run before in memory takes fewer lines
+        repository = cold(content.repository.store)
         state = Versioned(repository, branch=f"b{at}", schema={"messages": Bounded(max_items=most)})
         messages = state["messages"]
         messages.append(numbers[most])
@@ -605,7 +617,9 @@ def test_any_edits_give_the_last_elements_and_lose_none(rounds, most, summarizes
     """Against a model: two handles that append to, edit and commit one list."""
     store = Memory()
     summary: list[Any] = [-1]
-    options: dict[str, Any] = {"max_items": most, "on_overflow": lambda removed: summary} if summarizes else {"max_items": most}
+    options: dict[str, Any] = (
+        {"max_items": most, "on_overflow": lambda removed: summary} if summarizes else {"max_items": most}
+    )
     handles = [bounded(store, **options) for _ in range(2)]
     handles[0]["messages"] = []
     handles[0].commit()
@@ -641,7 +655,13 @@ def test_functions_are_checked_when_the_bound_is_declared():
     async def later(_: Any) -> list[Any]:
         return []
 
-    for options in ({"on_overflow": later}, {"on_overflow": 3}, {"on_overflow": "keep"}, {"count_tokens": 3}, {"count_tokens": later}):
+    for options in (
+        {"on_overflow": later},
+        {"on_overflow": 3},
+        {"on_overflow": "keep"},
+        {"count_tokens": 3},
+        {"count_tokens": later},
+    ):
         with pytest.raises(InvalidArgumentError, match=next(iter(options))):
             Bounded(max_tokens=3, **options)
 

@@ -14,7 +14,8 @@ import pytest
 
 from versioned_state import Versioned, current_state, task
 
-pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # of the coroutines that never end
+# of the coroutines that never end
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 OURS = "the event loop was closed within"
 
@@ -96,7 +97,9 @@ def close_after(turns: int, coroutine: Coroutine[Any, Any, None]) -> bool:
 
 
 @pytest.mark.parametrize("block", [transaction, stack, plain_block, nested, of_a_task, of_a_generator])
-def test_a_handle_whose_event_loop_was_closed_within_a_block_goes_on(block: Callable[[Versioned], Coroutine[Any, Any, None]]):
+def test_a_handle_whose_event_loop_was_closed_within_a_block_goes_on(
+    block: Callable[[Versioned], Coroutine[Any, Any, None]],
+):
     gc.collect()
     gc.freeze()  # the collections below look at what this test makes, not at what all tests before it left
     warned = False
@@ -131,7 +134,9 @@ def test_a_handle_whose_event_loop_was_closed_within_a_block_goes_on(block: Call
 def test_the_warning_names_the_branch_and_another_loop_may_go_on():
     state = made()
     close_after(1, plain_block(state))
-    with pytest.warns(RuntimeWarning, match="within a transaction on branch 'main': its uncommitted changes were rolled back"):
+    with pytest.warns(
+        RuntimeWarning, match="within a transaction on branch 'main': its uncommitted changes were rolled back"
+    ):
         asyncio.run(transaction(state))
     assert (state["d"], state["l"]) == ({"a": 1, "x": 1}, [1, 2])
     assert state.head.message == "done"

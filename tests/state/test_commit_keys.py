@@ -41,7 +41,9 @@ def changed() -> Versioned:
 ALL = {"a", "b", "new", "gone", "large", "text"}
 
 
-@pytest.mark.parametrize("keys", [{"a"}, {"gone"}, {"new", "large"}, {"b", "text"}, set(), ALL], ids=lambda keys: ",".join(sorted(keys)))
+@pytest.mark.parametrize(
+    "keys", [{"a"}, {"gone"}, {"new", "large"}, {"b", "text"}, set(), ALL], ids=lambda keys: ",".join(sorted(keys))
+)
 def test_the_others_stay_staged(keys):
     state = changed()
     held = {key: state[key] for key in ("a", "b", "large", "new")}
@@ -94,7 +96,12 @@ def test_a_summary_names_the_keys_that_were_committed():
 def test_a_key_that_is_not_there():
     state = changed()
     status = str(state.status())
-    for keys, error in ((["a", "nothing"], UnknownPathError), ("a", InvalidArgumentError), (5, InvalidArgumentError), ([5], TypeError)):
+    for keys, error in (
+        (["a", "nothing"], UnknownPathError),
+        ("a", InvalidArgumentError),
+        (5, InvalidArgumentError),
+        ([5], TypeError),
+    ):
         given: Any = keys
         with pytest.raises(error):
             state.commit(keys=given)

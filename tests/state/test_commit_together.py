@@ -228,7 +228,11 @@ def test_every_way_to_commit_names_what_hooks_amend(commit: Callable[[list[Versi
     bounded["log"].append(3)
     (folder / "x.txt").write_text("new")
     plain["k"] = plain["l"] = 1
-    assert [each.message for each in commit([bounded, files, plain])] == ["log +1", "workspace added", "k added, l added"]
+    assert [each.message for each in commit([bounded, files, plain])] == [
+        "log +1",
+        "workspace added",
+        "k added, l added",
+    ]
     assert bounded["log"] == [2, 3]
 
 

@@ -42,19 +42,43 @@ def copied(state: Any) -> None:
 
 MISTAKES: dict[str, tuple[Callable[[Versioned], object], type[Exception], str]] = {
     "the class of a store": (lambda _: Versioned(Disk), InvalidArgumentError, r"the class Disk is not a store"),  # type: ignore[arg-type]
-    "a dict as a store": (lambda _: Repository({}), InvalidArgumentError, r"a value of type dict is not a store.*Disk\("),  # type: ignore[arg-type]
+    "a dict as a store": (
+        lambda _: Repository({}),
+        InvalidArgumentError,
+        r"a value of type dict is not a store.*Disk\(",
+    ),  # type: ignore[arg-type]
     "a size in words": (lambda _: Disk("x", size_limit="1GB"), InvalidArgumentError, "number of bytes.*'1GB'"),  # type: ignore[arg-type]
     "a URL of a file": (lambda _: versioned_state.open("file:///tmp/x"), InvalidArgumentError, r"write disk:/tmp/x"),
-    "a URL of SQLAlchemy": (lambda _: versioned_state.open("sqlite:///x.db"), InvalidArgumentError, r"write disk:/x.db"),
-    "days as a number": (lambda s: s.repository.gc(expire=30), InvalidArgumentError, r"expire must be a timedelta, not int.*days=30"),  # type: ignore[arg-type]
-    "an age as a number": (lambda s: s.repository.prune(older_than=30), InvalidArgumentError, "older_than must be a timedelta"),  # type: ignore[arg-type]
-    "an age below 0": (lambda s: s.repository.gc(expire=timedelta(-1)), InvalidArgumentError, "expire must be 0 or more"),
+    "a URL of SQLAlchemy": (
+        lambda _: versioned_state.open("sqlite:///x.db"),
+        InvalidArgumentError,
+        r"write disk:/x.db",
+    ),
+    "days as a number": (
+        lambda s: s.repository.gc(expire=30),
+        InvalidArgumentError,
+        r"expire must be a timedelta, not int.*days=30",
+    ),  # type: ignore[arg-type]
+    "an age as a number": (
+        lambda s: s.repository.prune(older_than=30),
+        InvalidArgumentError,
+        "older_than must be a timedelta",
+    ),  # type: ignore[arg-type]
+    "an age below 0": (
+        lambda s: s.repository.gc(expire=timedelta(-1)),
+        InvalidArgumentError,
+        "expire must be 0 or more",
+    ),
     "a number as a revision": (lambda s: s.checkout(3), InvalidArgumentError, r"not int.*such as HEAD~1"),  # type: ignore[arg-type]
     "the commit_hash of an event in a Live": (lambda s: s.checkout(None), InvalidArgumentError, "an event in a Live"),  # type: ignore[arg-type]
     "a copy of a state": (copied, TypeError, r"a Versioned cannot be copied or pickled: copy\(\) gives"),
     "a state for another process": (pickle.dumps, TypeError, "a Versioned cannot be copied or pickled"),
     "a copy of a Live": (lambda _: copy.copy(Live()), TypeError, "a Live cannot be copied or pickled"),
-    "a namespace in a state": (lambda s: (s.update(me=s.namespace("me")), s.commit()), StateError, "me of type .*Namespace"),
+    "a namespace in a state": (
+        lambda s: (s.update(me=s.namespace("me")), s.commit()),
+        StateError,
+        "me of type .*Namespace",
+    ),
     "an object in meta": (
         lambda s: s.commit("x", meta={"a": object()}, allow_empty=True),
         UnserializableValueError,
@@ -62,13 +86,21 @@ MISTAKES: dict[str, tuple[Callable[[Versioned], object], type[Exception], str]] 
     ),
     "a key that is spelt wrong": (lambda s: s.at("pln"), UnknownPathError, "did you mean plan?"),
     "a key of a dict that is spelt wrong": (lambda s: s.at("prefs.teme"), UnknownPathError, "did you mean theme?"),
-    "an index that a commit has not": (lambda s: s.checkout("HEAD").at("prefs.all[9]"), UnknownPathError, "the list has 1 element$"),
+    "an index that a commit has not": (
+        lambda s: s.checkout("HEAD").at("prefs.all[9]"),
+        UnknownPathError,
+        "the list has 1 element$",
+    ),
     "a store that is closed": (closed, StoreClosedError, "the store is closed.*open it again"),
     "a key with a dash": (lambda s: s.at("user-1"), InvalidPathError, r"""written '\["user-1"\]'"""),
     "an argument too few": (lambda s: book(state=s), TypeError, r"book\(\): missing a required argument: 'city'"),
     "too many undos": (lambda s: s.undo(9), UnknownRevisionError, "there are not 9 moves to undo"),
     "a redo of nothing": (lambda s: s.redo(), UnknownRevisionError, "^there is nothing to redo$"),
-    "a squash of nothing": (lambda s: s.squash("HEAD"), InvalidArgumentError, "there are no commits after .*such as HEAD~3"),
+    "a squash of nothing": (
+        lambda s: s.squash("HEAD"),
+        InvalidArgumentError,
+        "there are no commits after .*such as HEAD~3",
+    ),
     "a branch that is not merged": (
         lambda s: s.repository.branches.delete("main"),
         UnmergedBranchError,

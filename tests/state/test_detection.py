@@ -1,7 +1,7 @@
 """Mutations of plain nested objects are always seen, and equal content is no change: compared with a deep comparison, over and over.
 
-Each test here states the same promise. ``status()`` is true exactly where the content differs from what was last committed, in
-any way that can be told: in type, order or value, at any depth.
+Each test here states the same promise. ``status()`` is true exactly where the content differs from what was last
+committed, in any way that can be told: in type, order or value, at any depth.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ from versioned_state.state.branch import port
 
 
 def check(state: Versioned, content: dict[str, Any], before: Any) -> Commit | None:
-    """Compare status and commit with a deep comparison. Return the commit if there was a change. ``content`` is the expected content."""
+    """Compare status and commit with a deep comparison.
+
+    Return the commit if there was a change. ``content`` is the expected content.
+    """
     now = exact(content)
     changed = now != before
     head = state.head
@@ -52,7 +55,10 @@ class Note:
 
 
 def sized(size: int, statement: str) -> dict[str, Any]:
-    """Return the values that a statement is about. ``size`` decides whether each is packed, grouped, or a tree of its own."""
+    """Return the values that a statement is about.
+
+    ``size`` decides whether each is packed, grouped, or a tree of its own.
+    """
     return {name: make() for name, make in _kinds(size).items() if f'"{name}"' in statement}
 
 
@@ -75,7 +81,9 @@ def _kinds(size: int) -> dict[str, Callable[[], Any]]:
         "counter": lambda: Counter(range(size)),
         "thing": lambda: Thing(a=[1], b={"c": Thing(d=list(range(size)))}),
         "note": lambda: Note("a", ["b"]),
-        "large elements": lambda: ["x" * 3000 + str(n) for n in range(size // 8)] + [["y" * 5000, [n]] for n in range(size // 8)],
+        "large elements": lambda: (
+            ["x" * 3000 + str(n) for n in range(size // 8)] + [["y" * 5000, [n]] for n in range(size // 8)]
+        ),
         "nested": lambda: {"big": {f"k{n}": [n] * 50 for n in range(size // 2)}, "small": {"deep": [[[[]]]]}},
         "types": lambda: [1, 0, 1.0, "s", b"b", (1,), [1], {1: 2}, {1}, None, -0.0, float("nan")],
     }
@@ -232,7 +240,10 @@ def at_sizes(statements: Iterable[str]) -> list[Any]:
 
 @pytest.mark.parametrize(("statement", "size"), at_sizes(MUTATIONS))
 def test_a_mutation_is_seen(statement, size, long_run):
-    """The value was assigned or loaded, under a key of its own or inside another value. Large ones run in two of these four."""
+    """The value was assigned or loaded, under a key of its own or inside another value.
+
+    Large ones run in two of these four.
+    """
     mutation = _set(statement)
     state = Versioned()
     state["whole"] = sized(size, statement)
@@ -240,7 +251,12 @@ def test_a_mutation_is_seen(statement, size, long_run):
     state.commit()
     state.repository.branches.create("loaded", state.head)
     loaded = Versioned(state.repository, branch="loaded")
-    places: list[tuple[Versioned, Any]] = [(state, state["whole"]), (loaded, loaded), (state, state), (loaded, loaded["whole"])]
+    places: list[tuple[Versioned, Any]] = [
+        (state, state["whole"]),
+        (loaded, loaded),
+        (state, state),
+        (loaded, loaded["whole"]),
+    ]
     for handle, live in places if long_run or size < 500 else places[:2]:
         before = exact(handle.copy())
         mutation(live)
@@ -405,7 +421,12 @@ def test_an_equal_value_of_another_type_assigned():
         (b"a", bytearray(b"a")),
         ({}, OrderedDict()),
     ]
-    pairs += [([1] * 500, (1,) * 500), (b"a" * 9000, bytearray(b"a" * 9000)), ({1}, frozenset({1})), ("x" * 9000, Str("x" * 9000))]
+    pairs += [
+        ([1] * 500, (1,) * 500),
+        (b"a" * 9000, bytearray(b"a" * 9000)),
+        ({1}, frozenset({1})),
+        ("x" * 9000, Str("x" * 9000)),
+    ]
     for old, new in pairs:
         for one, another in ((old, new), (new, old)):
             state = Versioned()
@@ -442,12 +463,18 @@ def test_many_small_values():
         values = handle.copy()
         for n in (0, 63, 64, 250, 499):
             values[f"k{n:03}"]["list"].append("x")
-            assert [str(change.path) for change in handle.status()] == [f"k{n:03}.list[{len(values[f'k{n:03}']['list']) - 1}]"]
+            assert [str(change.path) for change in handle.status()] == [
+                f"k{n:03}.list[{len(values[f'k{n:03}']['list']) - 1}]"
+            ]
             handle.commit()
         values["k007"]["list"].append(1)
         del handle["k008"]
         handle["k009"] = {"n": 9.0, "list": [9]}
-        assert str(handle.status()).splitlines() == ["+ k007.list[1] = 1", "- k008 = {'n': 8, 'list': [8]}", "~ k009.n = 9 -> 9.0"]
+        assert str(handle.status()).splitlines() == [
+            "+ k007.list[1] = 1",
+            "- k008 = {'n': 8, 'list': [8]}",
+            "~ k009.n = 9 -> 9.0",
+        ]
         handle.discard()
         values["k007"]["list"].append(2)
         assert len(handle.status()) == 1
@@ -613,7 +640,13 @@ def test_changes_of_what_a_sequence_gives_are_seen():
     state.commit()
     for element in (log[0], log[-1], *log[:1], *log):
         element["n"].append("y")
-    assert [str(change.path) for change in state.status()] == ["log[0].n[2]", "log[0].n[3]", "log[0].n[4]", "log[1].n[1]", "log[1].n[2]"]
+    assert [str(change.path) for change in state.status()] == [
+        "log[0].n[2]",
+        "log[0].n[3]",
+        "log[0].n[4]",
+        "log[1].n[1]",
+        "log[1].n[2]",
+    ]
     state.commit()
     assert state.checkout("HEAD")["log"] == list(log) == [{"n": [1, "x", "y", "y", "y"]}, {"n": [2, "y", "y"]}]
     assert state["log"] == log

@@ -130,7 +130,9 @@ def test_an_object_that_is_twice_in_a_list():
     assert held == [{"p": 5}, {"n": 5}, {"q": 0}, {"n": 1}, {"q": 5}]
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [({1}, {True, 5}), ({(1, "a")}, {(1.0, "a")}), ({0.0}, {-0.0}), ({"a", 2}, {"a", 3})])
+@pytest.mark.parametrize(
+    ("ours", "theirs"), [({1}, {True, 5}), ({(1, "a")}, {(1.0, "a")}), ({0.0}, {-0.0}), ({"a", 2}, {"a", 3})]
+)
 def test_a_set_whose_elements_became_equal_ones_of_another_type(ours, theirs):
     state = Versioned(Memory())
     held = state["d"] = {"tags": ours, "log": []}

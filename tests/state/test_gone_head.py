@@ -62,7 +62,10 @@ def begin(rng: random.Random, store: Memory) -> tuple[Versioned, list[str]]:
 
 
 def moved(store: Memory, rng: random.Random, keys: list[str], *, gone: bool) -> Versioned:
-    """Another handle undoes the head, and makes one that differs at these keys. If ``gone``, gc collects the old one."""
+    """Another handle undoes the head, and makes one that differs at these keys.
+
+    If ``gone``, gc collects the old one.
+    """
     other = Versioned(Repository(store))
     before = other.checkout("HEAD").copy()
     other.reset("HEAD~1")
@@ -239,7 +242,9 @@ def test_a_handle_goes_on_after_a_purge(own):
     state.repository.purge("users.alice")
     assert not any(
         b"secret" in raw
-        for raw in (state.repository.database.objects.read(a) for a in state.repository.database.objects.iter_addresses(""))
+        for raw in (
+            state.repository.database.objects.read(a) for a in state.repository.database.objects.iter_addresses("")
+        )
     )
 
 
@@ -258,7 +263,9 @@ def test_after_a_purge_the_error_of_an_old_commit_says_that_refresh_leads_on(cal
     call(state)
 
 
-@pytest.mark.parametrize("call", [lambda state: state.undo(), lambda state: state.reset("HEAD~1"), lambda state: state.revert("HEAD")])
+@pytest.mark.parametrize(
+    "call", [lambda state: state.undo(), lambda state: state.reset("HEAD~1"), lambda state: state.revert("HEAD")]
+)
 def test_a_branch_that_goes_on_and_is_deleted_within_a_call_misses_no_object(call):
     """The record of the branch may name a commit that gc deletes before anybody reads it."""
     at = 0

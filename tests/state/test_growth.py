@@ -17,7 +17,10 @@ from versioned_state.storage import Counting, Counts
 def messages(count: int) -> list[dict[str, Any]]:
     rng = random.Random(1)
     words = "the agent said that it would look at the file and then call the tool again with other arguments".split()
-    return [{"role": rng.choice(("user", "assistant")), "content": " ".join(rng.choices(words, k=60)), "n": n} for n in range(count)]
+    return [
+        {"role": rng.choice(("user", "assistant")), "content": " ".join(rng.choices(words, k=60)), "n": n}
+        for n in range(count)
+    ]
 
 
 def cost(work: Callable[[], Any], store: Counting) -> Counts:
@@ -169,7 +172,11 @@ WORK: dict[str, Callable[[Counting], Any]] = {
     "the first page of the log": lambda store: list(Versioned(store).log(limit=5)),
     "a checkout": lambda store: Versioned(store).checkout("HEAD")["prefs"],
     "a checkout of one before": lambda store: Versioned(store).checkout("HEAD~1")["prefs"],
-    "a commit": lambda store: (state := Versioned(store), state.__setitem__("x", store.counts.gets), state.commit("x", allow_empty=True)),
+    "a commit": lambda store: (
+        state := Versioned(store),
+        state.__setitem__("x", store.counts.gets),
+        state.commit("x", allow_empty=True),
+    ),
     "creating a branch": lambda store: Repository(store).branches.create(f"b{store.counts.gets}{id(object())}", "HEAD"),
     "a refresh": lambda store: Versioned(store).refresh(),
     "a diff with the one before": lambda store: str(Repository(store).diff("HEAD~1", "HEAD")),

@@ -70,7 +70,9 @@ def test_runs_of_held_elements_are_the_pieces_of_each():
         elements = [Element({"n": n}) for n in range(len(held))]
         position = rng.randrange(3)
         before: list[Piece] = rng.choice([[], [range(position)], [[Element({})]]]) if position else []
-        one_by_one, at_once = ([piece.copy() if isinstance(piece, list) else piece for piece in before] for _ in range(2))
+        one_by_one, at_once = (
+            [piece.copy() if isinstance(piece, list) else piece for piece in before] for _ in range(2)
+        )
         for at, (element, each_held) in enumerate(zip(elements, held, strict=True), position):
             add_piece(one_by_one, [element] if each_held else range(at, at + 1))
         _add_held(at_once, elements, held, position)

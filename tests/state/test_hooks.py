@@ -12,7 +12,10 @@ from versioned_state.values.trees.tree import find
 
 
 class Recorder(Hook):
-    """Records its calls. ``cell`` goes into each commit under ``files``, and ``dirty`` names changes outside of the state."""
+    """Records its calls.
+
+    ``cell`` goes into each commit under ``files``, and ``dirty`` names changes outside of the state.
+    """
 
     def __init__(self):
         self.heard = []

@@ -1,7 +1,8 @@
 """An interrupt at any line of any call leaves a handle that sees every change and undoes nobody's.
 
-Each case runs one call on a fresh handle under a trace that raises at the k-th line of the library, for one k after the other. Then it goes
-on as an agent would: it changes values through the references that it holds, looks at ``status()``, and commits.
+Each case runs one call on a fresh handle under a trace that raises at the k-th line of the library, for one k after the
+other. Then it goes on as an agent would: it changes values through the references that it holds, looks at ``status()``,
+and commits.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import CommitInDoubtError, MergeConflictError, StateError
 from versioned_state.state.branch.branch_handle import BranchHandle
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # handles that an interrupt left are dropped with changes
+# handles that an interrupt left are dropped with changes
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 _HANDLE_LINES = 3
 _OTHER_LINES = 1
@@ -194,7 +196,9 @@ class Case:
                 raise
 
 
-def problems(case: Case, at: int, after: dict[str, Any], error: type[BaseException] = Interrupt) -> tuple[str, list[str]]:
+def problems(
+    case: Case, at: int, after: dict[str, Any], error: type[BaseException] = Interrupt
+) -> tuple[str, list[str]]:
     """Where the interrupt came, and what is wrong then."""
     world = case.world()
     before = world.content()
@@ -236,7 +240,10 @@ def _go_on(case: Case, world: World, before: dict[str, Any], after: dict[str, An
     wrong += [f"the change of {key} was taken back" for key in world.CHANGED if expected[key] != world.held[key]]
     committed = stored(state.checkout(state.head))
     differing = set(_differing(expected, committed))
-    shown = {"/plan" if str(change.path).startswith("@") else str(change.path).split("[")[0].split(".")[0] for change in state.status()}
+    shown = {
+        "/plan" if str(change.path).startswith("@") else str(change.path).split("[")[0].split(".")[0]
+        for change in state.status()
+    }
     if differing != shown:
         wrong.append(f"status shows {sorted(shown)}, and {sorted(differing)} differ")
     try:
@@ -251,7 +258,11 @@ def _go_on(case: Case, world: World, before: dict[str, Any], after: dict[str, An
     if state.status():
         wrong.append(f"left over after the commit: {state.status()}")
     if case.moved:
-        if kept.get("theirs") != "acknowledged" or kept["dict"].get("theirs") != ["acknowledged"] or kept["list"][3]["n"] != "theirs":
+        if (
+            kept.get("theirs") != "acknowledged"
+            or kept["dict"].get("theirs") != ["acknowledged"]
+            or kept["list"][3]["n"] != "theirs"
+        ):
             wrong.append("the other writer's commit was undone")
         if kept["tail"][0] != "theirs" or "theirs" not in kept["set"] or kept["big"]["key 3"] != "theirs":
             wrong.append("the other writer's commit was undone in part")
@@ -370,12 +381,16 @@ CASES: dict[str, Case] = {
     "delete tail": Case(lambda world: world.state.__delitem__("tail")),
     "delete unloaded": Case(lambda world: world.state.__delitem__("text")),
     "set after delete": Case(
-        lambda world: world.state.__setitem__("gone", [5]), prepare=lambda world: world.state.__delitem__("gone"), replaces=True
+        lambda world: world.state.__setitem__("gone", [5]),
+        prepare=lambda world: world.state.__delitem__("gone"),
+        replaces=True,
     ),
     "pop": Case(lambda world: world.state.pop("gone")),
     "popitem": Case(lambda world: world.state.popitem()),
     "setdefault": Case(lambda world: world.state.setdefault("fresh", []).append(1), parts=True),
-    "update": Case(lambda world: world.state.update({"gone": [1], "fresh": [2], "small": 3}), parts=True, replaces=True),
+    "update": Case(
+        lambda world: world.state.update({"gone": [1], "fresh": [2], "small": 3}), parts=True, replaces=True
+    ),
     "clear": Case(lambda world: world.state.clear(), parts=True, replaces=True),
     "release": Case(lambda world: world.state.release("gone"), replaces=True),
     "status": Case(lambda world: list(world.state.status())),
@@ -389,7 +404,9 @@ CASES: dict[str, Case] = {
     "switch": Case(lambda world: world.state.switch("side"), dirty=False),
     "switch create": Case(lambda world: world.state.switch("made", create=True), dirty=False),
     "commit replace": Case(lambda world: world.state.commit("c", on_moved="replace")),
-    "resolved merge": Case(_resolved, moved=True, prepare=lambda world: world.held["dict"].__setitem__("theirs", ["ours"])),
+    "resolved merge": Case(
+        _resolved, moved=True, prepare=lambda world: world.held["dict"].__setitem__("theirs", ["ours"])
+    ),
     "discard": Case(lambda world: world.state.discard()),
     "discard replaced": Case(lambda world: world.state.discard(), prepare=_replaced, replaces=True),
     "reset": Case(lambda world: world.state.reset("HEAD~1")),
@@ -417,13 +434,19 @@ CASES: dict[str, Case] = {
     "append": Case(lambda world: world.state.sequence("tail").append("once")),
     "extend": Case(lambda world: world.state.sequence("tail").extend(["a", "b"])),
     "sequence reads": Case(
-        lambda world: (len(world.state.sequence("tail")), world.state.sequence("tail")[5:9], list(world.state.sequence("tail")))
+        lambda world: (
+            len(world.state.sequence("tail")),
+            world.state.sequence("tail")[5:9],
+            list(world.state.sequence("tail")),
+        )
     ),
     "sequence insert": Case(lambda world: world.state.sequence("tail").insert(3, "once")),
     "sequence pop": Case(lambda world: world.state.sequence("tail").pop(7)),
     "sequence delete": Case(lambda world: world.state.sequence("tail").__delitem__(slice(2, 30, 3))),
     "sequence assign": Case(lambda world: world.state.sequence("tail").__setitem__(5, {"n": "once"})),
-    "sequence assign slice": Case(lambda world: world.state.sequence("tail").__setitem__(slice(5, 9), ["once", {"n": "two"}])),
+    "sequence assign slice": Case(
+        lambda world: world.state.sequence("tail").__setitem__(slice(5, 9), ["once", {"n": "two"}])
+    ),
     "sequence remove": Case(lambda world: world.state.sequence("tail").remove("ours 1")),
     "sequence clear": Case(lambda world: world.state.sequence("tail").clear()),
     "sequence reverse": Case(lambda world: world.state.sequence("tail").reverse()),
@@ -439,7 +462,9 @@ CASES: dict[str, Case] = {
     "sequence transaction fails": Case(_edited_in_vain, prepare=_edit_sequence),
     "sequence new": Case(lambda world: world.state.sequence("fresh").append("x")),
     "sequence loaded": Case(lambda world: world.state.sequence("list").append({"x": 1})),
-    "namespace": Case(lambda world: (world.plan.__setitem__("x", [1]), world.plan["plan"], world.plan.pop("x")), parts=True),
+    "namespace": Case(
+        lambda world: (world.plan.__setitem__("x", [1]), world.plan["plan"], world.plan.pop("x")), parts=True
+    ),
     "namespace clear": Case(lambda world: world.plan.clear(), parts=True, replaces=True),
 }
 
@@ -474,7 +499,8 @@ def test_an_interrupt_at_any_line_loses_nothing(name: str, long_run: bool) -> No
     lines, after = lines_of(case)
     lost = []
     for at in chosen(lines, every=long_run):
-        # Beneath the handle, any Exception that comes out of the code of a type means that its value cannot be stored or read.
+        # Beneath the handle, any Exception that comes out of the code of a type means that its value cannot be stored
+        # or read.
         error = random.choice((Interrupt, Timeout)) if "/state/" in lines[at - 1][0] else Interrupt
         place, wrong = problems(case, at, after, error)
         lost += [f"line {at}, {place}: {what}" for what in wrong]

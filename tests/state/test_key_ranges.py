@@ -54,8 +54,14 @@ def test_a_range_is_that_of_the_sorted_keys(mapping):
     found = MAPPINGS[mapping]()
     assert list(reversed(found)) == sorted(KEYS, reverse=True)
     bounds = (None, "", "a/", "a/2", "zz", "\U0001f600")
-    for prefix, start, end, reverse, limit in itertools.product(("", "a", "a/1", "q"), bounds, bounds, (False, True), (None, 0, 1, 3, 99)):
-        expected = [key for key in sorted(KEYS) if key.startswith(prefix) and (start or "") <= key and (end is None or key < end)]
+    for prefix, start, end, reverse, limit in itertools.product(
+        ("", "a", "a/1", "q"), bounds, bounds, (False, True), (None, 0, 1, 3, 99)
+    ):
+        expected = [
+            key
+            for key in sorted(KEYS)
+            if key.startswith(prefix) and (start or "") <= key and (end is None or key < end)
+        ]
         expected = (expected[::-1] if reverse else expected)[:limit]
         assert list(found.iter_keys(prefix, start=start, end=end, reverse=reverse, limit=limit)) == expected
 

@@ -121,13 +121,20 @@ def test_what_is_changed_before_a_value_could_follow_is_a_change_of_ours(call, t
         for key, value in held.items():
             assert ours[key] is value, (k, key)
         assert (held["l"][0], held["l"][-1], len(held["l"])) == ("theirs", "ours", 22), k
-        assert (held["m"][3], held["m"][5], held["d"], held["o"]) == ("theirs", "ours", {"a": "theirs", "b": "ours"}, [0, object, 1]), k
+        assert (held["m"][3], held["m"][5], held["d"], held["o"]) == (
+            "theirs",
+            "ours",
+            {"a": "theirs", "b": "ours"},
+            [0, object, 1],
+        ), k
         assert "gone" not in ours
         assert ours.checkout("HEAD").copy() == ours.copy()
         assert not ours.status()
         if not fired:
             break
-    assert late or call == "refresh", "at some call of the store, values could not follow; what is not committed is read before"
+    assert late or call == "refresh", (
+        "at some call of the store, values could not follow; what is not committed is read before"
+    )
 
 
 @pytest.mark.parametrize("settle", ["assign", "assign what is there", "delete", "discard", "mend"])

@@ -63,7 +63,10 @@ def test_the_lock_keeps_others_out_and_its_holder_sees_the_newest_head():
     with first.lock() as lock:
         first["balance"] = 100
         first.commit("open")
-        with pytest.raises(LockTimeoutError, match="branch 'main' is locked, with token 1") as caught, second.lock(wait=0):
+        with (
+            pytest.raises(LockTimeoutError, match="branch 'main' is locked, with token 1") as caught,
+            second.lock(wait=0),
+        ):
             pass
         assert isinstance(caught.value, TimeoutError)
         assert (caught.value.branch, caught.value.token) == ("main", 1)
@@ -130,7 +133,13 @@ def test_merges_and_moves_under_a_lost_lock_are_refused_too():
     state.commit("two")
     with state.lock():
         steal(state)
-        for late in (lambda: state.merge("side"), lambda: state.revert("HEAD"), state.undo, state.rollback, lambda: state.reset("HEAD~1")):
+        for late in (
+            lambda: state.merge("side"),
+            lambda: state.revert("HEAD"),
+            state.undo,
+            state.rollback,
+            lambda: state.reset("HEAD~1"),
+        ):
             with pytest.raises(FencedError):
                 late()
             assert state.head.message == "two"
@@ -332,7 +341,9 @@ def test_a_store_that_takes_one_condition_says_so():
         pass
 
 
-@pytest.mark.parametrize("options", [{"ttl": 0}, {"ttl": float("inf")}, {"ttl": True}, {"wait": -1}, {"wait": "1"}, {"wait": float("nan")}])
+@pytest.mark.parametrize(
+    "options", [{"ttl": 0}, {"ttl": float("inf")}, {"ttl": True}, {"wait": -1}, {"wait": "1"}, {"wait": float("nan")}]
+)
 def test_bad_seconds_are_refused(options):
     with pytest.raises(InvalidArgumentError):
         Versioned().lock(**options)
@@ -389,7 +400,9 @@ def test_gc_removes_the_locks_of_branches_that_never_were_and_fsck_checks_the_ot
     assert Repository(store).fsck().ok
 
 
-@pytest.mark.parametrize("wrap", [lambda store: Encrypted(store, b"k" * 32), lambda store: Tiered(Memory(), store), Cache])
+@pytest.mark.parametrize(
+    "wrap", [lambda store: Encrypted(store, b"k" * 32), lambda store: Tiered(Memory(), store), Cache]
+)
 def test_over_wrapped_stores(wrap):
     store = wrap(Memory())
     state = Versioned(store, branch="a/b")
@@ -542,7 +555,11 @@ def test_a_task_that_is_cancelled_while_it_waits():
 
 # Many processes
 
-SHARED = {"disk": lambda request, folder: lambda: Disk(folder / "store", timeout=300), "redis": redis, "postgres": postgres}
+SHARED = {
+    "disk": lambda request, folder: lambda: Disk(folder / "store", timeout=300),
+    "redis": redis,
+    "postgres": postgres,
+}
 
 
 @pytest.fixture(params=SHARED)
@@ -552,7 +569,8 @@ def opener(request: pytest.FixtureRequest, tmp_path: Path) -> Opener:
 
 def turn(state: Versioned, name: str, tokens: Path) -> None:
     with state.lock(ttl=30, wait=300) as lock:
-        # A writer without the lock would lose its turn here: the number is read and written in two steps, with a policy that hides it.
+        # A writer without the lock would lose its turn here: the number is read and written in two steps, with a policy
+        # that hides it.
         n = state["n"]
         time.sleep(0.001)
         state["n"] = n + 1

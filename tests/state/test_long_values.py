@@ -50,7 +50,9 @@ def assign(values: Any, at: int, number: int) -> None:
     values[min(at, len(values) - 1)] = message(number)
 
 
-@pytest.mark.parametrize(("size", "of"), first(3, [(2_000, of_list), (2_000, of_sequence), (21_000, of_list), (21_000, of_sequence)]))
+@pytest.mark.parametrize(
+    ("size", "of"), first(3, [(2_000, of_list), (2_000, of_sequence), (21_000, of_list), (21_000, of_sequence)])
+)
 def test_single_steps_in_a_long_list(size: int, of: Callable[[Any], Any]):
     store = Memory()
     state = Versioned(store, pickle="refuse")
@@ -107,7 +109,9 @@ def walk(shape: Shape, rng: random.Random, steps: int) -> None:
     keys: list[int] = []  # there is room between two of them
 
     def edit(start: int, end: int, first: int, last: int) -> Edit:
-        return Edit(start, end, cells[first:last], None, list(map(key_in, keys[first:last])) if shape is Shape.MAP else None)
+        return Edit(
+            start, end, cells[first:last], None, list(map(key_in, keys[first:last])) if shape is Shape.MAP else None
+        )
 
     staging = Staging(ObjectStore(Memory()))
     nodes, tree = Nodes(staging, staging=staging), empty(shape)
@@ -132,7 +136,9 @@ def walk(shape: Shape, rng: random.Random, steps: int) -> None:
         tree = splice(nodes, tree, [edit(at, end, at, at + grows)])
         assert tree.count == len(cells)
         if step % 40 == 0 or step == steps - 1:
-            assert raw_of(tree, staging) == top_raw(shape, cells, list(map(key_in, keys)) if shape is Shape.MAP else None)
+            assert raw_of(tree, staging) == top_raw(
+                shape, cells, list(map(key_in, keys)) if shape is Shape.MAP else None
+            )
             assert list(iter_cells(nodes, tree)) == cells
 
 

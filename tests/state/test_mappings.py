@@ -245,7 +245,19 @@ def test_the_names_of_namespaces(name):
 
 def test_every_kind_of_state_has_the_same_calls():
     shared = {name for name in vars(State) if not name.startswith("_")}
-    assert shared >= {"at", "clear", "copy", "iter_keys", "namespace", "namespaces", "pop", "popitem", "release", "sequence", "update"}
+    assert shared >= {
+        "at",
+        "clear",
+        "copy",
+        "iter_keys",
+        "namespace",
+        "namespaces",
+        "pop",
+        "popitem",
+        "release",
+        "sequence",
+        "update",
+    }
     for kind in (Versioned, Namespace, Live):
         for name in shared:
             assert signature(getattr(kind, name)) == signature(getattr(State, name)).replace(
@@ -261,7 +273,13 @@ def test_a_sequence_of_any_state(name):
     sequence.append(1)
     sequence.extend([2, 1])
     assert (state["list"], list(reversed(sequence)), len(sequence)) == ([1, 2, 1], [1, 2, 1], 3)
-    assert (sequence[-1], sequence[:2], sequence.index(1, 1), sequence.count(1), 2 in sequence) == (1, [1, 2], 2, 2, True)
+    assert (sequence[-1], sequence[:2], sequence.index(1, 1), sequence.count(1), 2 in sequence) == (
+        1,
+        [1, 2],
+        2,
+        2,
+        True,
+    )
     for bad in (lambda: sequence.index(3), lambda: sequence.index(2, 2), lambda: sequence.index(1, 1, 2)):
         with pytest.raises(ValueError, match="no element"):
             bad()

@@ -36,7 +36,11 @@ def two() -> tuple[Versioned, Versioned]:
     repository = Repository(Memory(), clock=itertools.count(1).__next__)
     ours = Versioned(repository, author="ours")
     ours.update(
-        messages=copy.deepcopy(MESSAGES), prefs={"theme": "dark", "deep": {"a": 1, "b": 1}}, score=10, plan=["one"], note="a\nb\nc\n"
+        messages=copy.deepcopy(MESSAGES),
+        prefs={"theme": "dark", "deep": {"a": 1, "b": 1}},
+        score=10,
+        plan=["one"],
+        note="a\nb\nc\n",
     )
     ours.commit("begin")
     return ours, Versioned(repository, author="theirs")
@@ -62,7 +66,12 @@ class TestCommitOnAMovedBranch:
         assert ours["messages"] is messages
         assert ours["prefs"]["deep"] is deep
         assert deep == {"a": 2, "b": 2}
-        assert (messages[3]["content"], messages[150]["content"], messages[-1], len(messages)) == ("ours", "theirs", "last", 201)
+        assert (messages[3]["content"], messages[150]["content"], messages[-1], len(messages)) == (
+            "ours",
+            "theirs",
+            "last",
+            201,
+        )
         assert ours["new"] == 1
         assert not ours.status()
         assert exact(ours.checkout("HEAD").copy()) == exact(dict(ours))
@@ -284,7 +293,12 @@ class TestMerge:
         state, _ = two()
         state.fork("what-if")
         state["score"] = 1
-        for call in (lambda: state.merge("what-if"), lambda: state.cherry_pick("HEAD"), lambda: state.switch("what-if"), state.undo):
+        for call in (
+            lambda: state.merge("what-if"),
+            lambda: state.cherry_pick("HEAD"),
+            lambda: state.switch("what-if"),
+            state.undo,
+        ):
             with pytest.raises(UncommittedChangesError, match="score") as caught:
                 call()
             assert caught.value.paths == ("score",)
@@ -609,7 +623,11 @@ def test_a_counter_counts_each_change_once_however_lines_are_merged(seed):
             changes += 1
             commits.append(line.commit())
         else:
-            line.merge(rng.choice([rng.choice(lines).head, rng.choice(commits)]), policies=POLICIES, fast_forward=rng.random() < 0.5)
+            line.merge(
+                rng.choice([rng.choice(lines).head, rng.choice(commits)]),
+                policies=POLICIES,
+                fast_forward=rng.random() < 0.5,
+            )
     for _ in range(2):
         for line in lines:
             for other in lines:
@@ -678,7 +696,11 @@ def test_a_log_has_each_word_once_however_lines_are_merged(seed):
             line["log"].append(words[-1])
             commits.append(line.commit())
         else:
-            line.merge(rng.choice([rng.choice(lines).head, rng.choice(commits)]), policies=POLICIES, fast_forward=rng.random() < 0.5)
+            line.merge(
+                rng.choice([rng.choice(lines).head, rng.choice(commits)]),
+                policies=POLICIES,
+                fast_forward=rng.random() < 0.5,
+            )
     for line, other in [*itertools.permutations(lines, 2)] * 2:
         line.merge(other.head, policies=POLICIES)
     for line in lines:

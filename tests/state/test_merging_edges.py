@@ -77,7 +77,9 @@ def test_each_conflict_has_a_path_of_its_own():
     theirs.commit()
     with pytest.raises(MergeConflictError) as caught:
         ours.commit()
-    conflicts = [(str(conflict.path), conflict.base, conflict.ours, conflict.theirs) for conflict in caught.value.conflicts]
+    conflicts = [
+        (str(conflict.path), conflict.base, conflict.ours, conflict.theirs) for conflict in caught.value.conflicts
+    ]
     assert conflicts == [("l[0]", "a", MISSING, "a1"), ("l[1]", "b", MISSING, "b1")]
     merge = merge_of(caught.value)
     merge.resolve("l[1]", "b2")
@@ -356,7 +358,9 @@ def test_what_settles_a_conflict_and_cannot_be_stored_is_named(call, by):
     with pytest.raises(UnserializableValueError) as caught:
         settle()
     assert caught.value.path == "d.x.a[1]"
-    assert str(caught.value).endswith("the staged changes are still there" if call == "commit" else "; nothing was changed")
+    assert str(caught.value).endswith(
+        "the staged changes are still there" if call == "commit" else "; nothing was changed"
+    )
     assert (ours.head, bool(ours.status()), dict(ours)) == (head, staged, {"d": {"x": 2}, "y": 0})
 
 
@@ -418,7 +422,9 @@ def test_a_conflict_of_what_cannot_be_stored_can_be_settled(call, value):
     if call == "commit":
         assert made.skipped == ("z",)
     del ours["z"]
-    assert {str(change.path) for change in ours.status()} == (set() if call == "commit" else {"y"} if value == 1 else {"x", "y"})
+    assert {str(change.path) for change in ours.status()} == (
+        set() if call == "commit" else {"y"} if value == 1 else {"x", "y"}
+    )
     ours.commit()
     assert ours.checkout("HEAD").copy() == ours.copy() == ({"x": value, "y": 1} if value is not MISSING else {"y": 1})
 

@@ -150,7 +150,9 @@ def test_one_version_after_the_other_and_namespaces():
         state.commit()
     assert state["total"] == 1
     assert state.namespace("worker")["total"] == 7
-    assert [each for each in messages(state) if each.startswith("migrate")] == [f"migrate to version {n}" for n in (4, 3, 2)]
+    assert [each for each in messages(state) if each.startswith("migrate")] == [
+        f"migrate to version {n}" for n in (4, 3, 2)
+    ]
     assert state.checkout("HEAD~5", migrated=True)["total"] == 1
 
 
@@ -478,7 +480,12 @@ def test_a_conflict_between_versions_is_resolved_in_the_new_shape():
     with pytest.raises(MergeConflictError) as caught:
         state.commit()
     (conflict,) = caught.value.conflicts
-    assert (str(conflict.path), conflict.base, conflict.ours, conflict.theirs) == ("name", "Ann Lee", "Cleo Lee", "Bea Lee")
+    assert (str(conflict.path), conflict.base, conflict.ours, conflict.theirs) == (
+        "name",
+        "Ann Lee",
+        "Cleo Lee",
+        "Bea Lee",
+    )
     caught.value.merge.resolve("name", "Bea")
     caught.value.merge.commit()
     assert Versioned(old.repository)["name"] == "Bea"
@@ -720,7 +727,9 @@ def test_any_order_of_branches_commits_and_versions_reads_as_the_model(steps):
 
 @settings(deadline=None)
 @given(
-    st.lists(st.tuples(st.booleans(), st.integers(1, 4), st.sampled_from(["p", "q", "r"]), st.integers(0, 9)), max_size=8),
+    st.lists(
+        st.tuples(st.booleans(), st.integers(1, 4), st.sampled_from(["p", "q", "r"]), st.integers(0, 9)), max_size=8
+    ),
     st.integers(1, 4),
 )
 def test_branches_at_any_versions_merge_as_if_migrated_first(steps, last):

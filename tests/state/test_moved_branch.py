@@ -138,7 +138,11 @@ def test_on_moved_by_its_value(on_moved):
             results.append(None)
         else:
             results.append(dict(b.checkout("HEAD")))
-    assert results[0] == results[1] == {"merge": {"theirs": 1, "ours": 1}, "refuse": None, "replace": {"ours": 1}}[on_moved.value]
+    assert (
+        results[0]
+        == results[1]
+        == {"merge": {"theirs": 1, "ours": 1}, "refuse": None, "replace": {"ours": 1}}[on_moved.value]
+    )
 
 
 def test_an_unknown_keyword_names_the_public_call():

@@ -112,7 +112,9 @@ def test_a_commit_that_raised_was_not_made(fault):
             break
 
 
-@pytest.mark.parametrize("call", ["rebase", "squash", "undo", "undo 2", "fork", "switch", "merge", "cherry_pick", "fast-forward"])
+@pytest.mark.parametrize(
+    "call", ["rebase", "squash", "undo", "undo 2", "fork", "switch", "merge", "cherry_pick", "fast-forward"]
+)
 @pytest.mark.parametrize("fault", Fault)
 def test_a_move_whose_reply_was_lost_can_be_done_again(call, fault):
     calls: dict[str, Callable[[Versioned], Any]] = {

@@ -120,7 +120,26 @@ def test_an_output_is_valid_escaped_and_small(name):
     page.close()
     assert not page.left
     assert set(page.tags) <= {
-        *("div", "style", "p", "section", "h2", "h3", "ol", "ul", "li", "dl", "dt", "dd", "table", "thead", "tbody", "tr", "th", "td"),
+        *(
+            "div",
+            "style",
+            "p",
+            "section",
+            "h2",
+            "h3",
+            "ol",
+            "ul",
+            "li",
+            "dl",
+            "dt",
+            "dd",
+            "table",
+            "thead",
+            "tbody",
+            "tr",
+            "th",
+            "td",
+        ),
         *("span", "code", "time", "b", "i", "del", "ins", "mark", "svg", "path", "circle"),
     }
     assert not {name for name in page.attributes if name.startswith("on") or name in ("href", "src", "style", "id")}
@@ -243,7 +262,12 @@ def test_completion_offers_nothing_that_is_not_for_users():
         assert not offered & hidden
         assert all(hasattr(thing, name) for name in offered)
     untyped: Any = past
-    for call in (lambda: untyped.pop("a"), untyped.clear, lambda: untyped.update(a=1), lambda: untyped.__setitem__("a", 1)):
+    for call in (
+        lambda: untyped.pop("a"),
+        untyped.clear,
+        lambda: untyped.update(a=1),
+        lambda: untyped.__setitem__("a", 1),
+    ):
         with pytest.raises(ReadOnlyError):
             call()
     with pytest.raises(AttributeError, match="nothing_like_that"):

@@ -74,7 +74,9 @@ def test_open_closes_its_store(tmp_path):
 
 @pytest.mark.usefixtures("without_collector")
 @pytest.mark.parametrize(
-    "wrap", [lambda store: store, lambda store: Cache(Counting(store)), Repository], ids=["store", "wrapped", "repository"]
+    "wrap",
+    [lambda store: store, lambda store: Cache(Counting(store)), Repository],
+    ids=["store", "wrapped", "repository"],
 )
 def test_a_store_that_nobody_else_refers_to_closes_with_its_handle(wrap, tmp_path):
     with Versioned(wrap(Disk(tmp_path / "store"))) as state:
@@ -336,7 +338,12 @@ def test_a_store_that_is_down_is_asked_once_a_call_what_came_of_an_interrupted_c
     store.lose("reply", silent=inf, error=KeyboardInterrupt())
     with pytest.raises(KeyboardInterrupt):
         state.commit()
-    calls: list[Callable[[], Any]] = [state.status, lambda: state.update(a=2), state.refresh, lambda: state.transaction().__enter__()]
+    calls: list[Callable[[], Any]] = [
+        state.status,
+        lambda: state.update(a=2),
+        state.refresh,
+        lambda: state.transaction().__enter__(),
+    ]
     for call in calls:
         store.unanswered = 0
         with pytest.raises(UnreachableStoreError):

@@ -220,7 +220,9 @@ def test_nothing_else_in_the_package_unpickles():
     ]
     assert sorted(line.partition("  #")[0] for line in found) == [
         "integrations/importing/adk.py: actions: Any = pickle.loads(raw)",  # import --allow-pickle, which says so
-        'records.py: exec(compile(source, f"<__init__ of {cls.__qualname__}>", "exec"), scope)',  # names of fields, as dataclasses
-        "sandbox/local/worker.py: result = eval(code, self._names)",  # runs cells: the program of a sandbox's own process
+        # names of fields, as dataclasses
+        'records.py: exec(compile(source, f"<__init__ of {cls.__qualname__}>", "exec"), scope)',
+        # runs cells: the program of a sandbox's own process
+        "sandbox/local/worker.py: result = eval(code, self._names)",
         "values/codec/pickles.py: return pickle.loads(data, buffers=buffers)",
     ]

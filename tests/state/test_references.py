@@ -1,7 +1,7 @@
 """A live value keeps its identity for the life of its handle: a reference held by the caller is what the state holds and watches.
 
-Every way in which the head or the content can move is tried with every kind of value. Where the type at a path changes, the old
-object is detached: that is the one exception.
+Every way in which the head or the content can move is tried with every kind of value. Where the type at a path changes,
+the old object is detached: that is the one exception.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class UndoError(Exception):
     pass
 
 
-# Ways to move. Each takes a handle whose value was committed as ``first``, then mutated and committed as ``second`` by ``change``,
-# and leaves the handle on one of the two; it returns which.
+# Ways to move. Each takes a handle whose value was committed as ``first``, then mutated and committed as ``second`` by
+# ``change``, and leaves the handle on one of the two; it returns which.
 
 Change = Callable[[Any], Any]
 
@@ -171,8 +171,22 @@ def conflict(state: Versioned, change: Change) -> str:
     return "second"
 
 
-MOVES = [commit, reset, reset_and_back, reset_with_changes, discard, discard_a_replaced_value, discard_a_deleted_value, transaction]
-MOVES += [transaction_that_fails, transaction_that_fails_after_a_replacement, transaction_within_one, transaction_within_one_that_fails]
+MOVES = [
+    commit,
+    reset,
+    reset_and_back,
+    reset_with_changes,
+    discard,
+    discard_a_replaced_value,
+    discard_a_deleted_value,
+    transaction,
+]
+MOVES += [
+    transaction_that_fails,
+    transaction_that_fails_after_a_replacement,
+    transaction_within_one,
+    transaction_within_one_that_fails,
+]
 MOVES += [refresh, merge, refresh_and_discard, conflict]
 
 VALUES: dict[str, tuple[Callable[[], Any], Change]] = {
@@ -209,13 +223,18 @@ VALUES: dict[str, tuple[Callable[[], Any], Change]] = {
 
 
 def _cases() -> Iterator[Any]:
-    """Every value with every move, given and loaded. Everyday an eighth: each value with a quarter of the moves, given or loaded."""
+    """Every value with every move, given and loaded.
+
+    Everyday an eighth: each value with a quarter of the moves, given or loaded.
+    """
     for number, (name, (step, move)) in enumerate(product(VALUES, enumerate(MOVES))):
         value = number // len(MOVES)
         for loaded in (False, True):
             is_everyday = (value + step) % 4 == 0 and loaded is bool((value // 4 + step // 4) % 2)
             marks = [] if is_everyday else [pytest.mark.long]
-            yield pytest.param(name, move, loaded, id=f"{name}-{move.__name__}-{'loaded' if loaded else 'given'}", marks=marks)
+            yield pytest.param(
+                name, move, loaded, id=f"{name}-{move.__name__}-{'loaded' if loaded else 'given'}", marks=marks
+            )
 
 
 @pytest.mark.parametrize(("name", "move", "loaded"), list(_cases()))
@@ -258,7 +277,11 @@ def test_a_reference_is_what_the_state_holds(name, move, loaded):
 @pytest.mark.parametrize("move", MOVES, ids=lambda move: move.__name__)
 def test_references_deep_inside_are_kept_too(move):
     state = Versioned()
-    state["value"] = {"messages": [{"n": n, "parts": [[n]]} for n in range(300)], "prefs": {"a": {"b": {1}}}, "tuple": ([1], {"k": [2]})}
+    state["value"] = {
+        "messages": [{"n": n, "parts": [[n]]} for n in range(300)],
+        "prefs": {"a": {"b": {1}}},
+        "tuple": ([1], {"k": [2]}),
+    }
     state["value"]["buffers"] = [bytearray(b"x"), np.zeros(3)]
     state.commit()
     value = state["value"]
@@ -330,7 +353,13 @@ def move_and_compare(seed: int) -> None:
         assert not state.status()
 
 
-TYPES: list[tuple[Any, Any]] = [([1], (1,)), ([1], {"a": 1}), ({"a": 1}, OrderedDict(a=1)), ({1}, frozenset({1})), (bytearray(b"a"), b"a")]
+TYPES: list[tuple[Any, Any]] = [
+    ([1], (1,)),
+    ([1], {"a": 1}),
+    ({"a": 1}, OrderedDict(a=1)),
+    ({1}, frozenset({1})),
+    (bytearray(b"a"), b"a"),
+]
 TYPES += [(np.zeros(3), np.zeros(4)), (np.zeros(3), np.zeros(3, "f4")), (deque([1], 3), deque([1], 4)), ([1], None)]
 
 

@@ -13,7 +13,13 @@ import pytest
 from tests.support.interrupts import Interrupt, Timeout, Trace
 from tests.support.watched_stores import Stopped
 from versioned_state import Memory, Repository, Versioned
-from versioned_state.errors import EventLoopError, InvalidArgumentError, MergeConflictError, StateError, TransactionError
+from versioned_state.errors import (
+    EventLoopError,
+    InvalidArgumentError,
+    MergeConflictError,
+    StateError,
+    TransactionError,
+)
 from versioned_state.repository.repository import RepositoryAio
 
 
@@ -66,7 +72,9 @@ def test_each_twin_gives_what_its_call_gives():
 def test_the_twins_have_the_signatures_of_their_calls():
     repository = Repository()
     for name in (name for name in vars(RepositoryAio) if not name.startswith("_") and name != "run"):
-        assert str(inspect.signature(getattr(repository.aio, name))) == str(inspect.signature(getattr(repository, name))), name
+        assert str(inspect.signature(getattr(repository.aio, name))) == str(
+            inspect.signature(getattr(repository, name))
+        ), name
 
 
 def test_without_an_event_loop_it_says_so():
@@ -129,7 +137,9 @@ def test_tasks_and_threads_that_name_the_states_in_either_order_do_not_wait_for_
             await a.aio.status()
 
     async def main() -> None:
-        await asyncio.gather(work([a, b], "x"), work([b, a], "y"), work([b], "z"), asyncio.to_thread(asyncio.run, work([b, a], "w")))
+        await asyncio.gather(
+            work([a, b], "x"), work([b, a], "y"), work([b], "z"), asyncio.to_thread(asyncio.run, work([b, a], "w"))
+        )
 
     asyncio.run(asyncio.wait_for(main(), 60))
     asyncio.run(a.repository.aio.commit_together([a, b]))

@@ -1,4 +1,7 @@
-"""A stateless server's request: open a handle on a branch, read the end of a list, append, commit. What it asks of the store."""
+"""A stateless server's request: open a handle on a branch, read the end of a list, append, commit.
+
+What it asks of the store.
+"""
 
 from __future__ import annotations
 

@@ -126,7 +126,11 @@ VALUES: list[tuple[Any, list[Any], list[Any]]] = [
     (list[int] | dict[str, int], [[1], {"a": 1}], [["a"], {"a": "b"}]),
     (UserId, [1], ["1"]),
     (T, [1], []),
-    (Trip, [Trip("Rome"), {"city": "Rome"}, {"city": "Rome", "legs": [{"city": "Oslo"}]}], [{"nights": 1}, {"city": 1}, "Rome"]),
+    (
+        Trip,
+        [Trip("Rome"), {"city": "Rome"}, {"city": "Rome", "legs": [{"city": "Oslo"}]}],
+        [{"nights": 1}, {"city": 1}, "Rome"],
+    ),
     (Trip, [], [Trip("Rome", legs=[Trip(3)])]),  # type: ignore[arg-type]
     (Prefs, [{"theme": "dark"}, {"theme": "a", "size": 1, "more": 1}], [{}, {"theme": "a", "size": "b"}]),
     (
@@ -178,7 +182,11 @@ EDITS: list[tuple[Any, str, str]] = [
     (lambda state: state.update(name=1), "name", "str"),
     (lambda state: state.pop("name"), "name", "required"),
     (lambda state: state["messages"].append({"role": "user", "content": 1}), "messages[1].content", "str"),
-    (lambda state: state["messages"].insert(0, {"role": "robot", "content": ""}), "messages[0].role", "Literal['user', 'assistant']"),
+    (
+        lambda state: state["messages"].insert(0, {"role": "robot", "content": ""}),
+        "messages[0].role",
+        "Literal['user', 'assistant']",
+    ),
     (lambda state: state["messages"][0].pop("content"), "messages[0].content", "required"),
     (lambda state: state["messages"][0].update(more=1), "messages[0].more", "no other keys"),
     (lambda state: setattr(state["trip"], "city", 3), "trip.city", "str"),
@@ -413,7 +421,19 @@ class Plain(Protocol):
 
 @pytest.mark.parametrize(
     "shape",
-    [1, "a", int, list[int], {"": int}, {1: int}, {"a": 3}, {"a": "int"}, {"a": ForwardRef("Nowhere")}, Unready, {"a": Plain}],
+    [
+        1,
+        "a",
+        int,
+        list[int],
+        {"": int},
+        {1: int},
+        {"a": 3},
+        {"a": "int"},
+        {"a": ForwardRef("Nowhere")},
+        Unready,
+        {"a": Plain},
+    ],
 )
 def test_what_is_not_a_schema_is_refused_at_once(shape):
     with pytest.raises((InvalidArgumentError, ValueError)) as caught:

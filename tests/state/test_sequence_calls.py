@@ -87,7 +87,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "add in place": lambda values: len(operator.iadd(values, "ab")),
     "multiply in place": lambda values: len(operator.imul(values, 2)),
     "copy": lambda values: values.copy(),
-    "compare": lambda values: (values == [], values == list(values), values == (1,), values != [1], values == [*values, 1]),
+    "compare": lambda values: (
+        values == [],
+        values == list(values),
+        values == (1,),
+        values != [1],
+        values == [*values, 1],
+    ),
     "iterate": lambda values: (list(values), list(reversed(values)), [*values[::-7]]),
 }
 
@@ -137,7 +143,12 @@ def test_a_sequence_of_a_snapshot_gives_copies():
     past = state.checkout(state.commit())
     sequence = past.sequence("list")
     sequence[7]["n"] = "changed"
-    assert (sequence[7], len(sequence), sequence[-2:], sequence[5:0:-2]) == ({"n": 7}, 300, past["list"][-2:], past["list"][5:0:-2])
+    assert (sequence[7], len(sequence), sequence[-2:], sequence[5:0:-2]) == (
+        {"n": 7},
+        300,
+        past["list"][-2:],
+        past["list"][5:0:-2],
+    )
     assert (sequence.index({"n": 299}), sequence.count({"n": 1}), {"n": 300} in sequence) == (299, 1, False)
     assert past.namespace("n").sequence("list") == [1]
     assert past.sequence("nothing") == []

@@ -73,7 +73,9 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 def test_a_run_of_elements_takes_one_call_of_the_store_a_level_wherever_it_lies(size):
     def requests(start: int, count: int) -> int:
         state, store = cold(size, f"run-{start}-{count}")
-        assert [each["n"] for each in state.sequence("list")[start : start + count]] == list(range(start, start + count))
+        assert [each["n"] for each in state.sequence("list")[start : start + count]] == list(
+            range(start, start + count)
+        )
         return store.counts.round_trips
 
     one = requests(0, 1)
@@ -96,7 +98,8 @@ def test_a_call_and_its_commit_cost_what_they_touch(name):
     assert large.objects_written <= small.objects_written + 6
     assert large.bytes_written <= small.bytes_written + 6_000
     assert large.applies == small.applies <= 1
-    assert taken[SIZES[1]] <= 3 * taken[SIZES[0]] + 12_000, taken  # one leaf of 2,000 of these elements is read and written
+    # one leaf of 2,000 of these elements is read and written
+    assert taken[SIZES[1]] <= 3 * taken[SIZES[0]] + 12_000, taken
 
 
 def test_merging_an_edit_beside_another_writer_costs_what_they_touch():
@@ -146,7 +149,9 @@ def in_memory(state: Versioned) -> int:
 
 @pytest.mark.usefixtures("without_collector")
 @pytest.mark.parametrize(
-    "make", [lambda n: {"n": n, "tags": ["a"]}, lambda n: Node(n, ["a"]), lambda n: [n, ("a", {n})]], ids=["dict", "class", "list"]
+    "make",
+    [lambda n: {"n": n, "tags": ["a"]}, lambda n: Node(n, ["a"]), lambda n: [n, ("a", {n})]],
+    ids=["dict", "class", "list"],
 )
 def test_what_nobody_holds_is_let_go_of(make):
     state = Versioned()
@@ -156,7 +161,13 @@ def test_what_nobody_holds_is_let_go_of(make):
         state.commit()
     assert in_memory(state) == 0
     held = log[100]
-    part = vars(log[101])["tags"] if isinstance(held, Node) else log[101]["tags"] if isinstance(held, dict) else log[101][1][1]
+    part = (
+        vars(log[101])["tags"]
+        if isinstance(held, Node)
+        else log[101]["tags"]
+        if isinstance(held, dict)
+        else log[101][1][1]
+    )
     log.append(make(200))
     state.commit()
     assert in_memory(state) == 2, "what is held, itself or by a part of it, is kept"
@@ -204,7 +215,9 @@ def test_a_change_in_place_is_seen_beside_elements_as_they_are_stored(at):
 
 
 @pytest.mark.parametrize(
-    "read", [lambda sequence: sequence[-20:], lambda sequence: sequence == [*sequence], list], ids=["slice", "compare", "all"]
+    "read",
+    [lambda sequence: sequence[-20:], lambda sequence: sequence == [*sequence], list],
+    ids=["slice", "compare", "all"],
 )
 def test_large_elements_are_read_together(read):
     store = Counting(Memory())
@@ -251,4 +264,6 @@ def test_many_edits_before_a_commit():
         else:
             sequence.pop(at)
             expected.pop(at)
-    assert [each if isinstance(each, int) else each["n"] for each in state.checkout(state.commit()).sequence("list")] == expected
+    assert [
+        each if isinstance(each, int) else each["n"] for each in state.checkout(state.commit()).sequence("list")
+    ] == expected

@@ -42,12 +42,21 @@ def element(rng: random.Random) -> Any:
 
 def bounds(rng: random.Random, length: int) -> slice:
     near = rng.randrange(-length - 2, length + 3)
-    some = [(near, near + rng.randrange(4)), (None, 2), (-2, None), (near, None, rng.choice([2, 7, -1, -3])), (near, near)]
+    some = [
+        (near, near + rng.randrange(4)),
+        (None, 2),
+        (-2, None),
+        (near, None, rng.choice([2, 7, -1, -3])),
+        (near, near),
+    ]
     return slice(*rng.choice(some))
 
 
 def change(values: Any, rng: random.Random) -> object:
-    """One call that changes a list, the same for a list and a sequence of equal elements. Returns what the call returned or raised."""
+    """One call that changes a list, the same for a list and a sequence of equal elements.
+
+    Returns what the call returned or raised.
+    """
     length = len(values)
     index = rng.randrange(-length - 1, length + 1)
     picked = bounds(rng, length)
@@ -68,7 +77,12 @@ def change(values: Any, rng: random.Random) -> object:
         lambda: values.remove(values[index]),
         lambda: len(values.__iadd__(some)),
     ]
-    rare: list[Callable[[], object]] = [values.clear, values.reverse, lambda: values.sort(key=repr), lambda: bool(values.__imul__(0))]
+    rare: list[Callable[[], object]] = [
+        values.clear,
+        values.reverse,
+        lambda: values.sort(key=repr),
+        lambda: bool(values.__imul__(0)),
+    ]
     try:
         return copy.deepcopy(rng.choice(rare)() if rng.random() < 0.03 else rng.choice(calls)())
     except (IndexError, ValueError, TypeError) as error:
@@ -276,7 +290,9 @@ class SequenceMachine(RuleBasedStateMachine):
 
 def run(open_store: Callable[[], KVStore], *, examples: int | None = None, steps: int | None = None) -> None:
     machine = type("Machine", (SequenceMachine,), {"open_store": staticmethod(open_store)})
-    chosen = settings() if examples is None or steps is None else settings(max_examples=examples, stateful_step_count=steps)
+    chosen = (
+        settings() if examples is None or steps is None else settings(max_examples=examples, stateful_step_count=steps)
+    )
     run_state_machine_as_test(machine, settings=chosen)
 
 

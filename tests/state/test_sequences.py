@@ -29,7 +29,9 @@ def test_a_sequence_reads_like_the_list(size):
         assert len(sequence) == size
         assert list(sequence) == expected
         assert list(reversed(sequence)) == expected[::-1]
-        for start, stop, step in itertools.product((None, 0, 2, -3, size), (None, 1, 7, -1, size + 9), (None, 1, 3, -1, -2)):
+        for start, stop, step in itertools.product(
+            (None, 0, 2, -3, size), (None, 1, 7, -1, size + 9), (None, 1, 3, -1, -2)
+        ):
             assert sequence[start:stop:step] == expected[start:stop:step]
         for index in {0, -1, size // 2, size - 1} if size else ():
             assert sequence[index] == expected[index]

@@ -1,9 +1,10 @@
 """Every kind of value at every size at which its tree changes its structure, by single steps and by many, against plain Python values.
 
-The limits of nodes are small here (``small_nodes``), so a hundred elements are four levels. Each kind of value grows from nothing and
-shrinks to nothing by one step a commit, at its beginning, in its middle and at its end, and so passes each size at which a node splits
-and a level appears; walks take all other steps at random, one or several a commit, with a handle that is kept or opened anew. After each
-commit, ``Checked`` compares the root with one built from scratch, the content read anew with the model, and the difference with the step.
+The limits of nodes are small here (``small_nodes``), so a hundred elements are four levels. Each kind of value grows
+from nothing and shrinks to nothing by one step a commit, at its beginning, in its middle and at its end, and so passes
+each size at which a node splits and a level appears; walks take all other steps at random, one or several a commit,
+with a handle that is kept or opened anew. After each commit, ``Checked`` compares the root with one built from scratch,
+the content read anew with the model, and the difference with the step.
 """
 
 from __future__ import annotations
@@ -25,7 +26,11 @@ from versioned_state.values.cells import Code
 
 pytestmark = pytest.mark.usefixtures("small_tree_nodes")
 
-PLACES: dict[str, Callable[[int], int]] = {"first": lambda size: 0, "middle": lambda size: size // 2, "last": lambda size: size}
+PLACES: dict[str, Callable[[int], int]] = {
+    "first": lambda size: 0,
+    "middle": lambda size: size // 2,
+    "last": lambda size: size,
+}
 
 
 @register
@@ -111,7 +116,9 @@ class Lists(Kind):
             lambda state: of(state).__delitem__(slice(a, b)),
             lambda state: of(state).__delitem__(slice(a, min(b, a + 3))),
             lambda state: of(state).__delitem__(slice(None, None, step)) if step > 0 else None,
-            lambda state: of(state).__setitem__(slice(None, None, step), [make(number + i) for i in range(len(range(size)[::step]))]),
+            lambda state: of(state).__setitem__(
+                slice(None, None, step), [make(number + i) for i in range(len(range(size)[::step]))]
+            ),
             lambda state: of(state).reverse(),
             lambda state: of(state).sort(key=order),
             lambda state: of(state).__delitem__(slice(size // 3, None)),
@@ -337,7 +344,9 @@ class Dicts(Kind):
             keys = list(held(state))
             key = self.between(keys, place, number)
             if self.in_order:
-                state["v"] = dict(sorted({**held(state), key: self.make(number)}.items(), key=lambda item: str(item[0])))
+                state["v"] = dict(
+                    sorted({**held(state), key: self.make(number)}.items(), key=lambda item: str(item[0]))
+                )
             else:
                 held(state)[key] = self.make(number)
 
@@ -400,7 +409,18 @@ class MixedKeys(Dicts):
     places: tuple[str, ...] = ("middle",)
 
     def between(self, keys: list[Any], place: int, number: int) -> Any:
-        some = [number, (number, "a"), f"{number}", float(number), -number, b"%d" % number, frozenset({number}), None, True, 1.5]
+        some = [
+            number,
+            (number, "a"),
+            f"{number}",
+            float(number),
+            -number,
+            b"%d" % number,
+            frozenset({number}),
+            None,
+            True,
+            1.5,
+        ]
         return some[number % len(some)]
 
 
@@ -439,7 +459,13 @@ class Roots(Kind):
     def insert(self, place: int, number: int) -> Change:
         def change(state: Any) -> None:
             keys = sorted(state)[:-1]
-            name = "a" + "a" * len(keys) if not place else f"{keys[place - 1]}{number}"[-60:] if len(keys[place - 1]) < 50 else f"t{number}"
+            name = (
+                "a" + "a" * len(keys)
+                if not place
+                else f"{keys[place - 1]}{number}"[-60:]
+                if len(keys[place - 1]) < 50
+                else f"t{number}"
+            )
             if not place:
                 name = f"A{9999 - number}"
             state[name] = number if number % 3 else {"n": [number]}
@@ -562,7 +588,10 @@ class Bytearrays(Bytes):
             put(bytearray),
         ]
         if size:
-            changes += [lambda state: change_byte(held(state), at, number), lambda state: change_byte(held(state), near, number)]
+            changes += [
+                lambda state: change_byte(held(state), at, number),
+                lambda state: change_byte(held(state), near, number),
+            ]
         return changes
 
 
@@ -655,7 +684,10 @@ KINDS: dict[str, Kind] = {
 
 
 def places() -> list[Any]:
-    """Return each kind at each of its places. Every day all but lists and sequences are at one: the walks pass the others as well."""
+    """Return each kind at each of its places.
+
+    Every day all but lists and sequences are at one: the walks pass the others as well.
+    """
     found: list[Any] = []
     for name, kind in KINDS.items():
         found += first(3 if name in ("Lists", "Sequences") else 1, [(name, place) for place in reversed(kind.places)])

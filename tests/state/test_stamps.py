@@ -164,7 +164,9 @@ def test_a_log_finds_it():
     assert [commit.message for commit in state.log(stamp={"model": "old", "deep.a": 1}, limit=1)] == ["2"]
     assert not list(state.log(stamp={"model": "none"}))
     assert not list(state.log(stamp={"deep.a": True}))
-    found = state.repository.bisect("HEAD~4", "HEAD", lambda snapshot: state.repository.stamp(snapshot.commit or "")["model"] == "new")
+    found = state.repository.bisect(
+        "HEAD~4", "HEAD", lambda snapshot: state.repository.stamp(snapshot.commit or "")["model"] == "new"
+    )
     assert found.commit.message == "3"
 
 

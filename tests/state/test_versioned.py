@@ -85,7 +85,10 @@ def test_an_empty_commit_on_a_moved_branch_is_made_too():
         (lambda s: s.__setitem__("new", 1), "new added"),
         (lambda s: s.__delitem__("step"), "step removed"),
         (lambda s: (s["messages"].append(1), s.__setitem__("step", 2)), "messages +1, step"),
-        (lambda s: s.update({f"k{n}": n for n in range(9)}), "k0 added, k1 added, k2 added, k3 added, k4 added, and 4 more"),
+        (
+            lambda s: s.update({f"k{n}": n for n in range(9)}),
+            "k0 added, k1 added, k2 added, k3 added, k4 added, and 4 more",
+        ),
         (lambda s: s.sequence("long").extend([1, 2, 3]), "long +3"),
         (lambda s: s.namespace("n").__setitem__("k", 1), "@n.k added"),
         (lambda s: s.__setitem__("odd key", 1), '["odd key"] added'),
@@ -131,7 +134,9 @@ def test_diffs(state_with_rounds):
     assert [str(change) for change in state.diff(second, first)] == ["- a[1] = 2"]
     state["a"].append(3)
     assert [str(change) for change in state.diff(first)] == ["+ a[1] = 2", "+ a[2] = 3"]
-    assert [str(change) for change in state.diff("HEAD")] == ["+ a[2] = 3"] == [str(change) for change in state.status()]
+    assert (
+        [str(change) for change in state.diff("HEAD")] == ["+ a[2] = 3"] == [str(change) for change in state.status()]
+    )
     assert not state.diff(first, first)
 
 

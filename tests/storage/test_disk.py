@@ -138,7 +138,9 @@ def test_file_in_place_of_the_directory_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "mine"
 
 
-@pytest.mark.parametrize("content", [b"hello", b"x" * 5000, b"SQLite format 3\0", b"SQLite format 3\0" + b"\0" * 5000], ids=len)
+@pytest.mark.parametrize(
+    "content", [b"hello", b"x" * 5000, b"SQLite format 3\0", b"SQLite format 3\0" + b"\0" * 5000], ids=len
+)
 def test_file_that_is_not_a_database_is_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / FILE).write_bytes(content)
     refuses(tmp_path)
@@ -218,16 +220,27 @@ def test_newer_schema_that_is_still_in_the_log_is_refused(tmp_path: Path) -> Non
 @pytest.mark.parametrize("value", ["'text'", "1", "1.5"])
 def test_planted_value_of_another_type_is_damage(tmp_path: Path, value: str) -> None:
     Disk(tmp_path).close()
-    change(tmp_path / FILE, f"INSERT INTO objects VALUES(x'ab', {value})", f"INSERT INTO entries VALUES(x'6b', {value})")
+    change(
+        tmp_path / FILE, f"INSERT INTO objects VALUES(x'ab', {value})", f"INSERT INTO entries VALUES(x'6b', {value})"
+    )
     with Disk(tmp_path) as store:
-        for call in (lambda: store.get("o/ab"), lambda: store.get("k"), lambda: store.get_many(["o/ab"]), lambda: list(store.items())):
+        for call in (
+            lambda: store.get("o/ab"),
+            lambda: store.get("k"),
+            lambda: store.get_many(["o/ab"]),
+            lambda: list(store.items()),
+        ):
             with pytest.raises(CorruptStoreError):
                 call()
 
 
 def test_planted_keys_of_other_types_are_not_seen(tmp_path: Path) -> None:
     Disk(tmp_path).close()
-    change(tmp_path / FILE, "INSERT INTO objects VALUES('ab', x'01'), (7, x'01')", "INSERT INTO entries VALUES('k', x'01'), (1.5, x'01')")
+    change(
+        tmp_path / FILE,
+        "INSERT INTO objects VALUES('ab', x'01'), (7, x'01')",
+        "INSERT INTO entries VALUES('k', x'01'), (1.5, x'01')",
+    )
     with Disk(tmp_path) as store:
         assert list(store.keys()) == []
         assert store.get("o/ab") is None
@@ -341,7 +354,9 @@ def test_failure_within_a_batch_changes_nothing(tmp_path: Path) -> None:
     with Disk(tmp_path) as store:
         store.set("k", b"1")
         (connection,) = store._pool._connections
-        connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_DELETE else sqlite3.SQLITE_OK)
+        connection.set_authorizer(
+            lambda action, *_: sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_DELETE else sqlite3.SQLITE_OK
+        )
         with pytest.raises(StorageError) as caught:
             store.apply({}, {"k": b"2", "m": b"2"}, ["gone"], objects={"o/ab": b"x"})
         assert isinstance(caught.value.__cause__, sqlite3.Error)

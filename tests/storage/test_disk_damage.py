@@ -65,7 +65,9 @@ def test_log_cut_at_any_sector_leaves_a_prefix(torn: tuple[Path, list[int]], tmp
         assert reopened(source, tmp_path / "store", log[:cut]) == bisect.bisect_right(ends, cut), cut
 
 
-def test_lost_sector_of_the_log_leaves_a_prefix(torn: tuple[Path, list[int]], tmp_path: Path, *, long_run: bool) -> None:
+def test_lost_sector_of_the_log_leaves_a_prefix(
+    torn: tuple[Path, list[int]], tmp_path: Path, *, long_run: bool
+) -> None:
     source, ends = torn
     log = (source / WAL).read_bytes()
     for start in range(512, len(log), 512 * (9 if long_run else 23)):
@@ -220,7 +222,11 @@ def test_really_full_disk(tmp_path: Path) -> None:
         pytest.skip("may not mount a tmpfs here; the two tests above stand for this one")
     command = f"{mount} && exec {sys.executable} -c '{FULL_DISK}' '{tmp_path}'"
     ended = subprocess.run(
-        ["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, timeout=60
+        ["unshare", "-rm", "sh", "-c", command],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        timeout=60,
     )
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.startswith("acknowledged")

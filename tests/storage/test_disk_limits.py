@@ -104,7 +104,8 @@ def test_size_limit_binds_every_opener(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("size_limit", -1), ("size_limit", 1000), ("timeout", -1), ("timeout", float("nan")), ("durability", "none")]
+    ("name", "value"),
+    [("size_limit", -1), ("size_limit", 1000), ("timeout", -1), ("timeout", float("nan")), ("durability", "none")],
 )
 def test_bad_option_is_refused_before_anything_is_made(tmp_path: Path, name: str, value: object) -> None:
     options: dict[str, object] = {name: value}

@@ -51,7 +51,15 @@ def test_mounts_are_read_by_device():
 
 @pytest.mark.parametrize(
     ("device", "kind"),
-    [((0, 51), "nfs4"), ((0, 52), "cifs"), ((0, 53), "fuse.sshfs"), ((0, 27), None), ((0, 98), None), ((254, 1), None), ((51, 0), None)],
+    [
+        ((0, 51), "nfs4"),
+        ((0, 52), "cifs"),
+        ((0, 53), "fuse.sshfs"),
+        ((0, 27), None),
+        ((0, 98), None),
+        ((254, 1), None),
+        ((51, 0), None),
+    ],
 )
 def test_shared_file_system_is_told_by_the_device(tmp_path, monkeypatch, device, kind):
     listing = tmp_path / "mountinfo"
@@ -143,7 +151,9 @@ def test_really_read_only_mount(tmp_path):
     if subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode:
         pytest.skip("may not mount a tmpfs here")
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PROGRAM": READ_ONLY_MOUNT}
-    ended = subprocess.run(["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, env=environment, timeout=60)
+    ended = subprocess.run(
+        ["unshare", "-rm", "sh", "-c", command], capture_output=True, text=True, env=environment, timeout=60
+    )
     assert ended.stdout == "all said\n", ended.stderr
 
 

@@ -96,7 +96,9 @@ def test_writes_that_wait_at_once_share_a_sync(tmp_path: Path, disk: SlowDisk, t
     assert disk.begun == 2, "the sync that was under way did not serve the later six, and another one did"
 
 
-def test_another_handle_writes_while_one_waits_for_the_disk(tmp_path: Path, disk: SlowDisk, threads: ThreadPoolExecutor) -> None:
+def test_another_handle_writes_while_one_waits_for_the_disk(
+    tmp_path: Path, disk: SlowDisk, threads: ThreadPoolExecutor
+) -> None:
     with Disk(tmp_path / "s", durability="power") as store, Disk(tmp_path / "s", timeout=5) as other:
         disk.hold()
         waiting = threads.submit(put, store, "one")
@@ -135,7 +137,9 @@ def test_commits_of_tasks_of_one_loop_share_syncs(tmp_path: Path, disk: SlowDisk
             before = disk.begun
             disk.hold()
             commits = [asyncio.ensure_future(state.aio.commit()) for state in states]
-            assert await asyncio.to_thread(eventually, lambda: len(repository.branches) == len(states) and disk.begun > before)
+            assert await asyncio.to_thread(
+                eventually, lambda: len(repository.branches) == len(states) and disk.begun > before
+            )
             # A task that is cancelled does not take the others along.
             commits[3].cancel()
             disk.release()
@@ -147,7 +151,9 @@ def test_commits_of_tasks_of_one_loop_share_syncs(tmp_path: Path, disk: SlowDisk
     asyncio.run(main())
 
 
-def test_a_store_that_is_closed_meanwhile_acknowledges_what_it_synced(tmp_path: Path, disk: SlowDisk, threads: ThreadPoolExecutor) -> None:
+def test_a_store_that_is_closed_meanwhile_acknowledges_what_it_synced(
+    tmp_path: Path, disk: SlowDisk, threads: ThreadPoolExecutor
+) -> None:
     store = Disk(tmp_path / "s", durability="power")
     disk.hold()
     waiting = threads.submit(put, store, "one")
@@ -339,7 +345,9 @@ def test_the_log_is_repaired_only_once(tmp_path: Path, disk: SlowDisk, threads: 
 
 
 @pytest.mark.parametrize("durability", ["process", "power"])
-def test_a_store_that_is_opened_after_a_failure_writes_the_log_again(tmp_path: Path, disk: SlowDisk, durability: str) -> None:
+def test_a_store_that_is_opened_after_a_failure_writes_the_log_again(
+    tmp_path: Path, disk: SlowDisk, durability: str
+) -> None:
     """The process that saw the failure may be dead by then."""
     mark = tmp_path / "s" / "store.sqlite3-unsynced"
     with Disk(tmp_path / "s", durability="power") as store:
@@ -378,7 +386,12 @@ def test_the_log_is_written_again_where_a_frame_was_lost_that_comes_back(tmp_pat
     with Disk(place, durability="power") as store:
         assert put(store, "lost with the frame")
         log = bytearray((place / WAL).read_bytes())
-    for lost in (range(size, size + frame), range(size + 512, size + 1024), range(size + frame - 100, size + frame), range(0)):
+    for lost in (
+        range(size, size + frame),
+        range(size + 512, size + 1024),
+        range(size + frame - 100, size + frame),
+        range(0),
+    ):
         again = tmp_path / f"after {lost}"
         shutil.copytree(base, again)
         cut = bytes(0 if at in lost else byte for at, byte in enumerate(log))

@@ -44,7 +44,10 @@ def test_writer_in_another_process_is_seen(tmp_path: Path) -> None:
 
 
 def test_writer_waits_for_another_one(tmp_path: Path) -> None:
-    with Disk(tmp_path) as store, closing(sqlite3.connect(tmp_path / FILE, isolation_level=None, check_same_thread=False)) as other:
+    with (
+        Disk(tmp_path) as store,
+        closing(sqlite3.connect(tmp_path / FILE, isolation_level=None, check_same_thread=False)) as other,
+    ):
         other.execute("BEGIN IMMEDIATE")
         timer = threading.Timer(0.3, other.execute, ("ROLLBACK",))
         timer.start()
@@ -82,7 +85,10 @@ def test_connections_that_close_at_once_leave_one_file(tmp_path: Path) -> None:
         together = threading.Barrier(4)
 
         def use(
-            store: Disk = store, taken: threading.Barrier = taken, closed: threading.Event = closed, together: threading.Barrier = together
+            store: Disk = store,
+            taken: threading.Barrier = taken,
+            closed: threading.Event = closed,
+            together: threading.Barrier = together,
         ) -> None:
             connection = store._pool.take()
             taken.wait()

@@ -110,7 +110,8 @@ def test_commit_that_fails_leaves_no_transaction_open(tmp_path):
     with DiskCache(tmp_path) as store:
         store.set("k", b"1")
         (connection,) = store._pool._connections
-        # A foreign key that is looked at when the transaction ends makes COMMIT itself fail, and leaves the transaction open.
+        # A foreign key that is looked at when the transaction ends makes COMMIT itself fail, and leaves the transaction
+        # open.
         connection.executescript(
             "PRAGMA foreign_keys = ON; CREATE TEMP TABLE p(x PRIMARY KEY);"
             "CREATE TEMP TABLE c(x REFERENCES p DEFERRABLE INITIALLY DEFERRED);"
@@ -162,7 +163,9 @@ def test_prefixes_at_the_ends_of_unicode(tmp_path):
 def test_listing_a_prefix_costs_what_it_lists(tmp_path):
     with DiskCache(tmp_path) as store:
         store.set_many(
-            {f"o/{number:048x}": b"v" for number in range(20_000)} | {f"ref/{number}": b"v" for number in range(5)} | {"z": b"v"}
+            {f"o/{number:048x}": b"v" for number in range(20_000)}
+            | {f"ref/{number}": b"v" for number in range(5)}
+            | {"z": b"v"}
         )
         (connection,) = store._pool._connections
         steps = []

@@ -19,7 +19,14 @@ import diskcache
 import pytest
 
 from versioned_state import Versioned
-from versioned_state.errors import CorruptRefError, CorruptStoreError, NotAStoreError, StorageError, StoreBusyError, UnsafeStoreError
+from versioned_state.errors import (
+    CorruptRefError,
+    CorruptStoreError,
+    NotAStoreError,
+    StorageError,
+    StoreBusyError,
+    UnsafeStoreError,
+)
 from versioned_state.storage import DiskCache
 from versioned_state.storage.local import guarded_cache
 
@@ -33,7 +40,9 @@ def change(place: Path, *statements: tuple[str, tuple[object, ...]]) -> None:
             connection.execute(statement, values)
 
 
-def plant(place: Path, key: object, *, raw: int = 1, mode: int = 1, filename: str | None = None, value: object = None) -> None:
+def plant(
+    place: Path, key: object, *, raw: int = 1, mode: int = 1, filename: str | None = None, value: object = None
+) -> None:
     row = "INSERT INTO Cache(key, raw, mode, filename, value, store_time, access_time) VALUES(?, ?, ?, ?, ?, 0, 0)"
     change(place, (row, (key, raw, mode, filename, value)))
 
@@ -160,7 +169,12 @@ def test_planted_value_of_another_type_is_damage(ours, value):
     plant(ours, "k", value=value)
     plant(ours, b"\xcd", value=value)
     with DiskCache(ours) as store:
-        for call in (lambda: store.get("k"), lambda: store.get("o/cd"), lambda: store.get_many(["k"]), lambda: list(store.items())):
+        for call in (
+            lambda: store.get("k"),
+            lambda: store.get("o/cd"),
+            lambda: store.get_many(["k"]),
+            lambda: list(store.items()),
+        ):
             with pytest.raises(CorruptStoreError):
                 call()
 
@@ -248,7 +262,12 @@ def test_setting_that_is_planted_while_the_store_is_open(ours):
 
 def test_the_library_itself_may_not_change_a_setting(ours):
     with DiskCache(ours) as store:
-        for key, value in (("cull_limit", 10), ("eviction_policy", "least-recently-used"), ("count", 5), ("_disk", None)):
+        for key, value in (
+            ("cull_limit", 10),
+            ("eviction_policy", "least-recently-used"),
+            ("count", 5),
+            ("_disk", None),
+        ):
             with pytest.raises(UnsafeStoreError):
                 store._cache.reset(key, value)
         assert store._cache.eviction_policy == "none"
@@ -270,7 +289,14 @@ def test_the_library_itself_may_not_change_a_setting(ours):
     ],
 )
 def test_planted_schema_is_refused_before_anything_runs(ours, statement):
-    change(ours, *((part, ()) for part in statement.replace("; END", "\1").split("; ") for part in [part.replace("\1", "; END")]))
+    change(
+        ours,
+        *(
+            (part, ())
+            for part in statement.replace("; END", "\1").split("; ")
+            for part in [part.replace("\1", "; END")]
+        ),
+    )
     before = (ours / FILE).read_bytes()
     for create in (True, False):
         with pytest.raises(NotAStoreError):
@@ -317,7 +343,8 @@ def test_nothing_is_ever_evicted(plain, ours):
     with DiskCache(ours) as store:
         for key, value in values.items():
             store.set(key, value)
-    # By what stands in the file, diskcache itself evicts nothing either. Its constructor writes the settings that it finds.
+    # By what stands in the file, diskcache itself evicts nothing either. Its constructor writes the settings that it
+    # finds.
     with diskcache.Cache(ours) as cache:
         assert (cache.eviction_policy, cache.cull_limit, cache.size_limit) == ("none", 0, 2**62)
         cache.cull()
@@ -381,7 +408,8 @@ def test_two_tasks_on_one_thread_do_not_share_a_transaction(plain, ours):
     with DiskCache(ours, timeout=0.05) as store:
 
         def work() -> None:
-            # What another task does while this one is within its batch; a batch of ours cannot be left half-way, but by a call within it.
+            # What another task does while this one is within its batch; a batch of ours cannot be left half-way, but by
+            # a call within it.
             with pytest.raises(StoreBusyError):
                 store.set("other", b"1")
             assert store.get("ref") == b"1"

@@ -24,7 +24,18 @@ from versioned_state.errors import (
     StoreNotFoundError,
     WrongKeyError,
 )
-from versioned_state.storage import Cache, Counting, Disk, Encrypted, Fault, Faulty, InjectedFaultError, KVStore, Memory, ReadOnly
+from versioned_state.storage import (
+    Cache,
+    Counting,
+    Disk,
+    Encrypted,
+    Fault,
+    Faulty,
+    InjectedFaultError,
+    KVStore,
+    Memory,
+    ReadOnly,
+)
 from versioned_state.storage.testing.contract import KVStoreContract
 from versioned_state.storage.testing.writers import run_together
 from versioned_state.storage.wrappers.encrypted.cipher import Cipher, EntryNames
@@ -92,7 +103,9 @@ def test_nothing_of_keys_and_values_is_in_the_files(tmp_path: Path) -> None:
 
 def test_equal_folders_and_parts_look_unlike_each_other() -> None:
     memory = Memory()
-    Encrypted(memory, KEY).set_many(dict.fromkeys(["a/x", "b/x", "x", "x/a", "/x", "x/", "//", "ref/branch/x", "born/branch/x"], b"same"))
+    Encrypted(memory, KEY).set_many(
+        dict.fromkeys(["a/x", "b/x", "x", "x/a", "/x", "x/", "//", "ref/branch/x", "born/branch/x"], b"same")
+    )
     parts = [part for key in memory.keys("e/") for part in key.split("/")[1:]]
     # Equal: the two folders "" of "/x" and "//", and the folder "x" of "x/a" and "x/" and the entry "x".
     assert len(parts) - len(set(parts)) == 3
@@ -115,7 +128,10 @@ def test_keys_are_not_shown() -> None:
         assert repr(key)[2:-1] not in shown
         assert key.hex() not in shown
     for bad in (b"short-key", KEY + b"x", KEY.hex(), bytearray(KEY), None):
-        for call in (lambda bad=bad: Encrypted(Memory(), bad), lambda bad=bad: Encrypted(Memory(), KEY, old_keys=[bad])):
+        for call in (
+            lambda bad=bad: Encrypted(Memory(), bad),
+            lambda bad=bad: Encrypted(Memory(), KEY, old_keys=[bad]),
+        ):
             with pytest.raises(InvalidArgumentError) as caught:
                 call()
             assert "short-key" not in str(caught.value)
@@ -137,7 +153,9 @@ def test_the_stored_bytes_are_those_of_this_format() -> None:
         "o/a5f62fd6d549fa21d297e75ed3ecafb83eb1d176a57b8f8886c88bd7b5e94da4ec5f1662b43babd039ec3a8eac8077"
     )
     assert cipher.object_name("o/x") == "o/e03b2fd6d54984b8d18d0d26a8eeb5d22affdda0f39c142b"
-    assert cipher.seal("ref/branch/main", b"value").hex() == ("2fd6d549214a8648b7a3f43859e7de52e893aa50c11ba1a514699a1ae4f3444f6b7fa58ef3")
+    assert cipher.seal("ref/branch/main", b"value").hex() == (
+        "2fd6d549214a8648b7a3f43859e7de52e893aa50c11ba1a514699a1ae4f3444f6b7fa58ef3"
+    )
     assert EntryNames(bytes(range(64))).name("ref/branch/main") == (
         "e/-qafyroxHI0ohbBnVHrKwTffAw/hmAqCscjTcHLLzxF1CIvF6PGpEgOtg/CUlhngUWHsFrE8ktxhn-1grz4V0"
     )
@@ -285,10 +303,16 @@ def test_every_flipped_bit_and_every_cut_is_noticed() -> None:
     memory = Memory()
     store = Encrypted(memory, KEY)
     store.set_many({"k": b"value", ADDRESS: b"object"})
-    for name, key, error in zip(stored_names(memory), ("k", ADDRESS), (CorruptStoreError, CorruptObjectError), strict=True):
+    for name, key, error in zip(
+        stored_names(memory), ("k", ADDRESS), (CorruptStoreError, CorruptObjectError), strict=True
+    ):
         stored = memory.get(name)
         assert stored is not None
-        damaged = [stored[:at] + bytes([stored[at] ^ 1 << bit]) + stored[at + 1 :] for at in range(len(stored)) for bit in range(8)]
+        damaged = [
+            stored[:at] + bytes([stored[at] ^ 1 << bit]) + stored[at + 1 :]
+            for at in range(len(stored))
+            for bit in range(8)
+        ]
         for bad in (*damaged, *(stored[:at] for at in range(len(stored))), stored + b"\0"):
             memory.delete(name)
             memory.set(name, bad)
@@ -391,8 +415,16 @@ def test_a_listing_costs_what_it_lists() -> None:
     memory = Listed()
     store = Encrypted(memory, KEY)
     store.set_many({f"o/{number * 2**180:048x}": b"v" for number in range(4096)})  # one for each 3 digits
-    store.set_many({f"ref/branch/{number}": b"v" for number in range(100)} | {f"ref/tag/{number}": b"v" for number in range(100)})
-    for prefix, most, wanted in (("o/abc", 3, 1), ("o/abc0", 3, 1), ("o/abcd", 3, 0), ("ref/branch/", 100, 100), ("ref/tag/1", 100, 11)):
+    store.set_many(
+        {f"ref/branch/{number}": b"v" for number in range(100)} | {f"ref/tag/{number}": b"v" for number in range(100)}
+    )
+    for prefix, most, wanted in (
+        ("o/abc", 3, 1),
+        ("o/abc0", 3, 1),
+        ("o/abcd", 3, 0),
+        ("ref/branch/", 100, 100),
+        ("ref/tag/1", 100, 11),
+    ):
         memory.listed = 0
         assert len(list(store.keys(prefix))) == wanted
         assert memory.listed <= most, prefix

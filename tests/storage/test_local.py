@@ -30,7 +30,23 @@ pytestmark = pytest.mark.parametrize("kind", FILES)
 
 
 @pytest.mark.parametrize(
-    "name", ["a b", "a%20b", "~", "~root", "$HOME", "${HOME}x", "a?mode=memory", "a#b", "ключ", "a:b", "file:x", ":memory:", "a'b", "a\nb"]
+    "name",
+    [
+        "a b",
+        "a%20b",
+        "~",
+        "~root",
+        "$HOME",
+        "${HOME}x",
+        "a?mode=memory",
+        "a#b",
+        "ключ",
+        "a:b",
+        "file:x",
+        ":memory:",
+        "a'b",
+        "a\nb",
+    ],
 )
 def test_a_directory_may_have_any_name(kind: Kind, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A path is taken as it is: SQLite would read some as a URI, and diskcache would expand what a shell expands."""
@@ -133,7 +149,9 @@ def write_until_killed(kind: Kind, place: Path, name: str, acknowledgements: int
         number += 1
         objects = {f"o/{name}{number:08x}{part:02x}": bytes([part]) * 3000 for part in range(4)}
         value = b"%d" % number
-        assert store.apply({name: b"%d" % (number - 1) if number > 1 else None}, {name: value, name + "/copy": value}, objects=objects)
+        assert store.apply(
+            {name: b"%d" % (number - 1) if number > 1 else None}, {name: value, name + "/copy": value}, objects=objects
+        )
         os.write(acknowledgements, b"%d\n" % number)
         time.sleep(0.001)  # or the other writer would hardly get in
 

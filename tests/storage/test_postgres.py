@@ -102,7 +102,8 @@ def change(server: PostgresServer, schema: str, *statements: str) -> None:
 def tables(server: PostgresServer, schema: str) -> list[str]:
     with server.connection() as admin:
         found = admin.execute(
-            "SELECT relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace WHERE nspname = %s ORDER BY 1", (schema,)
+            "SELECT relname FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace WHERE nspname = %s ORDER BY 1",
+            (schema,),
         )
         return [row[0] for row in found]
 
@@ -145,7 +146,9 @@ def test_tables_go_into_a_schema_with_other_tables(postgres_server: PostgresServ
     assert "mine" in tables(postgres_server, schema)
 
 
-@pytest.mark.parametrize("options", [{"timeout": 0}, {"timeout": -1.0}, {"timeout": float("nan")}, {"max_connections": 0}])
+@pytest.mark.parametrize(
+    "options", [{"timeout": 0}, {"timeout": -1.0}, {"timeout": float("nan")}, {"max_connections": 0}]
+)
 def test_bad_option_is_refused(postgres_server: PostgresServer, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidArgumentError):
         Postgres(postgres_server.url, **options)
@@ -172,7 +175,9 @@ def test_url_of_something_else_is_refused(url: str) -> None:
         ("CREATE TABLE @s.format (version integer)",),
     ],
 )
-def test_tables_of_somebody_else_are_refused(postgres_server: PostgresServer, schema: str, statements: tuple[str, ...]) -> None:
+def test_tables_of_somebody_else_are_refused(
+    postgres_server: PostgresServer, schema: str, statements: tuple[str, ...]
+) -> None:
     change(postgres_server, schema, "CREATE SCHEMA @s", *statements)
     before = tables(postgres_server, schema)
     for create in (True, False):
@@ -205,7 +210,9 @@ def test_tables_of_somebody_else_are_refused(postgres_server: PostgresServer, sc
         ("CREATE FUNCTION @s.apply_batch(x int) RETURNS int LANGUAGE sql AS 'SELECT 1'", UnsafeStoreError),
     ],
 )
-def test_altered_store_is_refused(postgres_server: PostgresServer, schema: str, statement: str, error: type[Exception]) -> None:
+def test_altered_store_is_refused(
+    postgres_server: PostgresServer, schema: str, statement: str, error: type[Exception]
+) -> None:
     Postgres(postgres_server.url, schema=schema).close()
     change(postgres_server, schema, statement)
     for create in (True, False):
@@ -235,12 +242,24 @@ def test_dump_that_is_restored_elsewhere_is_the_store(
             state.commit("round")
     name, dump = f"d_{os.urandom(8).hex()}", postgres_server.folder / f"{store.schema}.sql"
     postgres_server.run(
-        postgres_server.programs / "pg_dump", "-h", postgres_server.folder, "-U", "postgres", "-n", store.schema, "-f", dump, "postgres"
+        postgres_server.programs / "pg_dump",
+        "-h",
+        postgres_server.folder,
+        "-U",
+        "postgres",
+        "-n",
+        store.schema,
+        "-f",
+        dump,
+        "postgres",
     )
     change(postgres_server, store.schema, f"CREATE DATABASE {name}")
     url = postgres_server.url_of(database=name)
     postgres_server.run(postgres_server.programs / "psql", "-q", "-v", "ON_ERROR_STOP=1", "-f", dump, url)
-    with Postgres(url, schema=store.schema, create=False) as copy, Postgres(postgres_server.url, schema=store.schema) as original:
+    with (
+        Postgres(url, schema=store.schema, create=False) as copy,
+        Postgres(postgres_server.url, schema=store.schema) as original,
+    ):
         assert dict(copy.items()) == dict(original.items())
         with Versioned(copy) as state:
             assert state["messages"] == real_conversations[2]
@@ -251,7 +270,9 @@ def test_dump_that_is_restored_elsewhere_is_the_store(
 # Rights
 
 
-def test_role_with_the_least_rights_can_use_a_store(postgres_server: PostgresServer, store: Postgres, role: str) -> None:
+def test_role_with_the_least_rights_can_use_a_store(
+    postgres_server: PostgresServer, store: Postgres, role: str
+) -> None:
     change(
         postgres_server,
         store.schema,
@@ -267,7 +288,12 @@ def test_role_with_the_least_rights_can_use_a_store(postgres_server: PostgresSer
 
 
 def test_role_that_may_only_read(postgres_server: PostgresServer, store: Postgres, role: str) -> None:
-    change(postgres_server, store.schema, f"GRANT USAGE ON SCHEMA @s TO {role}", f"GRANT SELECT ON ALL TABLES IN SCHEMA @s TO {role}")
+    change(
+        postgres_server,
+        store.schema,
+        f"GRANT USAGE ON SCHEMA @s TO {role}",
+        f"GRANT SELECT ON ALL TABLES IN SCHEMA @s TO {role}",
+    )
     store.set_many({"k": b"1", "o/aa": b"A"})
     with Postgres(postgres_server.url_of(user=role), schema=store.schema, create=False) as reader:
         assert dict(reader.items()) == {"k": b"1", "o/aa": b"A"}
@@ -340,7 +366,10 @@ def test_password_is_never_shown(postgres_server: PostgresServer, schema: str) -
         store.set("k", b"1")
         assert "right" not in repr(store)
         assert "locked" in repr(store)
-    for wrong, word in ((url.replace("right", SECRET), "authentication failed"), (url.replace(":right", ""), "password")):
+    for wrong, word in (
+        (url.replace("right", SECRET), "authentication failed"),
+        (url.replace(":right", ""), "password"),
+    ):
         with pytest.raises(StorageError, match=word) as caught:
             Postgres(wrong, schema=schema)
         assert type(caught.value) is StorageError  # trying again is of no use
@@ -490,7 +519,10 @@ def test_deletes_of_several_statements(store: Postgres) -> None:
 
 
 def test_round_trips(postgres_server: PostgresServer, schema: str) -> None:
-    with Proxy(postgres_server.socket_path) as proxy, Postgres(postgres_server.url_through(proxy), schema=schema) as store:
+    with (
+        Proxy(postgres_server.socket_path) as proxy,
+        Postgres(postgres_server.url_through(proxy), schema=schema) as store,
+    ):
         objects = many(300, 100)
         store.set_many(objects)
         ten = many(10, 2000)
@@ -508,7 +540,9 @@ def test_round_trips(postgres_server: PostgresServer, schema: str) -> None:
             assert proxy.requests == 1, number
 
 
-def test_batches_read_no_whole_table_though_it_was_small_as_they_were_planned(postgres_server: PostgresServer, schema: str) -> None:
+def test_batches_read_no_whole_table_though_it_was_small_as_they_were_planned(
+    postgres_server: PostgresServer, schema: str
+) -> None:
     """A connection plans the statements of a function once, and the tests' server never gathers statistics, which would plan them anew."""
 
     def read() -> int:
@@ -544,7 +578,9 @@ def test_nothing_outlives_a_transaction(store: Postgres) -> None:
     assert link.execute(query).fetchone() == (0, 0, 0, 0, 0)
 
 
-def test_stores_that_are_closed_or_were_refused_leave_no_connection(postgres_server: PostgresServer, schema: str) -> None:
+def test_stores_that_are_closed_or_were_refused_leave_no_connection(
+    postgres_server: PostgresServer, schema: str
+) -> None:
     url = postgres_server.url_of(options=f"&application_name={schema}")
     before = threading.active_count()
     store = Postgres(url, schema=schema)
@@ -558,7 +594,9 @@ def test_stores_that_are_closed_or_were_refused_leave_no_connection(postgres_ser
     assert threading.active_count() == before
 
 
-def test_store_forgotten_until_exit_closes_itself_without_a_warning(postgres_server: PostgresServer, schema: str) -> None:
+def test_store_forgotten_until_exit_closes_itself_without_a_warning(
+    postgres_server: PostgresServer, schema: str
+) -> None:
     program = """
         import sys
         from versioned_state.storage.postgres.store import Postgres

@@ -1,4 +1,7 @@
-"""`Postgres` and a server that goes away: cut connections, silence, restarts, kill -9. All or nothing, and the caller knows which."""
+"""`Postgres` and a server that goes away: cut connections, silence, restarts, kill -9.
+
+All or nothing, and the caller knows which.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,10 @@ def own_server() -> Iterator[PostgresServer]:
 
 
 def in_thread(call: Callable[[], object]) -> Callable[[], object]:
-    """Begin `call` in a thread, and return a function that waits for its end and returns or raises as it did. A hang fails."""
+    """Begin `call` in a thread, and return a function that waits for its end and returns or raises as it did.
+
+    A hang fails.
+    """
     outcome: list[object] = []
 
     def run() -> None:
@@ -121,7 +127,9 @@ def test_what_can_be_repeated_is(proxy: Proxy, store: Postgres, direct: Postgres
 
 
 @pytest.mark.parametrize("kind", ["cut request", "cut reply"])
-def test_large_batch_is_repeated_until_it_comes_to_the_commit(proxy: Proxy, store: Postgres, direct: Postgres, kind: str) -> None:
+def test_large_batch_is_repeated_until_it_comes_to_the_commit(
+    proxy: Proxy, store: Postgres, direct: Postgres, kind: str
+) -> None:
     objects = {f"o/{number:02x}": bytes([number]) * 3_000_000 for number in range(3)}
     proxy.requests = 0
     assert store.apply({"ref": None}, {"ref": b"1"}, objects=objects)
@@ -163,7 +171,9 @@ def test_commit_is_there_once(proxy: Proxy, store: Postgres, direct: Postgres, f
 def test_connection_that_the_server_ended_while_it_lay_idle(postgres_server: PostgresServer, store: Postgres) -> None:
     for number in range(3):
         with postgres_server.connection() as admin:
-            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state = 'idle'")
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND state = 'idle'"
+            )
         (link,) = store._connections._home.idle
         assert eventually(lambda link=link: not link.is_usable())  # type: ignore[misc]
         # A write, which on the dead connection would have an outcome that nobody knows.
@@ -223,7 +233,10 @@ def test_restart_is_waited_for(own_server: PostgresServer) -> None:
     with Postgres(own_server.url, schema=own_server.fresh_schema(), timeout=60) as store:
         store.set("k", b"1")
         own_server.stop(signal.SIGINT)
-        calls = [in_thread(lambda: store.get("k")), in_thread(lambda: store.apply({"n": None}, {"n": b"1"}, objects={"o/aa": b"A"}))]
+        calls = [
+            in_thread(lambda: store.get("k")),
+            in_thread(lambda: store.apply({"n": None}, {"n": b"1"}, objects={"o/aa": b"A"})),
+        ]
         time.sleep(0.2)
         own_server.restart()
         assert [call() for call in calls] == [b"1", True]
@@ -235,7 +248,11 @@ def test_server_that_does_not_come_back(own_server: PostgresServer) -> None:
         store.set("k", b"1")
         own_server.stop(signal.SIGINT)
         try:
-            for end in [in_thread(lambda: store.get("k")), in_thread(lambda: store.set("k", b"2")), in_thread(lambda: list(store.keys()))]:
+            for end in [
+                in_thread(lambda: store.get("k")),
+                in_thread(lambda: store.set("k", b"2")),
+                in_thread(lambda: list(store.keys())),
+            ]:
                 with pytest.raises(UnreachableStoreError) as caught:
                     end()
                 assert type(caught.value) is UnreachableStoreError
@@ -287,7 +304,9 @@ def test_nothing_acknowledged_is_lost_by_kill_9(own_server: PostgresServer, *, l
         threads = [threading.Thread(target=writer.run, daemon=True) for writer in writers]
         for thread in threads:
             thread.start()
-        assert eventually(lambda writers=writers: all(writer.acknowledged > acknowledged[writer.name] for writer in writers))  # type: ignore[misc]
+        assert eventually(
+            lambda writers=writers: all(writer.acknowledged > acknowledged[writer.name] for writer in writers)
+        )  # type: ignore[misc]
         time.sleep(dice.random() * 0.1)
         own_server.kill()
         for writer in writers:
@@ -307,5 +326,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(own_server: PostgresServer, *, l
                 # At most the one that was not acknowledged any more, and that one whole.
                 assert writer.acknowledged <= found <= writer.acknowledged + 1
                 assert store.get(f"{name}/copy") == store.get(name)
-                assert list(store.keys(f"o/{name}")) == [f"o/{name}{n:08x}{part:02x}" for n in range(1, found + 1) for part in range(4)]
+                assert list(store.keys(f"o/{name}")) == [
+                    f"o/{name}{n:08x}{part:02x}" for n in range(1, found + 1) for part in range(4)
+                ]
                 acknowledged[name] = found

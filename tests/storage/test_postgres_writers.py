@@ -39,12 +39,16 @@ def test_a_key_that_is_only_expected_is_held_by_a_batch_that_is_half_way(
     with postgres_server.connection() as admin, admin.transaction():
         # The first has seen what it expects of a, and cannot change b yet.
         admin.execute(f'SELECT FROM "{stores[0].schema}".entries WHERE key = %b FOR SHARE'.encode(), (b"b",))
-        threads = wait.start([lambda: stores[1].apply({"a": b"0"}, {"b": b"1"}), lambda: stores[2].compare_and_set("a", b"0", b"1")])
+        threads = wait.start(
+            [lambda: stores[1].apply({"a": b"0"}, {"b": b"1"}), lambda: stores[2].compare_and_set("a", b"0", b"1")]
+        )
     assert wait.join(threads) == [True, True]
     assert stores[0].get_many(["a", "b"]) == {"a": b"1", "b": b"1"}
 
 
-def test_a_key_that_many_only_expect_makes_no_queue(postgres_server: PostgresServer, stores: tuple[Postgres, ...]) -> None:
+def test_a_key_that_many_only_expect_makes_no_queue(
+    postgres_server: PostgresServer, stores: tuple[Postgres, ...]
+) -> None:
     """As commits to different branches expect the record of gc: one that is half way keeps no other waiting, but who changes it."""
     stores[0].set_many({"gc": b"0", "b": b"0"})
     wait = Waiting(postgres_server)
@@ -74,7 +78,9 @@ def test_conditions_of_large_and_small_batches_meet(stores: tuple[Postgres, ...]
         assert stores[0].get_many(several) == (several if won[0] else {one: b"2"})
 
 
-def test_a_key_deleted_and_made_again_under_a_waiting_writer(postgres_server: PostgresServer, stores: tuple[Postgres, ...]) -> None:
+def test_a_key_deleted_and_made_again_under_a_waiting_writer(
+    postgres_server: PostgresServer, stores: tuple[Postgres, ...]
+) -> None:
     """What it waited for is another row then, which a lock on the row it knew would miss."""
     stores[0].set("ref", b"1")
     with held(postgres_server, stores[0], "ref") as wait:
@@ -95,7 +101,9 @@ class Waiting:
     def start(self, works: list[Callable[[], bool]]) -> list[threading.Thread]:
         threads = []
         for number, work in enumerate(works):
-            thread = threading.Thread(target=lambda number=number, work=work: self.answers.__setitem__(number, work()), daemon=True)
+            thread = threading.Thread(
+                target=lambda number=number, work=work: self.answers.__setitem__(number, work()), daemon=True
+            )
             thread.start()
             threads.append(thread)
             self._until_waiting(number + 1)
@@ -140,13 +148,17 @@ class held:
 
 
 @pytest.mark.parametrize("key", ["o/" + "ab" * 24, "o/odd one"])
-def test_no_dangling_ref_where_a_sweep_is_half_way(postgres_server: PostgresServer, stores: tuple[Postgres, ...], key: str) -> None:
+def test_no_dangling_ref_where_a_sweep_is_half_way(
+    postgres_server: PostgresServer, stores: tuple[Postgres, ...], key: str
+) -> None:
     stores[0].set_many({"ref": b"old", key: b"content"})
     wait = Waiting(postgres_server)
     with postgres_server.connection() as admin, admin.transaction():
         # The sweep has seen that the ref is the old one, and cannot delete the row yet.
         for table in ("objects", "entries"):
-            admin.execute(f'SELECT FROM "{stores[0].schema}".{table} WHERE value = %b FOR SHARE'.encode(), (b"content",))
+            admin.execute(
+                f'SELECT FROM "{stores[0].schema}".{table} WHERE value = %b FOR SHARE'.encode(), (b"content",)
+            )
         threads = wait.start(
             [
                 lambda: stores[1].apply({"ref": b"old"}, {}, [key]),
@@ -158,7 +170,9 @@ def test_no_dangling_ref_where_a_sweep_is_half_way(postgres_server: PostgresServ
 
 
 @pytest.mark.parametrize("key", ["o/" + "ab" * 24, "o/odd one"])
-def test_no_dangling_ref_where_a_commit_is_half_way(postgres_server: PostgresServer, stores: tuple[Postgres, ...], key: str) -> None:
+def test_no_dangling_ref_where_a_commit_is_half_way(
+    postgres_server: PostgresServer, stores: tuple[Postgres, ...], key: str
+) -> None:
     stores[0].set_many({"ref": b"old", key: b"content"})
     with held(postgres_server, stores[0], "ref") as wait:
         # The commit has found the object, and cannot move the ref yet.
@@ -181,7 +195,10 @@ def test_no_dangling_ref_beside_sweeps(stores: tuple[Postgres, ...], *, long_run
         stores[0].set_many({ref: b"old", **dict.fromkeys(names, value)})
         works = [
             partial(stores[0].apply, {ref: b"old"}, {}, names),
-            *(partial(store.apply, {ref: b"old"}, {ref: b"new"}, objects=dict.fromkeys(names, value)) for store in stores[1:3]),
+            *(
+                partial(store.apply, {ref: b"old"}, {ref: b"new"}, objects=dict.fromkeys(names, value))
+                for store in stores[1:3]
+            ),
         ]
         # Each starts a little later than the others, or earlier: nobody is always first.
         done, *committed = run_together(partial(later, dice.random() * 0.003, work) for work in works)
@@ -199,10 +216,14 @@ def later(seconds: float, work: Callable[[], bool]) -> bool:
 # Deadlocks
 
 
-def test_batches_in_opposite_orders_do_not_wait_for_each_other(postgres_server: PostgresServer, stores: tuple[Postgres, ...]) -> None:
+def test_batches_in_opposite_orders_do_not_wait_for_each_other(
+    postgres_server: PostgresServer, stores: tuple[Postgres, ...]
+) -> None:
     before = postgres_server.log.read_bytes().count(b"deadlock detected")
     for number in range(30):
-        objects = {f"o/{number:06x}{each:04x}": b"v" * 300 for each in range(60)} | {f"o/odd {number} {each}": b"v" for each in range(5)}
+        objects = {f"o/{number:06x}{each:04x}": b"v" * 300 for each in range(60)} | {
+            f"o/odd {number} {each}": b"v" for each in range(5)
+        }
         puts = {f"k/{number}/{each}": b"v" for each in range(20)}
         works = []
         for place, store in enumerate(stores):

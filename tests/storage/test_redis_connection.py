@@ -21,7 +21,13 @@ from tests.support.servers.proxy import Fault, Proxy
 from tests.support.servers.redis import RedisServer
 from tests.support.waiting import eventually
 from versioned_state import Versioned
-from versioned_state.errors import StorageError, StoreBusyError, StoreClosedError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.errors import (
+    StorageError,
+    StoreBusyError,
+    StoreClosedError,
+    UnknownOutcomeError,
+    UnreachableStoreError,
+)
 from versioned_state.storage.base import Batch
 from versioned_state.storage.redis.store import Redis
 from versioned_state.storage.testing.writers import count_up, run_together
@@ -62,7 +68,9 @@ def test_write_whose_connection_is_cut_is_done_whole_or_not_at_all(cut: Cut, fau
     try:
         assert store.apply({"ref": b"1"}, {"ref": b"2", "new": b"2"}, ["gone"], objects=objects)
     except UnknownOutcomeError:
-        assert dict(direct.items()) == ({**done, **objects} if fault.kind == "cut reply" else {"ref": b"1", "gone": b"1"})
+        assert dict(direct.items()) == (
+            {**done, **objects} if fault.kind == "cut reply" else {"ref": b"1", "gone": b"1"}
+        )
     else:
         # The cut was noticed while the batch was on its way, so that it could be sent again.
         assert fault.kind == "cut request"
@@ -115,8 +123,13 @@ def test_large_batch_cut_at_any_request_is_published_whole_or_not_at_all(cut: Cu
     for number in range(12 if long_run else 5):
         store.set("ref", b"before")
         store.delete_many(list(store.keys("o/")))
-        objects = {f"o/{each:06x}": os.urandom(400_000) for each in range(25)}  # two round trips, of several scripts each
-        proxy.arm(Fault(chance.choice(("cut request", "cut reply")), at=chance.randint(1, 3), passing=chance.randint(0, 200_000)))
+        # two round trips, of several scripts each
+        objects = {f"o/{each:06x}": os.urandom(400_000) for each in range(25)}
+        proxy.arm(
+            Fault(
+                chance.choice(("cut request", "cut reply")), at=chance.randint(1, 3), passing=chance.randint(0, 200_000)
+            )
+        )
         try:
             assert store.apply({"ref": b"before"}, {"ref": b"after"}, objects=objects)
             outcomes.add("done")
@@ -133,14 +146,21 @@ def test_large_batch_cut_at_any_request_is_published_whole_or_not_at_all(cut: Cu
 
 @pytest.mark.parametrize(
     ("fault", "size"),
-    [(Fault("cut request", passing=500), 300), (Fault("cut request", at=2), 1_000_000), (Fault("cut reply", passing=9), 300)],
+    [
+        (Fault("cut request", passing=500), 300),
+        (Fault("cut request", at=2), 1_000_000),
+        (Fault("cut reply", passing=9), 300),
+    ],
     ids=str,
 )
-def test_batches_sent_together_are_each_done_or_not_and_none_is_said_to_be_that_is_not(cut: Cut, fault: Fault, size: int) -> None:
+def test_batches_sent_together_are_each_done_or_not_and_none_is_said_to_be_that_is_not(
+    cut: Cut, fault: Fault, size: int
+) -> None:
     proxy, store, direct = cut
     store.set_many({f"ref {number}": b"1" for number in range(8)})
     batches = [
-        Batch({f"ref {number}": b"1"}, {f"ref {number}": b"2"}, objects={f"o/{number:06x}": os.urandom(size)}) for number in range(8)
+        Batch({f"ref {number}": b"1"}, {f"ref {number}": b"2"}, objects={f"o/{number:06x}": os.urandom(size)})
+        for number in range(8)
     ]
     proxy.arm(fault)
     outcomes = store.apply_each(batches)
@@ -152,10 +172,13 @@ def test_batches_sent_together_are_each_done_or_not_and_none_is_said_to_be_that_
     again = store.apply_each(batches)
     done = [direct.get(f"ref {number}") == b"2" for number in range(8)]
     assert all(done)
-    assert not any(each is True for each, before in zip(again, outcomes, strict=True) if before is True)  # none is done twice
+    # none is done twice
+    assert not any(each is True for each, before in zip(again, outcomes, strict=True) if before is True)
 
 
-def test_batches_sent_together_find_their_script_again_and_fail_together_without_a_server(redis_server: RedisServer, prefix: str) -> None:
+def test_batches_sent_together_find_their_script_again_and_fail_together_without_a_server(
+    redis_server: RedisServer, prefix: str
+) -> None:
     with Redis(redis_server.url, prefix=prefix) as store:
         batches = [Batch({f"ref {number}": None}, {f"ref {number}": b"1"}) for number in range(3)]
         with redis.Redis.from_url(redis_server.url) as client:
@@ -168,7 +191,11 @@ def test_batches_sent_together_find_their_script_again_and_fail_together_without
 def test_batches_sent_together_wait_together_for_a_server_that_refuses_them() -> None:
     server = RedisServer(lua_time_limit="20")
     try:
-        with redis.Redis.from_url(server.url) as admin, Redis(server.url, timeout=0.3) as store, Redis(server.url, timeout=20) as patient:
+        with (
+            redis.Redis.from_url(server.url) as admin,
+            Redis(server.url, timeout=0.3) as store,
+            Redis(server.url, timeout=20) as patient,
+        ):
             batches = [Batch({f"ref {number}": None}, {f"ref {number}": b"1"}) for number in range(16)]
             busy = ConnectionPool.from_url(server.url).get_connection()
             busy.send_command("EVAL", "while true do end", 0)
@@ -278,7 +305,12 @@ def test_server_that_is_gone() -> None:
     with Redis(server.url, timeout=0.3) as store:
         store.set("k", b"1")
         server.kill()
-        for call in (lambda: store.get("k"), lambda: list(store.keys()), lambda: store.set("k", b"2"), lambda: store.get_many(["k"])):
+        for call in (
+            lambda: store.get("k"),
+            lambda: list(store.keys()),
+            lambda: store.set("k", b"2"),
+            lambda: store.get_many(["k"]),
+        ):
             with pytest.raises(UnreachableStoreError, match="nothing was written") as caught:
                 call()
             assert not isinstance(caught.value, UnknownOutcomeError)
@@ -348,7 +380,9 @@ def test_scripts_that_the_server_forgot_are_loaded_again(redis_server: RedisServ
         for number in range(3):
             admin.script_flush()
             proxy.requests = 0
-            assert store.apply({"k": b"%d" % number if number else None}, {"k": b"%d" % (number + 1)}, objects={f"o/0{number}": b"x"})
+            assert store.apply(
+                {"k": b"%d" % number if number else None}, {"k": b"%d" % (number + 1)}, objects={f"o/0{number}": b"x"}
+            )
             assert proxy.requests == 2
             admin.script_flush()
             assert len(list(store.keys())) == number + 2
@@ -360,11 +394,15 @@ def test_scripts_that_the_server_forgot_are_loaded_again(redis_server: RedisServ
 
 def test_server_killed_again_and_again_has_all_that_was_acknowledged(*, long_run: bool) -> None:
     server = RedisServer(appendonly="yes", appendfsync="no")
-    stores = [Redis(server.url, timeout=30) for _ in range(4)]  # opened before the first kill: only an open store waits for its server
+    # opened before the first kill: only an open store waits for its server
+    stores = [Redis(server.url, timeout=30) for _ in range(4)]
     acknowledged: list[dict[str, int]] = [{} for _ in stores]
 
     def write(number: int, stop: threading.Event) -> None:
-        """One writer with a ref of its own. It notes acknowledged writes, and looks up those with an unknown outcome."""
+        """One writer with a ref of its own.
+
+        It notes acknowledged writes, and looks up those with an unknown outcome.
+        """
         counts = acknowledged[number]
         with stores[number] as store:
             while not stop.is_set():
@@ -373,7 +411,9 @@ def test_server_killed_again_and_again_has_all_that_was_acknowledged(*, long_run
                 names = [f"o/{number:02x}{now + 1:08x}{each:02x}" for each in range(5)]
                 try:
                     expected = f"{now:08x}".encode() if now else None
-                    assert store.apply({ref: expected}, {ref: value, ref + "/too": value}, objects=dict.fromkeys(names, value))
+                    assert store.apply(
+                        {ref: expected}, {ref: value, ref + "/too": value}, objects=dict.fromkeys(names, value)
+                    )
                 except UnknownOutcomeError:
                     counts["unknown"] = counts.get("unknown", 0) + 1
                     if store.get(ref) != value:
@@ -417,7 +457,9 @@ def test_server_killed_again_and_again_has_all_that_was_acknowledged(*, long_run
 
 def test_listing_beside_writers_has_each_key_once(redis_server: RedisServer, prefix: str) -> None:
     with Redis(redis_server.url, prefix=prefix) as store:
-        stays = {f"o/{os.urandom(8).hex()}": b"v" for _ in range(6000)} | {f"k/{number}": b"v" for number in range(2000)}
+        stays = {f"o/{os.urandom(8).hex()}": b"v" for _ in range(6000)} | {
+            f"k/{number}": b"v" for number in range(2000)
+        }
         store.set_many(stays)
         stop = threading.Event()
 
@@ -447,7 +489,10 @@ def test_nothing_is_published_whose_objects_a_sweep_has_taken(redis_server: Redi
     published = 0
     stop = threading.Event()
     objects = {f"o/{number:06x}": b"v" for number in range(1500)}
-    with Redis(redis_server.url, prefix=prefix, timeout=60) as store, Redis(redis_server.url, prefix=prefix) as sweeping:
+    with (
+        Redis(redis_server.url, prefix=prefix, timeout=60) as store,
+        Redis(redis_server.url, prefix=prefix) as sweeping,
+    ):
 
         def sweep() -> None:
             while not stop.is_set():
@@ -467,7 +512,9 @@ def test_nothing_is_published_whose_objects_a_sweep_has_taken(redis_server: Redi
     assert published == 10
 
 
-def test_objects_that_cannot_stay_are_given_up(redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_objects_that_cannot_stay_are_given_up(
+    redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with Redis(redis_server.url, prefix=prefix, timeout=0.2) as store:
         monkeypatch.setattr(store, "_send", lambda *_: -1)
         with pytest.raises(StoreBusyError, match="nothing was published"):
@@ -483,7 +530,9 @@ def test_more_threads_than_connections(redis_server: RedisServer, prefix: str) -
         assert store.get("counter") == b"80"
 
 
-def test_close_right_before_a_connection_comes_back(redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_close_right_before_a_connection_comes_back(
+    redis_server: RedisServer, prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = Redis(redis_server.url, prefix=prefix, client_name=prefix)
     release = ConnectionPool.release
 
@@ -551,7 +600,10 @@ def test_interrupted_call_leaves_no_reply_for_the_next(cut: Cut) -> None:
 
 
 def test_errors_keep_their_cause(redis_server: RedisServer, prefix: str) -> None:
-    with Redis(redis_server.url, prefix=prefix) as store, redis.Redis(unix_socket_path=str(redis_server.socket_path)) as admin:
+    with (
+        Redis(redis_server.url, prefix=prefix) as store,
+        redis.Redis(unix_socket_path=str(redis_server.socket_path)) as admin,
+    ):
         admin.set(f"{{{prefix}}}:o:2a", "text")
         with pytest.raises(StorageError) as caught:
             store.get("o/ab")

@@ -96,7 +96,9 @@ def test_old_server_is_refused(version: str) -> None:
 
 @pytest.mark.parametrize("version", ["6.2.0", "6.2", "7.0.15", "8.4.0", "10.0.1"])
 def test_newer_server_is_accepted(version: str) -> None:
-    check_server(_info(f"# Server\r\nredis_version:{version}\r\nmaxmemory_policy:noeviction\r\nrole:master\r\n".encode()), "here")
+    check_server(
+        _info(f"# Server\r\nredis_version:{version}\r\nmaxmemory_policy:noeviction\r\nrole:master\r\n".encode()), "here"
+    )
 
 
 def test_server_that_does_not_say_whether_it_evicts_is_refused() -> None:
@@ -118,7 +120,16 @@ def test_decoded_responses_are_refused(redis_server: RedisServer) -> None:
 @pytest.mark.parametrize(
     "url",
     [
-        *("", "redis", "http://host", "redis:/host", "redis://host/name", "redis://host/1/2", "redis://host/-1", "redis://host:port"),
+        *(
+            "",
+            "redis",
+            "http://host",
+            "redis:/host",
+            "redis://host/name",
+            "redis://host/1/2",
+            "redis://host/-1",
+            "redis://host:port",
+        ),
         *("redis://[::1", "redis://host?db=x", "redis://:pa:ss@host:x/0"),
     ],
 )
@@ -158,7 +169,10 @@ def test_keys_of_somebody_else_are_not_touched(redis_server: RedisServer) -> Non
             assert admin.keys(f"*{prefix}*") == [f"{{{prefix}}}:{name}".encode()]
         prefix = redis_server.fresh_prefix()
         admin.set(f"{{{prefix}}}:o:2a", "text")
-        with Redis(redis_server.url, prefix=prefix) as store, pytest.raises(NotAStoreError, match="do not belong to a store"):
+        with (
+            Redis(redis_server.url, prefix=prefix) as store,
+            pytest.raises(NotAStoreError, match="do not belong to a store"),
+        ):
             store.get("o/ab")
 
 
@@ -180,7 +194,10 @@ def test_store_that_is_not_to_be_created(redis_server: RedisServer, prefix: str)
 
 
 def test_name_that_is_not_text_is_damage(redis_server: RedisServer, prefix: str) -> None:
-    with redis.Redis(unix_socket_path=str(redis_server.socket_path)) as admin, Redis(redis_server.url, prefix=prefix) as store:
+    with (
+        redis.Redis(unix_socket_path=str(redis_server.socket_path)) as admin,
+        Redis(redis_server.url, prefix=prefix) as store,
+    ):
         store.set("k", b"1")
         admin.zadd(f"{{{prefix}}}:names", {b"\xff": 0})
         with pytest.raises(CorruptStoreError):
@@ -189,13 +206,19 @@ def test_name_that_is_not_text_is_damage(redis_server: RedisServer, prefix: str)
 
 def test_prefixes_and_databases_keep_stores_apart(redis_server: RedisServer) -> None:
     same = redis_server.fresh_prefix()
-    places = [(redis_server.url, name) for name in (same, same + "x", same + ":o", "*" + same[1:], same.upper(), "é" + same)]
+    places = [
+        (redis_server.url, name) for name in (same, same + "x", same + ":o", "*" + same[1:], same.upper(), "é" + same)
+    ]
     places.append((f"{redis_server.url}?db=3", same))
     stores = [Redis(url, prefix=prefix) for url, prefix in places]
     for number, store in enumerate(stores):
         store.apply({}, {"ref": b"%d" % number}, objects={f"o/{number:02x}": b"%d" % number, "o/odd": b"%d" % number})
     for number, store in enumerate(stores):
-        assert dict(store.items()) == {"ref": b"%d" % number, f"o/{number:02x}": b"%d" % number, "o/odd": b"%d" % number}
+        assert dict(store.items()) == {
+            "ref": b"%d" % number,
+            f"o/{number:02x}": b"%d" % number,
+            "o/odd": b"%d" % number,
+        }
         store.close()
 
 
@@ -212,8 +235,12 @@ def test_full_server_refuses_and_nothing_is_written(own_server: RedisServer, adm
                 lambda: store.apply({"ref": b"1"}, {"ref": b"2"}, objects={"o/cc": b"C"}),
                 lambda: store.apply({"ref": b"1"}, {"ref": b"2"}),
                 lambda: store.apply({}, {}, objects={"o/odd one": b"C"}),
-                lambda: store.apply({"ref": b"1"}, {"ref": b"2"}, objects={f"o/{number:06x}": b"v" for number in range(2500)}),
-                lambda: store.apply({}, {"ref": b"2"}, objects={f"o/{number:06x}": bytes(900_000) for number in range(12)}),
+                lambda: store.apply(
+                    {"ref": b"1"}, {"ref": b"2"}, objects={f"o/{number:06x}": b"v" for number in range(2500)}
+                ),
+                lambda: store.apply(
+                    {}, {"ref": b"2"}, objects={f"o/{number:06x}": bytes(900_000) for number in range(12)}
+                ),
                 lambda: store.set("new", b"1"),
             ):
                 with pytest.raises(StorageFullError, match="nothing was written") as caught:
@@ -229,7 +256,9 @@ def test_full_server_refuses_and_nothing_is_written(own_server: RedisServer, adm
         assert store.apply({"ref": b"2"}, {"ref": b"3"}, objects={"o/cc": b"C"})
 
 
-def test_batch_of_many_parts_that_fills_the_server_publishes_nothing(own_server: RedisServer, admin: redis.Redis) -> None:
+def test_batch_of_many_parts_that_fills_the_server_publishes_nothing(
+    own_server: RedisServer, admin: redis.Redis
+) -> None:
     objects = {f"o/{number:06x}": os.urandom(500_000) for number in range(40)}
     with Redis(own_server.url, prefix="parts") as store:
         store.set("ref", b"1")
@@ -247,10 +276,15 @@ def test_batch_of_many_parts_that_fills_the_server_publishes_nothing(own_server:
         assert store.get_many(objects) == objects
 
 
-def test_values_beyond_the_limits_of_a_server_are_refused_before_anything_is_written(redis_server: RedisServer, prefix: str) -> None:
+def test_values_beyond_the_limits_of_a_server_are_refused_before_anything_is_written(
+    redis_server: RedisServer, prefix: str
+) -> None:
     with Redis(redis_server.url, prefix=prefix) as store:
         huge = bytes(MAX_VALUE_BYTES + 1)
-        for write in (lambda: store.set("k", huge), lambda: store.apply({}, {"k": b"1"}, objects={"o/00": b"", "o/ab": huge})):
+        for write in (
+            lambda: store.set("k", huge),
+            lambda: store.apply({}, {"k": b"1"}, objects={"o/00": b"", "o/ab": huge}),
+        ):
             with pytest.raises(LimitExceededError):
                 write()
         with pytest.raises(LimitExceededError):
@@ -278,13 +312,15 @@ def test_round_trips(redis_server: RedisServer, prefix: str) -> None:
         assert trips(lambda: store.get("ref")) == 1
         some = [*[*many][:300], "ref", "absent"]
         found: dict[str, bytes] = {}
-        # One request, which the driver sends in two pieces: the server may answer the first before it has read the second.
+        # One request, which the driver sends in two pieces: the server may answer the first before it has read the
+        # second.
         assert trips(lambda: found.update(store.get_many(some))) <= 2
         assert found == {**{key: many[key] for key in some[:300]}, "ref": b"2"}
         assert trips(lambda: list(store.keys("r"))) == 1
         assert trips(lambda: list(store.keys("o/"))) <= 3  # odd ones, and at most two pages
         assert trips(lambda: store.delete_many(many)) == 1
-        assert trips(lambda: Redis(f"redis://127.0.0.1:{proxy.port}", prefix=prefix).close()) <= 3  # two of them redis-py's, for its name
+        # two of them redis-py's, for its name
+        assert trips(lambda: Redis(f"redis://127.0.0.1:{proxy.port}", prefix=prefix).close()) <= 3
 
 
 # Users and passwords
@@ -322,7 +358,12 @@ def test_password_is_used_and_never_shown() -> None:
         with pytest.raises(StorageError, match="requires a user name and password") as caught:
             Redis(url, **options)
         assert "hunter2" not in _everything_said(caught.value)
-    for wrong in ("redis://:hunter2@host:hunter2", "redis://:hunter2/x@host", "http://:hunter2@host", "redis://:hunter2@host/name"):
+    for wrong in (
+        "redis://:hunter2@host:hunter2",
+        "redis://:hunter2/x@host",
+        "http://:hunter2@host",
+        "redis://:hunter2@host/name",
+    ):
         with pytest.raises(InvalidArgumentError) as refused:
             Redis(wrong)
         assert "hunter2" not in _everything_said(refused.value)
@@ -350,7 +391,9 @@ def test_user_who_may_do_little(own_server: RedisServer, admin: redis.Redis) -> 
 def test_least_rights_that_suffice(own_server: RedisServer, admin: redis.Redis) -> None:
     """The list that docs/operations.md gives."""
     commands = "info get setnx type script|load evalsha hget hmget hset hsetnx hexists hdel hkeys zadd zrem zrangebylex select".split()
-    admin.acl_setuser("least", enabled=True, passwords=["+pw"], keys=["{least}:*"], commands=["+" + name for name in commands])
+    admin.acl_setuser(
+        "least", enabled=True, passwords=["+pw"], keys=["{least}:*"], commands=["+" + name for name in commands]
+    )
     try:
         with Redis(f"unix://least:pw@{own_server.socket_path}", prefix="least") as store:
             assert store.apply({"k": None}, {"k": b"1"}, objects={"o/ab": b"x", "o/odd": b"y"})
@@ -366,7 +409,13 @@ def test_least_rights_that_suffice(own_server: RedisServer, admin: redis.Redis) 
 def test_persistence(own_server: RedisServer, admin: redis.Redis) -> None:
     found = []
     with Redis(own_server.url) as store:
-        for name, value in (("save", ""), ("save", "3600 1"), ("appendonly", "yes"), ("appendonly", "no"), ("save", "")):
+        for name, value in (
+            ("save", ""),
+            ("save", "3600 1"),
+            ("appendonly", "yes"),
+            ("appendonly", "no"),
+            ("save", ""),
+        ):
             admin.config_set(name, value)
             found.append(store.persistence)
     assert found == ["none", "snapshots", "aof", "snapshots", "none"]
@@ -378,8 +427,14 @@ def test_persistence(own_server: RedisServer, admin: redis.Redis) -> None:
 @pytest.mark.parametrize(
     ("said", "error"),
     [
-        ("Error running script (call to f_ab): @user_script:12: @user_script: 12: -OOM command not allowed", StorageFullError),
-        ("MISCONF Redis is configured to save RDB snapshots, but it is currently unable to persist to disk.", UnsafeStoreError),
+        (
+            "Error running script (call to f_ab): @user_script:12: @user_script: 12: -OOM command not allowed",
+            StorageFullError,
+        ),
+        (
+            "MISCONF Redis is configured to save RDB snapshots, but it is currently unable to persist to disk.",
+            UnsafeStoreError,
+        ),
         ("NOREPLICAS Not enough good replicas to write.", UnreachableStoreError),
         ("BUSY Redis is busy running a script.", StoreBusyError),
         ("WRONGTYPE Operation against a key holding the wrong kind of value", NotAStoreError),
@@ -391,7 +446,10 @@ def test_words_of_the_server(said: str, error: type[StateError]) -> None:
 
 
 def test_server_that_is_demoted_and_comes_back(own_server: RedisServer, admin: redis.Redis) -> None:
-    with Redis(own_server.url, prefix="demoted", timeout=0.5) as store, Redis(own_server.url, prefix="demoted", timeout=30) as patient:
+    with (
+        Redis(own_server.url, prefix="demoted", timeout=0.5) as store,
+        Redis(own_server.url, prefix="demoted", timeout=30) as patient,
+    ):
         store.set("k", b"1")
         admin.replicaof("127.0.0.1", "1")
         try:
@@ -450,7 +508,9 @@ def _certificate(folder: Path) -> tuple[Path, Path]:
         .sign(key, hashes.SHA256())
     )
     pem = serialization.Encoding.PEM
-    (folder / "key.pem").write_bytes(key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )
     (folder / "cert.pem").write_bytes(certificate.public_bytes(pem))
     return folder / "cert.pem", folder / "key.pem"
 
@@ -537,7 +597,10 @@ def test_cluster() -> None:
     try:
         ids = [client.execute_command("CLUSTER MYID").decode() for client in clients]
         slot = clients[0].execute_command("CLUSTER KEYSLOT", "{c}:entries")
-        assert {clients[0].execute_command("CLUSTER KEYSLOT", f"{{c}}:{name}") for name in ("names", "layout", "o:00", "o:3f")} == {slot}
+        assert {
+            clients[0].execute_command("CLUSTER KEYSLOT", f"{{c}}:{name}")
+            for name in ("names", "layout", "o:00", "o:3f")
+        } == {slot}
         _meet(clients, servers, ports)
         for client in clients:
             client.execute_command("CLUSTER SETSLOT", slot, "NODE", ids[1])

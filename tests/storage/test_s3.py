@@ -112,7 +112,9 @@ def test_a_listing_costs_its_pages(s3_server: S3Server, place: str, store: S3):
 def test_long_prefixes_list_long_keys(store: S3):
     everything = {kind + "k" * length for kind in ("", "o/") for length in (490, 500, 501, 550, 600, 601, 650, 2000)}
     store.set_many(dict.fromkeys(everything, b"v"))
-    for prefix in (kind + "k" * length for kind in ("", "o/") for length in (1, 499, 500, 501, 549, 600, 601, 640, 650, 1999, 2001)):
+    for prefix in (
+        kind + "k" * length for kind in ("", "o/") for length in (1, 499, 500, 501, 549, 600, 601, 640, 650, 1999, 2001)
+    ):
         assert sorted(store.keys(prefix)) == sorted(key for key in everything if key.startswith(prefix))
 
 
@@ -139,7 +141,10 @@ def test_endpoint_that_speaks_another_protocol(s3_server: S3Server):
     ("status", "error"), [(403, StorageError), (503, StoreBusyError), (500, UnreachableStoreError), (400, StorageError)]
 )
 def test_open_that_the_server_refuses(s3_server: S3Server, place: str, status: int, error: type[StateError]):
-    with s3_server.faults(Fault(path=place, times=FOREVER, apply="never", answer=status)), pytest.raises(error) as failure:
+    with (
+        s3_server.faults(Fault(path=place, times=FOREVER, apply="never", answer=status)),
+        pytest.raises(error) as failure,
+    ):
         open_hasty(s3_server, place)
     assert type(failure.value) is error
     assert str(status) in str(failure.value)
@@ -147,7 +152,8 @@ def test_open_that_the_server_refuses(s3_server: S3Server, place: str, status: i
 
 
 @pytest.mark.parametrize(
-    ("status", "error"), [(403, ReadOnlyError), (503, StoreBusyError), (409, StoreBusyError), (507, StorageFullError), (400, StorageError)]
+    ("status", "error"),
+    [(403, ReadOnlyError), (503, StoreBusyError), (409, StoreBusyError), (507, StorageFullError), (400, StorageError)],
 )
 @pytest.mark.parametrize("path", ["e/", "o/", "t/[0-9a-f]"])
 def test_write_that_the_server_refuses_changes_nothing(
@@ -180,15 +186,26 @@ def test_failure_of_one_of_many_ends_the_others(s3_server: S3Server, place: str)
     with open_hasty(s3_server, place, concurrency=2) as store:
         store.set("ref", b"1")
         s3_server.requests()
-        with s3_server.faults(Fault("PUT", "/o/", times=FOREVER, apply="never", answer=403)), pytest.raises(ReadOnlyError):
+        with (
+            s3_server.faults(Fault("PUT", "/o/", times=FOREVER, apply="never", answer=403)),
+            pytest.raises(ReadOnlyError),
+        ):
             store.apply({}, {}, objects={f"o/{number:04x}": b"v" for number in range(3000)})
         assert len(s3_server.requests()) < 2000
 
 
 @pytest.mark.parametrize("ignored", [0, 2], ids=["all conditions", "If-Match"])
-def test_server_that_ignores_conditions_is_refused_before_anything_is_written(s3_server: S3Server, place: str, ignored: int):
-    with s3_server.open(place) as store, s3_server.faults(Fault("PUT", skip=ignored, times=FOREVER, apply="blindly", answer="real")):
-        for write in (lambda: store.set("k", b"1"), lambda: store.apply({"ref": None}, {"ref": b"1"}, objects={"o/aa": b"v"})):
+def test_server_that_ignores_conditions_is_refused_before_anything_is_written(
+    s3_server: S3Server, place: str, ignored: int
+):
+    with (
+        s3_server.open(place) as store,
+        s3_server.faults(Fault("PUT", skip=ignored, times=FOREVER, apply="blindly", answer="real")),
+    ):
+        for write in (
+            lambda: store.set("k", b"1"),
+            lambda: store.apply({"ref": None}, {"ref": b"1"}, objects={"o/aa": b"v"}),
+        ):
             with pytest.raises(UnsafeStoreError, match="ignores the conditions"):
                 write()
             if ignored:
@@ -372,7 +389,12 @@ def test_commit_whose_answers_are_lost_is_made_once(s3_server: S3Server, place: 
     with Versioned(s3_server.open(place)) as state:
         state["messages"] = ["one"]
         state.commit("one")
-        for fault in (Fault("PUT", "/e/"), Fault("PUT", "/o/"), Fault("PUT", "/e/", apply="later"), Fault("PUT", "/e/", apply="never")):
+        for fault in (
+            Fault("PUT", "/e/"),
+            Fault("PUT", "/o/"),
+            Fault("PUT", "/e/", apply="later"),
+            Fault("PUT", "/e/", apply="never"),
+        ):
             with s3_server.faults(fault):
                 state["messages"].append("more")
                 state.commit("more")

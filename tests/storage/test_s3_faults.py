@@ -1,6 +1,7 @@
 """`S3` when answers are lost, requests come late or not at all, writers die half way, and writers meet.
 
-The server fails at one request, or from one request on, of a batch; afterwards the batch is done or it is not, and the caller knows.
+The server fails at one request, or from one request on, of a batch; afterwards the batch is done or it is not, and the
+caller knows.
 """
 
 from __future__ import annotations
@@ -80,7 +81,9 @@ one_fault = {
 
 @pytest.mark.parametrize("work", AFTER, ids=lambda work: work.__name__)
 @pytest.mark.parametrize("fault", one_fault.values(), ids=one_fault)
-def test_a_batch_goes_through_whichever_request_fails_once(s3_server: S3Server, place: str, work: Work, fault: Fault, *, long_run: bool):
+def test_a_batch_goes_through_whichever_request_fails_once(
+    s3_server: S3Server, place: str, work: Work, fault: Fault, *, long_run: bool
+):
     after = {**AFTER[work], **OBJECTS}
     others = []
     # Each request in the long run; every day one in three of a batch of many.
@@ -105,9 +108,13 @@ def test_a_batch_goes_through_whichever_request_fails_once(s3_server: S3Server, 
 
 @pytest.mark.parametrize("applied", ["never", "now"])
 @pytest.mark.parametrize(("work", "requests"), [(one_key, 3), (several_keys, 14)])
-def test_a_writer_that_is_cut_off_knows_what_it_can_know(s3_server: S3Server, place: str, work: Work, requests: int, applied: Any):
+def test_a_writer_that_is_cut_off_knows_what_it_can_know(
+    s3_server: S3Server, place: str, work: Work, requests: int, applied: Any
+):
     """The server fails from the first request on, from the second, and so on, all at once, each in a place of its own."""
-    stores = [s3_server.open(f"{place}/{skip}", timeout=6, concurrency=4, **PATIENT_ONCE) for skip in range(requests + 4)]
+    stores = [
+        s3_server.open(f"{place}/{skip}", timeout=6, concurrency=4, **PATIENT_ONCE) for skip in range(requests + 4)
+    ]
     cut_off = [s3_server.open(f"{place}/{skip}", concurrency=4, **HASTY) for skip in range(requests + 4)]
     outcomes: dict[int, bool | None] = {}
 
@@ -131,14 +138,19 @@ def test_a_writer_that_is_cut_off_knows_what_it_can_know(s3_server: S3Server, pl
         # What is done stays done, and what is not, stays undone: others go on from it.
         assert store.compare_and_set("ref", found["ref"], b"3")
         store.set("gone", b"y")
-        assert {key: value for key, value in store.items() if key not in OBJECTS} == {**found, "ref": b"3", "gone": b"y"}
+        assert {key: value for key, value in store.items() if key not in OBJECTS} == {
+            **found,
+            "ref": b"3",
+            "gone": b"y",
+        }
 
     skips = range(requests + 4)
     run_together([partial(prepare, skip) for skip in skips])
     with s3_server.faults(*(Fault(path=f"{place}/{skip}/", skip=skip, times=FOREVER, apply=applied) for skip in skips)):
         run_together([partial(cut, skip) for skip in skips])
     run_together([partial(look, skip) for skip in skips])
-    # The first was cut off from the start, and the last not at all; somewhere between them is the request that publishes.
+    # The first was cut off from the start, and the last not at all; somewhere between them is the request that
+    # publishes.
     assert outcomes[0] is False
     assert outcomes[max(skips)] is True
     assert None in outcomes.values()
@@ -147,7 +159,9 @@ def test_a_writer_that_is_cut_off_knows_what_it_can_know(s3_server: S3Server, pl
 
 
 @pytest.mark.parametrize(("work", "path"), [(one_key, "e/ref!"), (several_keys, DECISION)])
-def test_a_write_that_cannot_be_looked_for_is_not_known(s3_server: S3Server, place: str, store: S3, work: Work, path: str):
+def test_a_write_that_cannot_be_looked_for_is_not_known(
+    s3_server: S3Server, place: str, store: S3, work: Work, path: str
+):
     """Its answer was lost, the second sending is refused, by the first or by another, and the server cannot be asked by whom."""
     with s3_server.open(place, **HASTY) as hasty:
         hasty.set("ref", b"1")
@@ -258,7 +272,9 @@ def test_readers_see_the_old_state_of_an_open_batch_and_write_nothing(s3_server:
 
 
 @pytest.mark.parametrize(("key", "done"), [("gone", True), ("ref", False)])
-def test_a_writer_whose_batch_was_decided_against_starts_anew(s3_server: S3Server, place: str, store: S3, key: str, *, done: bool):
+def test_a_writer_whose_batch_was_decided_against_starts_anew(
+    s3_server: S3Server, place: str, store: S3, key: str, *, done: bool
+):
     """It does it all again where its condition still holds, and says no where it does not."""
     outcomes: list[bool] = []
     with s3_server.open(place, **PATIENT_ONCE) as slow:
@@ -298,7 +314,11 @@ def test_reader_is_not_misled_by_a_decision_that_was_removed_meanwhile(s3_server
 def test_a_writer_decides_against_a_batch_that_was_left_open(s3_server: S3Server, place: str, store: S3):
     die_before_deciding(s3_server, place)
     # Three that wait for the same one: the reference, a deleted key, a deleted object.
-    works = [lambda: store.set("new", b"mine"), lambda: store.delete("ref"), lambda: store.apply({}, {}, objects={"o/cc": b"C"})]
+    works = [
+        lambda: store.set("new", b"mine"),
+        lambda: store.delete("ref"),
+        lambda: store.apply({}, {}, objects={"o/cc": b"C"}),
+    ]
     run_together(works)
     assert dict(store.items()) == {"gone": b"x", "other": b"o", "new": b"mine", "o/cc": b"C", **OBJECTS}
     # No waiting any more: it is decided.
@@ -350,7 +370,8 @@ def test_a_writer_that_dies_after_deciding_has_published(s3_server: S3Server, pl
         dying.set("other", b"o")
         # Planted are four cells; whatever comes after the decision is cut off.
         with s3_server.faults(
-            Fault(method="PUT", path="/(e|o/cc)", skip=6, times=FOREVER, apply="never"), Fault(method="DELETE", times=FOREVER)
+            Fault(method="PUT", path="/(e|o/cc)", skip=6, times=FOREVER, apply="never"),
+            Fault(method="DELETE", times=FOREVER),
         ):
             assert several_keys(dying) is True
     assert [name for name in s3_server.names(f"{place}/t/") if not name.endswith("conditions!")] != []
@@ -445,6 +466,9 @@ def test_a_key_that_is_always_taken_is_given_up(s3_server: S3Server, place: str,
     with s3_server.open(place, **HASTY) as beaten:
         beaten.set("other", b"o")
         # Whatever it sends, the server says that somebody else was first.
-        with s3_server.faults(Fault(method="PUT", path="e/ref!", times=FOREVER, apply="never", answer=409)), pytest.raises(StoreBusyError):
+        with (
+            s3_server.faults(Fault(method="PUT", path="e/ref!", times=FOREVER, apply="never", answer=409)),
+            pytest.raises(StoreBusyError),
+        ):
             beaten.set("ref", b"9")
     assert store.get("ref") == b"1"

@@ -87,7 +87,22 @@ def test_other_folders_are_not_listed():
 
 
 @pytest.mark.parametrize(
-    "name", ["e/readme.txt", "e/a/b!", "e/a!/b", "x/a!", "e/.6!", "e/.zz!", "e/.61!", "e/.c3!", "e/.2f!", "o/o/a!", "", "e/", "a!"]
+    "name",
+    [
+        "e/readme.txt",
+        "e/a/b!",
+        "e/a!/b",
+        "x/a!",
+        "e/.6!",
+        "e/.zz!",
+        "e/.61!",
+        "e/.c3!",
+        "e/.2f!",
+        "o/o/a!",
+        "",
+        "e/",
+        "a!",
+    ],
 )
 def test_a_name_of_another_form_is_none_of_ours(name: str):
     with pytest.raises(ValueError, match=r".+"):

@@ -13,7 +13,18 @@ from tests.support.servers.redis import RedisServer
 from tests.support.stores import DictStore, OneCondition
 from versioned_state import Repository, Versioned
 from versioned_state.errors import InvalidArgumentError, StorageFullError, StoreClosedError, UnreachableStoreError
-from versioned_state.storage import Counting, Disk, Fault, Faulty, InjectedFaultError, KVStore, Memory, Postgres, Redis, Tiered
+from versioned_state.storage import (
+    Counting,
+    Disk,
+    Fault,
+    Faulty,
+    InjectedFaultError,
+    KVStore,
+    Memory,
+    Postgres,
+    Redis,
+    Tiered,
+)
 from versioned_state.storage.testing.contract import KVStoreContract
 from versioned_state.storage.wrapper import Wrapper
 
@@ -275,7 +286,10 @@ def test_what_it_says_of_itself():
     assert not Tiered(Memory(), DictStore()).private
     assert Tiered(OneCondition(), Memory()).max_expected is None
     assert Tiered(Memory(), OneCondition()).max_expected == 1
-    assert repr(Tiered(Memory(), Memory())) == "<Tiered <Memory 0 objects, 0 other keys>, <Memory 0 objects, 0 other keys>>"
+    assert (
+        repr(Tiered(Memory(), Memory()))
+        == "<Tiered <Memory 0 objects, 0 other keys>, <Memory 0 objects, 0 other keys>>"
+    )
     assert "0 hits" in repr(Tiered(hot, Memory()).tiers[0])
     with pytest.raises(InvalidArgumentError):
         Tiered(hot)

@@ -216,7 +216,12 @@ def test_what_cannot_be_opened_is_closed_again(tmp_path: Path) -> None:
     with versioned_state.open(tmp_path / "s") as state:
         state["x"] = 1
         state.commit()
-    for options in ({"encryption_key": bytes(32)}, {"encryption_key": b"short"}, {"branch": "no good"}, {"pickle": "sometimes"}):
+    for options in (
+        {"encryption_key": bytes(32)},
+        {"encryption_key": b"short"},
+        {"branch": "no good"},
+        {"pickle": "sometimes"},
+    ):
         with pytest.raises(StateError):
             versioned_state.open(tmp_path / "s", **options)
     held = []
@@ -250,7 +255,10 @@ def test_what_cannot_be_opened_is_closed_again(tmp_path: Path) -> None:
         ("redis://host/0?p%61ssword=pw", "redis://host/0?p%61ssword=***"),
         ("redis://host?password=pw&db=1", "redis://host?password=***&db=1"),
         ("postgresql://u@h/db?sslpassword=pw&PASSWORD=pw", "postgresql://u@h/db?sslpassword=***&PASSWORD=***"),
-        ("s3://b/p?secret_access_key=pw&session_token=pw&region=x", "s3://b/p?secret_access_key=***&session_token=***&region=x"),
+        (
+            "s3://b/p?secret_access_key=pw&session_token=pw&region=x",
+            "s3://b/p?secret_access_key=***&session_token=***&region=x",
+        ),
         ("http://u:pw@h", "http://u:***@h"),
         ("disk:a:b@c?key=x", "disk:a:b@c?key=x"),
         ("/a:b@c", "/a:b@c"),
@@ -319,7 +327,9 @@ def test_no_error_shows_a_password(url: str, tmp_path: Path, monkeypatch: pytest
 # URLs of no store
 
 
-@pytest.mark.parametrize("url", ["", "disk:", "disk://host/path", "disk:///path", "memory:x", "memory://", "http://x", "my:dir"])
+@pytest.mark.parametrize(
+    "url", ["", "disk:", "disk://host/path", "disk:///path", "memory:x", "memory://", "http://x", "my:dir"]
+)
 def test_what_cannot_be_meant(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidArgumentError):
@@ -357,7 +367,9 @@ def test_a_driver_that_is_not_installed_is_named_with_its_extra(tmp_path: Path) 
                 print(error.extra, error.hint)
     """
     extras = ("diskcache", "redis", "postgres", "s3")
-    assert run(program, tmp_path / "new").stdout.splitlines() == [f"{extra} pip install 'versioned-state[{extra}]'" for extra in extras]
+    assert run(program, tmp_path / "new").stdout.splitlines() == [
+        f"{extra} pip install 'versioned-state[{extra}]'" for extra in extras
+    ]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -31,7 +31,9 @@ from versioned_state.storage import (
 )
 
 
-@pytest.mark.parametrize("wrap", [Cache, Counting, lambda store: Encrypted(store, b"k" * 32), Faulty, ReadOnly, Wrapper])
+@pytest.mark.parametrize(
+    "wrap", [Cache, Counting, lambda store: Encrypted(store, b"k" * 32), Faulty, ReadOnly, Wrapper]
+)
 def test_wrapper_passes_on_what_the_store_is(wrap: Callable[[KVStore], Wrapper], tmp_path: Path) -> None:
     assert wrap(Memory()).private
     assert not wrap(DictStore()).private

@@ -19,7 +19,12 @@ from versioned_state.values.codec.scalars import TooDeepError, is_plain
 DEEP: Final = 64
 ENOUGH: Final = 1 << 30
 
-_EDGES: Final = [edge + by for bits in (0, 5, 7, 8, 15, 16, 31, 32, 63, 64, 70) for edge in (1 << bits, -(1 << bits)) for by in (-1, 0, 1)]
+_EDGES: Final = [
+    edge + by
+    for bits in (0, 5, 7, 8, 15, 16, 31, 32, 63, 64, 70)
+    for edge in (1 << bits, -(1 << bits))
+    for by in (-1, 0, 1)
+]
 _SIZES: Final = (0, 1, 5, 15, 16, 17, 31, 32, 33, 255, 256, 300)
 _LETTERS: Final = ("a", "ab", "aé", "a€", "a😀", "é€", "a\ud800", "\udfff")
 _KEYS: Final = ("role", "content", "n", "a", "é", "\ud800")
@@ -101,7 +106,14 @@ def mutate(rng: random.Random, values: list[Any]) -> None:
         part = rng.choice(inside)
     at = rng.randrange(len(part)) if part else 0
     new: Any = rng.choice(
-        (random_value(rng, 3), [], {}, [part[at]] if type(part) is list and part else -5, len(part) * 4 + 1, len(part) * 4 + 3)
+        (
+            random_value(rng, 3),
+            [],
+            {},
+            [part[at]] if type(part) is list and part else -5,
+            len(part) * 4 + 1,
+            len(part) * 4 + 3,
+        )
     )
     if type(part) is dict:
         key = list(part)[at] if part and rng.random() < 0.7 else rng.choice(_KEYS)
@@ -139,7 +151,9 @@ def check(fast: Any, rng: random.Random) -> None:
     kept = [*run, marked]  # the marks keep the leaves alive, so no identity in ``before`` is used again
     for _ in range(4):
         padded = [None] * rng.randrange(3)
-        assert marks.same([*padded, *run, 1], len(padded)) == (content(run[: stop - start]) == before and len(run) >= stop - start)
+        assert marks.same([*padded, *run, 1], len(padded)) == (
+            content(run[: stop - start]) == before and len(run) >= stop - start
+        )
         if run:
             mutate(rng, run)
     assert len(marks) == stop - start

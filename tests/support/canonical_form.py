@@ -69,7 +69,10 @@ LONG = 19_132
 """Messages of a list whose third level has a last node with one child, in leaves of ``EARLIER_LEAVES``."""
 
 EARLIER_LEAVES: Limits = {"values.trees.chunker": {"LEAF_LEAST": 3072, "LEAF_SCALE": 2048, "LEAF_GREATEST": 16_384}}
-"""Leaves of 4.5 KB, as they were before the first release. A list has three levels in them with a quarter of the messages."""
+"""Leaves of 4.5 KB, as they were before the first release.
+
+A list has three levels in them with a quarter of the messages.
+"""
 
 
 def message(number: int) -> dict[str, str]:

@@ -55,7 +55,10 @@ class Checked:
         change(self.model)
 
     def commit(self, *, changes: int | None = None, allow_empty: bool = False) -> None:
-        """Commit, and compare: the root, the content read anew, the difference. ``changes``: how many the difference has at most."""
+        """Commit, and compare: the root, the content read anew, the difference.
+
+        ``changes``: how many the difference has at most.
+        """
         before = self.state.head
         commit = self.state.commit(allow_empty=allow_empty)
         self.check(before, commit, changes=changes)
@@ -79,7 +82,9 @@ class Checked:
                 self.deep[code] = max(self.deep.get(code, 0), levels)
         if before is not None and before.id != commit.id:
             difference = repository.diff(before.id, commit.id)
-            assert changes is None or len(difference) <= changes, f"{len(difference)} changes, not {changes}:\n{difference}"
+            assert changes is None or len(difference) <= changes, (
+                f"{len(difference)} changes, not {changes}:\n{difference}"
+            )
             if self._commits % 4 == 1:
                 old = Versioned(Memory(), pickle="refuse")
                 old.update(dict(repository.snapshot(before.id)))

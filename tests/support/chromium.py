@@ -40,7 +40,9 @@ def served(repository: Repository, **settings: Any) -> Iterator[tuple[str, str]]
     port = listener.getsockname()[1]
     access = OneViewer(port)
     page = Page(repository, access, hosts_of("127.0.0.1", port), Settings(**settings))
-    server = uvicorn.Server(uvicorn.Config(page.application(), lifespan="off", log_config=None, timeout_graceful_shutdown=1))
+    server = uvicorn.Server(
+        uvicorn.Config(page.application(), lifespan="off", log_config=None, timeout_graceful_shutdown=1)
+    )
     thread = threading.Thread(target=lambda: asyncio.run(server.serve(sockets=[listener])), daemon=True)
     thread.start()  # the socket listens: what comes before the server has begun waits in it
     try:

@@ -9,7 +9,9 @@ from pathlib import Path
 
 SNAPSHOTS = Path(__file__).parents[1] / "cli" / "snapshots"
 
-_PYTHON = re.compile(r"^(?:error|hint): .*(?:\b\w+\(\)|\b[a-z_]+\([^ )]*['=,]|\b[a-z]+_[a-z_]+\b|\w=(?:['\"{[]|True|None))", re.MULTILINE)
+_PYTHON = re.compile(
+    r"^(?:error|hint): .*(?:\b\w+\(\)|\b[a-z_]+\([^ )]*['=,]|\b[a-z]+_[a-z_]+\b|\w=(?:['\"{[]|True|None))", re.MULTILINE
+)
 
 
 @dataclass

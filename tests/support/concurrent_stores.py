@@ -35,7 +35,10 @@ class ActsAroundMove(Wrapper):
 
 
 class ActsBeforeCall(Faulty):
-    """Calls `act` before call number `at`. By trying every number a test lets others act between any two calls of an operation."""
+    """Calls `act` before call number `at`.
+
+    By trying every number a test lets others act between any two calls of an operation.
+    """
 
     def __init__(self, store: KVStore, act: Callable[[], object], *, at: int | None = None) -> None:
         super().__init__(store, at=at)

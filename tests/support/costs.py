@@ -175,7 +175,9 @@ def together(room: Room) -> Callable[[], object]:
 
 
 def expiring(room: Room) -> Callable[[], object]:
-    old = Versioned(Repository(room.store.store, clock=lambda: 1_700_000_000_000_000), branch="session/expired", ttl_seconds=1)
+    old = Versioned(
+        Repository(room.store.store, clock=lambda: 1_700_000_000_000_000), branch="session/expired", ttl_seconds=1
+    )
     old["n"] = 1
     old.commit()
     return room.repository.expire
@@ -293,7 +295,9 @@ CALLS: dict[str, dict[str, Call]] = {
     "Snapshot": {
         "at": lambda room: partial(room.state.checkout("HEAD").at, "list[0].n"),
         "keys_at": lambda room: partial(room.state.checkout("HEAD").keys_at, "list"),
-        "diff": lambda room: partial(lambda a, b: str(a.diff(b)), room.state.checkout("HEAD~1"), room.state.checkout("HEAD")),
+        "diff": lambda room: partial(
+            lambda a, b: str(a.diff(b)), room.state.checkout("HEAD~1"), room.state.checkout("HEAD")
+        ),
         "sequence": lambda room: partial(room.state.checkout("HEAD").sequence, "list"),
         "preview": lambda room: partial(room.state.checkout("HEAD").preview, "list"),
         "iter_keys": lambda room: partial(lambda s: to_the_end(s.iter_keys("key")), room.state.checkout("HEAD")),
@@ -369,7 +373,10 @@ CALLS: dict[str, dict[str, Call]] = {
         "restore": in_folder(lambda workspace: workspace.restore("a.py", overwrite=True)),
         "keep": in_folder(lambda workspace: workspace.keep()),
         "close": in_folder(lambda workspace: workspace.close()),
-        "files_of": lambda room: (in_folder(lambda _workspace: None)(room), lambda: dict(files_of(room.state.checkout("HEAD"))))[1],
+        "files_of": lambda room: (
+            in_folder(lambda _workspace: None)(room),
+            lambda: dict(files_of(room.state.checkout("HEAD"))),
+        )[1],
     },
     "Notes": {
         "notes[rev]": on(lambda room: room.repository.notes["tag/0001"]),
@@ -384,7 +391,9 @@ CALLS: dict[str, dict[str, Call]] = {
         "records[name]": on(lambda room: room.repository.records["tag/0001"]),
         "records.update": on(lambda room: room.repository.records.update({"a": {"n": 1}, "b": {"n": 2}})),
         "records.setdefault": on(lambda room: room.repository.records.setdefault("a", {"n": 1})),
-        "records.edit": on(lambda room: room.repository.records.edit("tag/0001", lambda found: {**(found or {}), "a": 1})),
+        "records.edit": on(
+            lambda room: room.repository.records.edit("tag/0001", lambda found: {**(found or {}), "a": 1})
+        ),
         "records.get_many": on(lambda room: room.repository.records.get_many(["tag/0001", "tag/0002"])),
         "records.iter_items": on(lambda room: to_the_end(room.repository.records.iter_items("tag/"))),
         "records.delete_many with a prefix": on(lambda room: room.repository.records.delete_many(prefix="tag/")),
@@ -405,7 +414,9 @@ CALLS: dict[str, dict[str, Call]] = {
         "effects": of(lambda s: to_the_end(effects(s))),
         "settle_effect": in_doubt(lambda s: settle_effect(s, "pay")),
         "forget_effect": in_doubt(lambda s: forget_effect(s, "pay")),
-        "roll_back_effects": after(lambda s: effect("trip", str, 1, state=s, on_rollback=print), lambda s: roll_back_effects(s, to="HEAD")),
+        "roll_back_effects": after(
+            lambda s: effect("trip", str, 1, state=s, on_rollback=print), lambda s: roll_back_effects(s, to="HEAD")
+        ),
     },
     "Event sourcing": {
         "append": sourced(lambda account: account.append(1)),

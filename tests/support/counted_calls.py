@@ -10,7 +10,10 @@ import pytest
 
 
 def calls_of(act: Callable[[], object], *, most: int = sys.maxsize) -> int:
-    """Return how many calls an act makes. Beyond ``most`` the test fails, by an exception that no ``except Exception`` catches."""
+    """Return how many calls an act makes.
+
+    Beyond ``most`` the test fails, by an exception that no ``except Exception`` catches.
+    """
     count = 0
 
     def note(_frame: Any, event: str, _argument: Any) -> None:

@@ -83,13 +83,17 @@ def fan_blob(code: Code, *more: Any) -> Callable[[Put], tuple[int, Any]]:
 
 
 def fan_map(put: Put) -> tuple[int, Any]:
-    address, count = fan(put, put(leaf({b"ka%05d" % number: b"\xc0" for number in range(20_000)})), 20_000, 3, (b"ka00000",))
+    address, count = fan(
+        put, put(leaf({b"ka%05d" % number: b"\xc0" for number in range(20_000)})), 20_000, 3, (b"ka00000",)
+    )
     return count, address
 
 
 def fan_dict(*, ordered: bool) -> Callable[[Put], tuple[int, Any]]:
     def make(put: Put) -> tuple[int, Any]:
-        address, count = fan(put, put(leaf({b"sa%05d" % number: b"\xc0" for number in range(20_000)})), 20_000, 3, (b"sa00000",))
+        address, count = fan(
+            put, put(leaf({b"sa%05d" % number: b"\xc0" for number in range(20_000)})), 20_000, 3, (b"sa00000",)
+        )
         order = b"".join(msgpack.packb(f"a{number:05}") for number in range(20_000))
         keys, many = fan(put, put(b"\x10\xdc\x4e\x20" + order), 20_000, 3)
         return one(tree(Code.DICT_TREE, count, address, *([many, keys] if ordered else [])))

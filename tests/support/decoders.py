@@ -1,7 +1,7 @@
 """The decoders of stored bytes as functions, with samples of their input. Run as a program, it fuzzes one of them.
 
-``python -m tests.support.decoders NAME CORPUS [options of libFuzzer]`` needs atheris. A decoder gives a value or raises a
-``StateError``; anything else is a finding.
+``python -m tests.support.decoders NAME CORPUS [options of libFuzzer]`` needs atheris. A decoder gives a value or raises
+a ``StateError``; anything else is a finding.
 """
 
 from __future__ import annotations
@@ -50,7 +50,21 @@ def _cells() -> Decoder:
     bench = Codec()
     values = [
         sample(random.Random(1), 2),
-        [None, True, 1, 2**70, 0.5, 1 + 2j, "text", b"bytes", bytearray(b"b"), (1, [2]), {1, "a"}, frozenset({1}), range(1, 9, 2)],
+        [
+            None,
+            True,
+            1,
+            2**70,
+            0.5,
+            1 + 2j,
+            "text",
+            b"bytes",
+            bytearray(b"b"),
+            (1, [2]),
+            {1, "a"},
+            frozenset({1}),
+            range(1, 9, 2),
+        ],
         *(make_large(kind, 300, 1) for kind in ("list", "dict", "text", "array", "set")),
     ]
     # One store for all: what a cell refers to is there, and a cell that is made up finds it.

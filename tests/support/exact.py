@@ -23,9 +23,9 @@ from versioned_state import Tagged
 def exact(value: Any) -> Any:
     """Return a stand-in that equals another one only where the values are the same in type, content and order, all the way down.
 
-    It tells 1 from True and 1.0, 0.0 from -0.0, a tuple from a list and one order of a dict from another; NaN is NaN. Since it
-    shares nothing with the value, it also is a record of what the value was. A str stands for itself, anything else is a tuple:
-    most of what is compared is text, and much of the time of the tests is spent here.
+    It tells 1 from True and 1.0, 0.0 from -0.0, a tuple from a list and one order of a dict from another; NaN is NaN.
+    Since it shares nothing with the value, it also is a record of what the value was. A str stands for itself, anything
+    else is a tuple: most of what is compared is text, and much of the time of the tests is spent here.
     """
     cls = type(value)
     if cls is str:
@@ -62,12 +62,19 @@ def _name_of(value: Any) -> str:
 
 def _attributes(value: Any) -> Any:
     """Return the attributes of an instance by name, also those in slots, whose order has no meaning, and all parts of a pydantic model."""
-    slots = {name for cls in type(value).__mro__ for name in _names(vars(cls).get("__slots__", ()))} - {"__dict__", "__weakref__"}
+    slots = {name for cls in type(value).__mro__ for name in _names(vars(cls).get("__slots__", ()))} - {
+        "__dict__",
+        "__weakref__",
+    }
     held = {name: getattr(value, name) for name in slots if hasattr(value, name)} | getattr(value, "__dict__", {})
     for name in ("__pydantic_private__", "__pydantic_extra__"):
         if held.get(name) is not None:
             held[name] = dict(sorted(held[name].items()))
-    return tuple((name, exact(held[name])) for name in sorted(held, key=str) if name not in ("__orig_class__", "_attrs_cached_hash"))
+    return tuple(
+        (name, exact(held[name]))
+        for name in sorted(held, key=str)
+        if name not in ("__orig_class__", "_attrs_cached_hash")
+    )
 
 
 def _names(slots: Any) -> tuple[str, ...]:

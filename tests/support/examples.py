@@ -53,7 +53,9 @@ def make_trip(path: Path) -> Trip:
         state["budget"]["spent"] += 98
         state["notes"] = "Lisbon\nby train AP 121\nquiet\nbooked"
         del state["prefs"]["quiet"]
-        commits.append(state.commit("Book the train", meta={"round": 3, "tool": "book", "cost": 98.5, "why": "it is cheap"}))
+        commits.append(
+            state.commit("Book the train", meta={"round": 3, "tool": "book", "cost": 98.5, "why": "it is cheap"})
+        )
         repository.tags.create("v1", "main")
         repository.branches.create("idea", "main")
 
@@ -73,8 +75,13 @@ def make_trip(path: Path) -> Trip:
 def _merge(repository: Repository, ours: Commit, theirs: Commit) -> Commit:
     """Return a commit of two parents on a branch of its own, with the state of the first."""
     staging = Staging(repository.database.objects)
-    commit = repository.database.write_commit(ours.tree, (ours, theirs), staging=staging, message="Merge the idea", author="planner")
-    assert repository.database.publish([Publication(repository.database.ref("branch", "merged"), commit, staging)]) is not None
+    commit = repository.database.write_commit(
+        ours.tree, (ours, theirs), staging=staging, message="Merge the idea", author="planner"
+    )
+    assert (
+        repository.database.publish([Publication(repository.database.ref("branch", "merged"), commit, staging)])
+        is not None
+    )
     return commit
 
 
@@ -113,7 +120,12 @@ def make_hostile(path: Path, target: Path) -> None:
 
 def plant(repository: Repository, kind: RefKind, name: str) -> None:
     """Give the head of main a branch or a tag of a name that nobody could give it, as other software may have."""
-    assert repository.database.move(repository.database.ref(kind, name), repository.commit("main"), action=f"create{ESCAPES}") is not None
+    assert (
+        repository.database.move(
+            repository.database.ref(kind, name), repository.commit("main"), action=f"create{ESCAPES}"
+        )
+        is not None
+    )
 
 
 def control_characters(text: str, *, allowed: Iterable[str] = "\n\t") -> set[str]:

@@ -1,6 +1,7 @@
 """Messages of the agent frameworks, of their real classes: always the same ones, so that two processes can compare theirs.
 
-Each is a conversation in which a model asks a tool for the weather of Rome. A framework is imported when its messages are made.
+Each is a conversation in which a model asks a tool for the weather of Rome. A framework is imported when its messages
+are made.
 """
 
 from __future__ import annotations
@@ -115,13 +116,22 @@ def anthropic() -> list[Any]:
     from anthropic.lib._parse._response import parse_response
     from anthropic.types import Message
 
-    fields = {"id": "m", "type": "message", "role": "assistant", "model": "claude", "usage": {"input_tokens": 12, "output_tokens": 5}}
+    fields = {
+        "id": "m",
+        "type": "message",
+        "role": "assistant",
+        "model": "claude",
+        "usage": {"input_tokens": 12, "output_tokens": 5},
+    }
     call = {"type": "tool_use", "id": "call-1", "name": "weather", "input": {"city": "Rome"}}
     thought = {"type": "text", "text": ANSWER, "citations": None}
-    message = construct_type(type_=Message, value={**fields, "content": [thought, call], "stop_reason": "tool_use", "vendor": [1]})
+    message = construct_type(
+        type_=Message, value={**fields, "content": [thought, call], "stop_reason": "tool_use", "vendor": [1]}
+    )
     answer = {"type": "text", "text": Forecast(city="Rome", says=ANSWER).model_dump_json()}
     parsed = parse_response(
-        output_format=Forecast, response=Message.model_validate({**fields, "content": [answer], "stop_reason": "end_turn"})
+        output_format=Forecast,
+        response=Message.model_validate({**fields, "content": [answer], "stop_reason": "end_turn"}),
     )
     return [message, parsed]
 
@@ -141,16 +151,28 @@ def pydantic_ai() -> list[Any]:
     )
     from pydantic_ai.usage import RequestUsage
 
-    pictures: list[Any] = [QUESTION, ImageUrl(url="https://example.com/rome.png"), BinaryContent(data=b"\x89PNG", media_type="image/png")]
+    pictures: list[Any] = [
+        QUESTION,
+        ImageUrl(url="https://example.com/rome.png"),
+        BinaryContent(data=b"\x89PNG", media_type="image/png"),
+    ]
     return [
-        ModelRequest(parts=[SystemPromptPart("Be short.", timestamp=TIME), UserPromptPart(pictures, timestamp=TIME)], timestamp=TIME),
+        ModelRequest(
+            parts=[SystemPromptPart("Be short.", timestamp=TIME), UserPromptPart(pictures, timestamp=TIME)],
+            timestamp=TIME,
+        ),
         ModelResponse(
-            parts=[ThinkingPart("Ask the tool."), ToolCallPart[dict[str, Any]]("weather", {"city": "Rome"}, tool_call_id="call-1")],
+            parts=[
+                ThinkingPart("Ask the tool."),
+                ToolCallPart[dict[str, Any]]("weather", {"city": "Rome"}, tool_call_id="call-1"),
+            ],
             usage=RequestUsage(input_tokens=12, output_tokens=5),
             model_name="m",
             timestamp=TIME,
         ),
-        ModelRequest(parts=[ToolReturnPart("weather", {"says": "rain"}, tool_call_id="call-1", timestamp=TIME)], timestamp=TIME),
+        ModelRequest(
+            parts=[ToolReturnPart("weather", {"says": "rain"}, tool_call_id="call-1", timestamp=TIME)], timestamp=TIME
+        ),
         ModelResponse(parts=[TextPart(ANSWER)], model_name="m", timestamp=TIME),
     ]
 
@@ -182,12 +204,26 @@ def openai_agents() -> list[Any]:
 
 
 def agentscope() -> list[Any]:
-    from agentscope.message import AssistantMsg, TextBlock, ToolCallBlock, ToolResultBlock, ToolResultState, Usage, UserMsg
+    from agentscope.message import (
+        AssistantMsg,
+        TextBlock,
+        ToolCallBlock,
+        ToolResultBlock,
+        ToolResultState,
+        Usage,
+        UserMsg,
+    )
 
     at: Any = {"created_at": "2026-11-22 07:20:00"}
     blocks: list[Any] = [
         ToolCallBlock(id="call-1", name="weather", input=CALL["arguments"], **at),
-        ToolResultBlock(id="call-1", name="weather", output=[TextBlock(id="r", text="rain", **at)], state=ToolResultState.SUCCESS, **at),
+        ToolResultBlock(
+            id="call-1",
+            name="weather",
+            output=[TextBlock(id="r", text="rain", **at)],
+            state=ToolResultState.SUCCESS,
+            **at,
+        ),
         TextBlock(id="t", text=ANSWER, **at),
     ]
     return [
@@ -221,14 +257,24 @@ class Framework:
 
 
 FRAMEWORKS = {
-    "langchain": Framework(langchain, ("langchain_core",), "messages[4].content", ("HumanMessage", "AIMessage", "ToolMessage")),
-    "openai": Framework(openai, ("openai",), "messages[0].choices[0].message.content", ("ChatCompletion", "ResponseOutputMessage")),
+    "langchain": Framework(
+        langchain, ("langchain_core",), "messages[4].content", ("HumanMessage", "AIMessage", "ToolMessage")
+    ),
+    "openai": Framework(
+        openai, ("openai",), "messages[0].choices[0].message.content", ("ChatCompletion", "ResponseOutputMessage")
+    ),
     "openai-parsed": Framework(
         openai_parsed, ("openai",), "messages[0].choices[0].message.parsed.says", ("ParsedChatCompletion", "Forecast")
     ),
-    "anthropic": Framework(anthropic, ("anthropic",), "messages[0].content[0].text", ("Message", "ToolUseBlock", "ParsedMessage")),
-    "pydantic-ai": Framework(pydantic_ai, ("pydantic_ai",), "messages[3].parts[0].content", ("ModelRequest", "ToolCallPart")),
-    "openai-agents": Framework(openai_agents, ("agents", "openai"), "messages[3].raw_item.content[0].text", ("MessageOutputItem", "Agent")),
+    "anthropic": Framework(
+        anthropic, ("anthropic",), "messages[0].content[0].text", ("Message", "ToolUseBlock", "ParsedMessage")
+    ),
+    "pydantic-ai": Framework(
+        pydantic_ai, ("pydantic_ai",), "messages[3].parts[0].content", ("ModelRequest", "ToolCallPart")
+    ),
+    "openai-agents": Framework(
+        openai_agents, ("agents", "openai"), "messages[3].raw_item.content[0].text", ("MessageOutputItem", "Agent")
+    ),
     "agentscope": Framework(agentscope, ("agentscope",), "messages[1].content[2].text", ("Msg", "ToolCallBlock")),
 }
 
@@ -236,8 +282,8 @@ FRAMEWORKS = {
 def record(value: Any) -> Any:
     """Return a stand-in that equals another one only if the values agree in classes, fields, extra fields and the fields that were given.
 
-    ``==`` of most frameworks asks for less. A parametrised class counts as the class itself, and a weak reference as the class of what
-    it refers to.
+    ``==`` of most frameworks asks for less. A parametrised class counts as the class itself, and a weak reference as
+    the class of what it refers to.
     """
     cls = type(value)
     if cls in (list, tuple):
@@ -252,4 +298,10 @@ def record(value: Any) -> Any:
     fields = {name: record(part) for name, part in getattr(value, "__dict__", {}).items() if name != "__orig_class__"}
     if not isinstance(value, BaseModel):
         return name, fields, str(value) if isinstance(value, str) else None
-    return name, fields, record(value.__pydantic_extra__), record(value.__pydantic_private__), frozenset(value.model_fields_set)
+    return (
+        name,
+        fields,
+        record(value.__pydantic_extra__),
+        record(value.__pydantic_private__),
+        frozenset(value.model_fields_set),
+    )

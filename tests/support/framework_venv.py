@@ -34,7 +34,12 @@ def framework_venv(*requirements: str, extras: Sequence[str] = ()) -> Path:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     chosen = sorted({*_EXTRAS, *extras})
     wanted = [*sorted({*_TOOLS, *requirements}), "--editable", f"{ROOT}[{','.join(chosen)}]"]
-    described = [sys.version, *wanted, *project["dependencies"], *(str(project["optional-dependencies"][extra]) for extra in chosen)]
+    described = [
+        sys.version,
+        *wanted,
+        *project["dependencies"],
+        *(str(project["optional-dependencies"][extra]) for extra in chosen),
+    ]
     name = hashlib.sha256("\n".join(described).encode()).hexdigest()[:16]
     folder = _ENVIRONMENTS / name
     _ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
@@ -61,11 +66,26 @@ def missing(distributions: Iterable[str]) -> list[str]:
 
 
 def run_tests(python: Path, *arguments: str) -> None:
-    """Run tests of this project in such an environment, those marked ``long`` too. They must pass, and there must be some.
+    """Run tests of this project in such an environment, those marked ``long`` too.
+
+    They must pass, and there must be some.
 
     A warning is no error there: frameworks and what they bring warn while they are imported.
     """
-    _run(str(python), "-m", "pytest", "--long", "--quiet", "-n", "0", "-p", "no:cacheprovider", "-W", "default", *arguments)
+    _run(
+        str(python),
+        "-m",
+        "pytest",
+        "--long",
+        "--quiet",
+        "-n",
+        "0",
+        "-p",
+        "no:cacheprovider",
+        "-W",
+        "default",
+        *arguments,
+    )
 
 
 def _run(*command: str) -> None:

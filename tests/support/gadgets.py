@@ -1,4 +1,7 @@
-"""Classes that record it if anything of them runs: what a hostile store may name. The record is ``RAN``, and a line in ``RAN_FILE``."""
+"""Classes that record it if anything of them runs: what a hostile store may name.
+
+The record is ``RAN``, and a line in ``RAN_FILE``.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +107,12 @@ class Meta(type):
         ran("metaclass __call__")
 
     def __getattribute__(cls, name: str) -> Any:
-        if not (name.startswith("__") and name.endswith("__")) or name in ("__qualname__", "__module__", "__mro__", "__dict__"):
+        if not (name.startswith("__") and name.endswith("__")) or name in (
+            "__qualname__",
+            "__module__",
+            "__mro__",
+            "__dict__",
+        ):
             _note_metaclass(name)
         return type.__getattribute__(cls, name)
 

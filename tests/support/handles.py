@@ -52,7 +52,9 @@ def commits_on(store: KVStore) -> Repository:
     """Commits on ``main`` and on ``side``, each of which has changes of its own."""
     repository = Repository(store)
     state = Versioned(repository)
-    state.update(n=0, words=["a"], notes={"text": "line 1\nline 2"}, many=[{"i": i, "text": "x" * 50} for i in range(300)])
+    state.update(
+        n=0, words=["a"], notes={"text": "line 1\nline 2"}, many=[{"i": i, "text": "x" * 50} for i in range(300)]
+    )
     state.commit("base", author="me")
     side = state.fork("side")
     for round_ in range(3):

@@ -31,7 +31,9 @@ def make_graph(repository: Repository, size: int, *, merges: float, seed: int) -
             if other not in parents:
                 parents.append(other)
         staging = Staging(repository.database.objects)
-        commits.append(repository.database.write_commit(commits[0].tree, tuple(parents), staging=staging, message=str(n)))
+        commits.append(
+            repository.database.write_commit(commits[0].tree, tuple(parents), staging=staging, message=str(n))
+        )
         repository.store.apply({}, {}, objects=staging.sealed())
     return commits
 

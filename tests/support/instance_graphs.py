@@ -72,11 +72,25 @@ _OPEN: list[Any] = [
     lambda a, b: OwnDict(a=a, b=b),
 ]
 _CLOSED: list[Any] = [lambda a, b: (a, b), Named]
-_LEAVES: list[Any] = [None, 1, -1.5, "text", "\udcff", 2**127, b"bytes", frozenset({1, (2, "x")}), "long " * 40, "l" * 5000]
+_LEAVES: list[Any] = [
+    None,
+    1,
+    -1.5,
+    "text",
+    "\udcff",
+    2**127,
+    b"bytes",
+    frozenset({1, (2, "x")}),
+    "long " * 40,
+    "l" * 5000,
+]
 
 
 def graph(seed: int) -> Any:
-    """Return a graph. Every third is deep, up to the limit of the format. Some are cyclic, and some hold one part at several places."""
+    """Return a graph.
+
+    Every third is deep, up to the limit of the format. Some are cyclic, and some hold one part at several places.
+    """
     chance = random.Random(seed)
     if seed % 3 == 0:
         return _deep(chance)

@@ -72,11 +72,14 @@ def in_finalizer(frame: FrameType | None) -> bool:
 def in_statement(frame: FrameType) -> bool:
     """Return whether a signal handler must not run at a line: the end of a ``with``, whose lock would stay, or the word ``try``.
 
-    Neither must a tracer raise where a loop within one line begins again: from Python 3.12 on, a comprehension is such a loop within its
-    function, and the exception then passes over every ``except``, ``finally`` and ``with`` of that function. One of a signal does not.
+    Neither must a tracer raise where a loop within one line begins again: from Python 3.12 on, a comprehension is such
+    a loop within its function, and the exception then passes over every ``except``, ``finally`` and ``with`` of that
+    function. One of a signal does not.
     """
     step = dis.opname[frame.f_code.co_code[frame.f_lasti]]
     if step in AGAIN:
         return True
     line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip()
-    return step == "NOP" or (line.startswith(("with ", "async with ")) and step in ("LOAD_CONST", "SWAP", "PUSH_EXC_INFO"))
+    return step == "NOP" or (
+        line.startswith(("with ", "async with ")) and step in ("LOAD_CONST", "SWAP", "PUSH_EXC_INFO")
+    )

@@ -9,7 +9,10 @@ import pytest
 
 
 def first(count: int, cases: Iterable[Any]) -> list[Any]:
-    """Return the first ``count`` of these cases for every run, the others for the long one. A tuple is a case of several parameters."""
+    """Return the first ``count`` of these cases for every run, the others for the long one.
+
+    A tuple is a case of several parameters.
+    """
     return [case if number < count else _long(case) for number, case in enumerate(cases)]
 
 

@@ -315,8 +315,35 @@ def delete_attribute(rng: random.Random, part: Thing) -> None:
         delattr(part, rng.choice(list(vars(part))))
 
 
-_LIST = [append, append, extend, insert, delete, delete_slice, delete_strided, assign_slice, assign, retype, swap, move, repeat, reverse]
-_DICT = [set_entry, update, merge, set_default, delete_key, pop_item, assign_entry, retype_entry, retype_key, to_the_end, reorder]
+_LIST = [
+    append,
+    append,
+    extend,
+    insert,
+    delete,
+    delete_slice,
+    delete_strided,
+    assign_slice,
+    assign,
+    retype,
+    swap,
+    move,
+    repeat,
+    reverse,
+]
+_DICT = [
+    set_entry,
+    update,
+    merge,
+    set_default,
+    delete_key,
+    pop_item,
+    assign_entry,
+    retype_entry,
+    retype_key,
+    to_the_end,
+    reorder,
+]
 _OPERATIONS: dict[type, list[Callable[[random.Random, Any], None]]] = {
     list: [*_LIST, sort, shuffle, heap, clear],
     Counter: [count, delete_key, to_the_end, reorder],

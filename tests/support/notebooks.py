@@ -48,7 +48,9 @@ def run_cell(source: str, names: dict[str, Any], number: int) -> list[Output]:
             value = eval(compile(ast.Expression(shown), f"<cell {number}>", "eval"), names)
     outputs: list[Output] = []
     if printed.getvalue():
-        outputs.append({"name": "stdout", "output_type": "stream", "text": printed.getvalue().splitlines(keepends=True)})
+        outputs.append(
+            {"name": "stdout", "output_type": "stream", "text": printed.getvalue().splitlines(keepends=True)}
+        )
     if value is not None:
         data = {"text/plain": repr(value).splitlines(keepends=True)}
         if hasattr(value, "_repr_html_"):

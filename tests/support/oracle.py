@@ -2,17 +2,20 @@
 
 Three questions are asked of a commit that was published:
 
-1. Do its cells follow from their content? Each value is read anew from the store, without any cache, and encoded anew from nothing; the
-   series of the engine are made again of their entries; the root is built at once from all cells. Every cell, and the root, is the same.
+1. Do its cells follow from their content? Each value is read anew from the store, without any cache, and encoded anew
+   from nothing; the series of the engine are made again of their entries; the root is built at once from all cells.
+   Every cell, and the root, is the same.
 2. Is each of its trees in canonical form? (``values.canonical``)
-3. Does it hold the live values of the handle that made it? Each loaded value is encoded from nothing, as it is now: the cell is the one in
-   the commit, and the value that is read anew from it is exactly the live one. What was staged for other keys, removals too, is in it.
+3. Does it hold the live values of the handle that made it? Each loaded value is encoded from nothing, as it is now: the
+   cell is the one in the commit, and the value that is read anew from it is exactly the live one. What was staged for
+   other keys, removals too, is in it.
 
-The engine does not know of it: it is called after the calls through which each commit passes (``SEAMS``). It reads the store beneath all
-wrappers that count, cache or fail, and touches neither cache nor handle. Where it cannot ask, it steps aside and counts why.
+The engine does not know of it: it is called after the calls through which each commit passes (``SEAMS``). It reads the
+store beneath all wrappers that count, cache or fail, and touches neither cache nor handle. Where it cannot ask, it
+steps aside and counts why.
 
-An object, which is pickled, cannot be encoded to the same bytes again, and is not unpickled here. A value with one in it is asked
-question 2 only; so is one with a part that cannot be read here (a class that is not found, a time zone).
+An object, which is pickled, cannot be encoded to the same bytes again, and is not unpickled here. A value with one in
+it is asked question 2 only; so is one with a part that cannot be read here (a class that is not found, a time zone).
 """
 
 from __future__ import annotations
@@ -83,7 +86,12 @@ FIRST: Final = 2
 """Commits of a test that are always checked, if they are small; later ones, and large ones, by the share."""
 
 _MEMO: Final = 20_000
-_WRITTEN_WRONGLY: Final = ("not a node", "keys are not in order", "its level, count or first key", "elements that holds")
+_WRITTEN_WRONGLY: Final = (
+    "not a node",
+    "keys are not in order",
+    "its level, count or first key",
+    "elements that holds",
+)
 """Words of errors that say that sound objects do not fit together."""
 _SHORT: Final = 32
 _NO_OBJECTS: Final = PicklePolicy("refuse", private=False)
@@ -131,7 +139,9 @@ class Oracle:
                 self._verified.clear()
         assert not found, "the oracle disagrees:\n" + "\n".join(found[:20])
 
-    def check(self, database: Database, commit: Commit, handle: BranchHandle | None = None, staged: Staged | None = None) -> None:
+    def check(
+        self, database: Database, commit: Commit, handle: BranchHandle | None = None, staged: Staged | None = None
+    ) -> None:
         """Check a published commit, and the live values of the handle that has adopted it after it staged these changes."""
         with self._lock:
             if self._reason is not None:
@@ -152,14 +162,19 @@ class Oracle:
                 else:
                     self.aside["its objects are damaged"] += 1
             except MissingObjectError:
-                # Tests delete objects, and collect commits that a process has just made. That a commit leads to objects that are not there
-                # is a matter of fsck, which these tests ask.
+                # Tests delete objects, and collect commits that a process has just made. That a commit leads to objects
+                # that are not there is a matter of fsck, which these tests ask.
                 self.aside["its objects are gone"] += 1
             except StorageError:
                 self.aside["its store cannot be read"] += 1
 
-    def _check(self, database: Database, commit: Commit, handle: BranchHandle | None, staged: Staged | None, *, is_new: bool) -> bool:
-        """Check a commit, if it is in the sample. Returns whether it is. One that was checked already is compared with the handle only."""
+    def _check(
+        self, database: Database, commit: Commit, handle: BranchHandle | None, staged: Staged | None, *, is_new: bool
+    ) -> bool:
+        """Check a commit, if it is in the sample.
+
+        Returns whether it is. One that was checked already is compared with the handle only.
+        """
         if is_new:
             self._seen += 1
             drawn = self._rng.random()
@@ -197,7 +212,9 @@ class Oracle:
                 self.found.append(f"{where} is not the one of its value: {cell!r:.200}, not {anew!r:.200}")
         root = edit_map(_fresh(), empty(Shape.MAP), {**cells})
         if not same(root, commit.tree):
-            self.found.append(f"commit {commit.id}: the root is not that of its cells: {commit.tree!r:.200}, not {root!r:.200}")
+            self.found.append(
+                f"commit {commit.id}: the root is not that of its cells: {commit.tree!r:.200}, not {root!r:.200}"
+            )
 
     def _anew(self, nodes: Nodes, key: bytes, cell: bytes) -> bytes | None:
         """Return the cell that the content of a cell has if it is encoded from nothing, or None if that cannot be said."""
@@ -206,11 +223,19 @@ class Oracle:
                 tree = tree_of(cell)
                 assert tree is not None
                 built = edit_map(_fresh(), empty(Shape.MAP), {**dict(iter_items(nodes, tree))})
-                top = Tree(Shape.MAP, built.count, _fresh().add(Shape.MAP, built.top)) if isinstance(built.top, Node) else built
+                top = (
+                    Tree(Shape.MAP, built.count, _fresh().add(Shape.MAP, built.top))
+                    if isinstance(built.top, Node)
+                    else built
+                )
                 return tree_cell(Code.DICT_TREE, top)
             with suppress(CorruptObjectError):
                 parts = parts_of(cell)
-                entries = {key[1:].decode("utf-8", "surrogatepass"): entry for part in parts for key, entry in iter_items(nodes, part.tree)}
+                entries = {
+                    key[1:].decode("utf-8", "surrogatepass"): entry
+                    for part in parts
+                    for key, entry in iter_items(nodes, part.tree)
+                }
                 return extend_series(_fresh(), EMPTY, entries).cell
         try:
             return encoded_again(nodes, cell)
@@ -222,7 +247,9 @@ class Oracle:
 
     # 3. The live values
 
-    def _check_live(self, nodes: Nodes, commit: Commit, cells: dict[bytes, bytes], handle: BranchHandle, staged: Staged) -> None:
+    def _check_live(
+        self, nodes: Nodes, commit: Commit, cells: dict[bytes, bytes], handle: BranchHandle, staged: Staged
+    ) -> None:
         if current_caller() is not None:
             self.counts["handles whose values may change meanwhile: not compared"] += 1
             return
@@ -236,11 +263,15 @@ class Oracle:
             if key not in staged.failed and key not in tracked.assigned and key not in tracked.stale:
                 self._compare(nodes, commit, key, entry.value, cells.get(key), handle)
 
-    def _compare(self, nodes: Nodes, commit: Commit, key: bytes, live: Any, cell: bytes | None, handle: BranchHandle) -> None:
+    def _compare(
+        self, nodes: Nodes, commit: Commit, key: bytes, live: Any, cell: bytes | None, handle: BranchHandle
+    ) -> None:
         try:
             anew = encoded(live, handle)
             if anew != cell:
-                self.found.append(f"commit {commit.id}: {path_of(key)} is not the live value: {cell!r:.200}, not {anew!r:.200}")
+                self.found.append(
+                    f"commit {commit.id}: {path_of(key)} is not the live value: {cell!r:.200}, not {anew!r:.200}"
+                )
                 return
             stored = Decoder(nodes, handle.repository.database.policy).decode(anew)
         except _UNASKABLE as error:
@@ -266,7 +297,10 @@ _UNASKABLE: Final = (UnserializableValueError, PickleRefusedError, LimitExceeded
 
 
 def encoded(value: Any, handle: BranchHandle | None = None) -> bytes:
-    """Return the cell of a value, encoded from nothing. An instance that a handle has read from an older form keeps that form."""
+    """Return the cell of a value, encoded from nothing.
+
+    An instance that a handle has read from an older form keeps that form.
+    """
     encoder = _slow_encoder()
     if handle is not None:
         encoder.older = handle.worktree._encoder.older
@@ -274,9 +308,14 @@ def encoded(value: Any, handle: BranchHandle | None = None) -> bytes:
 
 
 def encoded_again(nodes: Nodes, cell: bytes) -> bytes:
-    """Return the cell of the value of a cell, encoded from nothing. An instance in an older form than its class has now keeps that form."""
+    """Return the cell of the value of a cell, encoded from nothing.
+
+    An instance in an older form than its class has now keeps that form.
+    """
     encoder, decoder = _slow_encoder(), Decoder(nodes, _NO_OBJECTS)
-    decoder._typed.older = encoder.older = OlderForms(encoder.fingerprinter.content, InlineEncoder(_NO_OBJECTS).encode_inline)
+    decoder._typed.older = encoder.older = OlderForms(
+        encoder.fingerprinter.content, InlineEncoder(_NO_OBJECTS).encode_inline
+    )
     return encoder.encode(decoder.decode(cell), None, "a value")[0]
 
 
@@ -292,7 +331,10 @@ def _fresh() -> Nodes:
 
 
 def beneath(store: KVStore) -> KVStore:
-    """Return the store under the wrappers that count, cache or fail. One that encrypts stays, since nothing can be read beneath it."""
+    """Return the store under the wrappers that count, cache or fail.
+
+    One that encrypts stays, since nothing can be read beneath it.
+    """
     while isinstance(store, Wrapper) and not isinstance(store, Encrypted):
         store = store.store
     return store
@@ -346,7 +388,8 @@ def _publish_rewritten(original: Any, oracle: Oracle) -> Any:
         for _, head, _ in self.moves:
             if head is not None:
                 with suppress(StateError):
-                    raw = ObjectStore(beneath(self._database.store)).read(head)  # tests count, and fail, what the wrappers are asked
+                    # tests count, and fail, what the wrappers are asked
+                    raw = ObjectStore(beneath(self._database.store)).read(head)
                     oracle.check(self._database, read_commit(head, raw))
         return done
 

@@ -137,7 +137,9 @@ class Links(HTMLParser):
         if tag == "script" and found.get("src"):
             self.links.append(urljoin(self.base, found["src"] or ""))
         if tag == "form":
-            self.forms.append(((found.get("method") or "get").upper(), urljoin(self.base, found.get("action") or ""), {}))
+            self.forms.append(
+                ((found.get("method") or "get").upper(), urljoin(self.base, found.get("action") or ""), {})
+            )
         if tag in ("input", "select", "textarea", "button") and found.get("name") and self.forms:
             self.forms[-1][2][found["name"] or ""] = found.get("value") or ""
 
@@ -187,5 +189,7 @@ def make_store(folder: Path) -> Repository:
     hostile["texts"] = [text[::-1] for text in HOSTILE]
     hostile.commit("\n".join(HOSTILE[2:9]))
     repository.notes[hostile.head] = {text: text for text in HOSTILE}
-    Versioned(repository, branch="x<script>alert(1)</script>", author="a").commit("nothing but a name", allow_empty=True)
+    Versioned(repository, branch="x<script>alert(1)</script>", author="a").commit(
+        "nothing but a name", allow_empty=True
+    )
     return repository

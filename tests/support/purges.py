@@ -46,7 +46,9 @@ PURGES_OF: dict[str, Purge] = {
     "a fork": lambda repository: repository.purge(branches=["alice/fork"]),
     "branches and effects": lambda repository: repository.purge(branches="alice/*", effects="mail:*"),
     "effects": lambda repository: repository.purge(effects="mail:*"),
-    "all of it": lambda repository: repository.purge("users.alice", branches="alice/*", effects="mail:alice", replace={"alice": "A."}),
+    "all of it": lambda repository: repository.purge(
+        "users.alice", branches="alice/*", effects="mail:alice", replace={"alice": "A."}
+    ),
 }
 
 

@@ -1,7 +1,7 @@
 """Trees as ``docs/format.md`` has them, built in the plainest way: item by item, level by level, without the engine's code for it.
 
-It is the slow twin of ``values/trees``: whatever a tree went through, its nodes must be these. The numbers are read at each call, so small
-ones count (``small_nodes``); golden tests pin the real ones.
+It is the slow twin of ``values/trees``: whatever a tree went through, its nodes must be these. The numbers are read at
+each call, so small ones count (``small_nodes``); golden tests pin the real ones.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ def top_raw(shape: Shape, cells: list[bytes], keys: list[bytes] | None = None) -
     if shape is Shape.BLOB:
         row = [_Made(bytes((Kind.CHUNK,)) + chunk, len(chunk)) for chunk in cells]
     else:
-        row = [_leaf(shape, cells[a:b], None if keys is None else keys[a:b]) for a, b in _spans(_leaf_ends(cells, keys))]
+        row = [
+            _leaf(shape, cells[a:b], None if keys is None else keys[a:b]) for a, b in _spans(_leaf_ends(cells, keys))
+        ]
     if not row:
         return _leaf(Shape.SEQUENCE if keys is None else shape, [], keys).raw
     while len(row) > 1:
@@ -83,7 +85,12 @@ def _leaf(shape: Shape, cells: list[bytes], keys: list[bytes] | None) -> _Made:
     packer = msgpack.Packer()
     if shape is Shape.MAP:
         assert keys is not None
-        body = b"".join([packer.pack_map_header(len(cells)), *[msgpack.packb(key) + cell for key, cell in zip(keys, cells, strict=True)]])
+        body = b"".join(
+            [
+                packer.pack_map_header(len(cells)),
+                *[msgpack.packb(key) + cell for key, cell in zip(keys, cells, strict=True)],
+            ]
+        )
         return _Made(bytes((Kind.MAP_LEAF,)) + body, len(cells), keys[0] if keys else None)
     return _Made(bytes((Kind.SEQUENCE_LEAF,)) + packer.pack_array_header(len(cells)) + b"".join(cells), len(cells))
 
@@ -127,7 +134,10 @@ class _Content:
 
 
 def assert_canonical(store: KVStore, root: Tree) -> dict[Code | None, int]:
-    """Check the canonical form of every tree of a state. Return the most levels by kind of tree, with None for the root itself."""
+    """Check the canonical form of every tree of a state.
+
+    Return the most levels by kind of tree, with None for the root itself.
+    """
     reader = ObjectStore(store)
     raw = raw_of(root, reader)
     content = _content(reader, Shape.MAP, raw, 0)
@@ -195,8 +205,12 @@ def _content(reader: Reader, shape: Shape, raw: bytes, level: int | None) -> _Co
             cells.append(raw[1 + start : 1 + unpacker.tell()])
         return _Content(cells, keys, 1)
     _, counts, joined, *_ = unpacker.unpack()
-    parts = [_content(reader, shape, reader.read(Address(joined[at : at + 24])), None) for at in range(0, len(joined), 24)]
-    assert counts == [sum(map(len, part.cells)) if shape is Shape.BLOB else len(part.cells) for part in parts], "a wrong count"
+    parts = [
+        _content(reader, shape, reader.read(Address(joined[at : at + 24])), None) for at in range(0, len(joined), 24)
+    ]
+    assert counts == [sum(map(len, part.cells)) if shape is Shape.BLOB else len(part.cells) for part in parts], (
+        "a wrong count"
+    )
     keys = None if parts[0].keys is None else [key for part in parts for key in part.keys or ()]
     return _Content([cell for part in parts for cell in part.cells], keys, 1 + max(part.levels for part in parts))
 

@@ -1,8 +1,9 @@
 """Trees of four levels out of a hundred elements: the numbers that decide where nodes end, made small for the time of a test.
 
-The engine reads a number as a global of the module that uses it, which is as fast as can be. So ``small_nodes`` replaces it in every module
-that has bound it. It finds these by reading the source: each import of such a name, and each name and each default argument that is
-computed from one while its module is imported. A use at import that it could not replace is an error, so no new module escapes it.
+The engine reads a number as a global of the module that uses it, which is as fast as can be. So ``small_nodes``
+replaces it in every module that has bound it. It finds these by reading the source: each import of such a name, and
+each name and each default argument that is computed from one while its module is imported. A use at import that it
+could not replace is an error, so no new module escapes it.
 """
 
 from __future__ import annotations
@@ -34,7 +35,13 @@ SMALL: Final[Limits] = {
         "NODE_SCALE": 2,
         "NODE_GREATEST": 5,
     },
-    "values.trees.segments": {"SEGMENT_LEAST": 12, "RUN": 3, "RUN_MOST": 60, "LEAF_IN_SEGMENTS": 26, "NODE_IN_SEGMENTS": 24},
+    "values.trees.segments": {
+        "SEGMENT_LEAST": 12,
+        "RUN": 3,
+        "RUN_MOST": 60,
+        "LEAF_IN_SEGMENTS": 26,
+        "NODE_IN_SEGMENTS": 24,
+    },
     "values.trees.edit": {"INLINE_TOP": 24},
     "values.trees.blob": {
         "CHUNK_BYTES": 64,
@@ -70,10 +77,17 @@ WIDER: Final[Limits] = SMALL | {
         "NODE_SCALE": 3,
         "NODE_GREATEST": 11,
     },
-    "values.trees.segments": {"SEGMENT_LEAST": 12, "RUN": 4, "RUN_MOST": 80, "LEAF_IN_SEGMENTS": 48, "NODE_IN_SEGMENTS": 40},
+    "values.trees.segments": {
+        "SEGMENT_LEAST": 12,
+        "RUN": 4,
+        "RUN_MOST": 80,
+        "LEAF_IN_SEGMENTS": 48,
+        "NODE_IN_SEGMENTS": 40,
+    },
     "values.trees.edit": {"INLINE_TOP": 72},
     "values.cells": {"ELEMENT_INLINE": 128, "ENTRY_INLINE": 32},
-    "values.trees.blob": SMALL["values.trees.blob"] | {"CHUNK_BYTES": 128, "TEXT_LEAST": 96, "TEXT_SCALE": 64, "TEXT_GREATEST": 512},
+    "values.trees.blob": SMALL["values.trees.blob"]
+    | {"CHUNK_BYTES": 128, "TEXT_LEAST": 96, "TEXT_SCALE": 64, "TEXT_GREATEST": 512},
 }
 """Somewhat larger nodes, of which the top may be inline with children, as real ones are."""
 
@@ -84,21 +98,29 @@ class _Uses:
 
     copies: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     computed: dict[tuple[str, str], ast.expr] = field(default_factory=dict)
-    defaults: list[tuple[str, str, str, ast.expr]] = field(default_factory=list)  # module, function, parameter, expression
+    # module, function, parameter, expression
+    defaults: list[tuple[str, str, str, ast.expr]] = field(default_factory=list)
 
 
 @contextmanager
 def small_nodes(limits: Limits = SMALL) -> Iterator[None]:
-    """Make the trees of all states small that are read and written meanwhile. A store that was written before cannot be used in it."""
+    """Make the trees of all states small that are read and written meanwhile.
+
+    A store that was written before cannot be used in it.
+    """
     if not limits:
         yield
         return
-    owners = {(f"{_PACKAGE}.{module}", name): value for module, names in limits.items() for name, value in names.items()}
+    owners = {
+        (f"{_PACKAGE}.{module}", name): value for module, names in limits.items() for name, value in names.items()
+    }
     uses = _uses(frozenset(owners))
     modules = {module: importlib.import_module(module) for module in _modules(uses, owners)}
     for module, name in owners:
         assert hasattr(modules[module], name), f"{module} has no {name}"
-    old_names = {(module, name): getattr(modules[module], name) for module, name in (*owners, *uses.copies, *uses.computed)}
+    old_names = {
+        (module, name): getattr(modules[module], name) for module, name in (*owners, *uses.copies, *uses.computed)
+    }
     old_defaults: list[tuple[Any, dict[str, Any]]] = []
     try:
         for (module, name), value in owners.items():
@@ -236,7 +258,9 @@ class _AtImport(ast.NodeVisitor):
         """As a function's, its body runs later."""
 
     def visit_Name(self, node: ast.Name) -> None:
-        assert not self._reads(node), f"{self._module}:{node.lineno} uses {node.id} at import, where no test can replace it"
+        assert not self._reads(node), (
+            f"{self._module}:{node.lineno} uses {node.id} at import, where no test can replace it"
+        )
 
     def _reads(self, node: ast.expr) -> bool:
         return any(isinstance(part, ast.Name) and (self._module, part.id) in self._known for part in ast.walk(node))

@@ -30,17 +30,31 @@ class StateTrees:
         self.decoder = Decoder(self.nodes, PICKLES)
 
     def tree(self, state: dict[str, Any]) -> Tree:
-        return edit_map(self.nodes, empty(Shape.MAP), {user_key(key): self.encoder.encode(v, None, key)[0] for key, v in state.items()})
+        return edit_map(
+            self.nodes,
+            empty(Shape.MAP),
+            {user_key(key): self.encoder.encode(v, None, key)[0] for key, v in state.items()},
+        )
 
     def state(self, tree: Tree) -> dict[str, Any]:
         return {key[1:].decode(): self.decoder.decode(cell) for key, cell in iter_items(self.nodes, tree)}
 
-    def merge(self, base: Any, ours: Any, theirs: Any, policies: Any = None, *, theirs_first: bool = True, **resolutions: Any):
-        """Return the merged state, and the conflicts. The tree is the one that the same state has when it is built from nothing."""
+    def merge(
+        self, base: Any, ours: Any, theirs: Any, policies: Any = None, *, theirs_first: bool = True, **resolutions: Any
+    ):
+        """Return the merged state, and the conflicts.
+
+        The tree is the one that the same state has when it is built from nothing.
+        """
         sides = (self.tree(base), self.tree(ours), self.tree(theirs))
         settled = [Resolution(StatePath.parse(path), None, value) for path, value in resolutions.items()]
         merged = merge_trees(
-            self.nodes, sides, pickles=PICKLES, policies=Policies(policies or {}), resolutions=settled, theirs_first=theirs_first
+            self.nodes,
+            sides,
+            pickles=PICKLES,
+            policies=Policies(policies or {}),
+            resolutions=settled,
+            theirs_first=theirs_first,
         )
         state = self.state(merged.tree)
         assert same_tree(merged.tree, self.tree(state)), "canonical"

@@ -42,6 +42,10 @@ def work(store: KVStore) -> list[Any]:
     seen += [exact(ours.copy()), str(repository.diff("side", "main")), [commit.id for commit in repository.log("main")]]
     ours.reset("side")
     again = Repository(store)
-    seen += [list(again.branches), exact(again.snapshot("main").copy()), [position.action for position in again.reflog("main")]]
+    seen += [
+        list(again.branches),
+        exact(again.snapshot("main").copy()),
+        [position.action for position in again.reflog("main")],
+    ]
     seen.append(again.commit("main~3").id)
     return seen

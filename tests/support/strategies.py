@@ -24,7 +24,9 @@ ZONES = ("UTC", "Europe/Berlin", "America/St_Johns")
 
 timezones = st.one_of(
     st.none(),
-    st.sampled_from([dt.UTC, dt.timezone(dt.timedelta(hours=-3, minutes=-30)), dt.timezone(dt.timedelta(seconds=1), "name \ud800")]),
+    st.sampled_from(
+        [dt.UTC, dt.timezone(dt.timedelta(hours=-3, minutes=-30)), dt.timezone(dt.timedelta(seconds=1), "name \ud800")]
+    ),
     st.sampled_from(ZONES).map(ZoneInfo),
 )
 text = st.text(max_size=30) | st.text(st.characters(codec=None), max_size=6)
@@ -47,9 +49,11 @@ times = st.one_of(
     timezones.filter(lambda zone: zone is not None),
 )
 numbers = st.one_of(
-    st.decimals(allow_nan=False, allow_infinity=True) | st.sampled_from([Decimal("NaN"), Decimal("-0.00"), Decimal("1E+400")]),
+    st.decimals(allow_nan=False, allow_infinity=True)
+    | st.sampled_from([Decimal("NaN"), Decimal("-0.00"), Decimal("1E+400")]),
     st.fractions(),
-    st.builds(range, st.integers(-9, 9), st.integers(-99, 99), st.integers(1, 9) | st.integers(-9, -1)) | st.just(range(10**30)),
+    st.builds(range, st.integers(-9, 9), st.integers(-99, 99), st.integers(1, 9) | st.integers(-9, -1))
+    | st.just(range(10**30)),
 )
 names: st.SearchStrategy[Any] = st.one_of(
     st.uuids(),
@@ -59,7 +63,24 @@ names: st.SearchStrategy[Any] = st.one_of(
 
 # numpy
 
-DTYPES = ("?", "i1", "<i4", ">i8", "u2", "f2", "<f4", ">f8", "c16", "<M8[ns]", ">M8[D]", "m8[us]", "U3", ">U2", "S5", "V4")
+DTYPES = (
+    "?",
+    "i1",
+    "<i4",
+    ">i8",
+    "u2",
+    "f2",
+    "<f4",
+    ">f8",
+    "c16",
+    "<M8[ns]",
+    ">M8[D]",
+    "m8[us]",
+    "U3",
+    ">U2",
+    "S5",
+    "V4",
+)
 STRUCTURED: tuple[Any, ...] = (
     [("a", "<i4"), ("b", ">f8", (2, 2)), ("inner", [("x", "u1"), ("name", "U2")])],
     [("flag", "?"), ("when", "<M8[s]")],
@@ -74,7 +95,10 @@ def make_array(dtype: Any, shape: tuple[int, ...], seed: int, layout: str) -> np
         letters = random.Random(seed)
         kind = made.dtype.kind
         if kind in "US":
-            made.flat[:] = ["".join(letters.choices("abé" if kind == "U" else "abc", k=letters.randrange(3))) for _ in range(made.size)]
+            made.flat[:] = [
+                "".join(letters.choices("abé" if kind == "U" else "abc", k=letters.randrange(3)))
+                for _ in range(made.size)
+            ]
         elif kind != "V" or made.dtype.names is None:
             raw = np.frombuffer(letters.randbytes(made.nbytes), made.dtype)
             made = (raw.view("u1") & 1).astype(bool).reshape(shape) if kind == "b" else raw.reshape(shape).copy()
@@ -98,7 +122,15 @@ numpy_scalars = st.one_of(
     st.builds(np.float64, st.floats()),
     st.builds(np.int32, st.integers(-(2**31), 2**31 - 1)),
     st.builds(np.bool_, st.booleans()),
-    st.sampled_from([np.datetime64("2026-01-02T03", "ns"), np.timedelta64(5, "D"), np.complex64(1 - 2j), np.str_("é"), np.bytes_(b"a")]),
+    st.sampled_from(
+        [
+            np.datetime64("2026-01-02T03", "ns"),
+            np.timedelta64(5, "D"),
+            np.complex64(1 - 2j),
+            np.str_("é"),
+            np.bytes_(b"a"),
+        ]
+    ),
     st.sampled_from([np.array(5, ">i8")[()], np.array((1, 2.0), [("a", "i4"), ("b", "f8")])[()]]),
 )
 
@@ -111,7 +143,9 @@ def message(rng: random.Random) -> dict[str, Any]:
     words = " ".join(rng.choices(("state", "commit", "été", "{}", "\n", "0"), k=size // 6))
     made: dict[str, Any] = {"role": rng.choice(("user", "assistant", "tool")), "content": words}
     if rng.random() < 0.2:
-        made["tool_calls"] = [{"id": rng.randbytes(4).hex(), "arguments": {"n": rng.randrange(100), "deep": [[(1, rng.random())]]}}]
+        made["tool_calls"] = [
+            {"id": rng.randbytes(4).hex(), "arguments": {"n": rng.randrange(100), "deep": [[(1, rng.random())]]}}
+        ]
     return made
 
 
@@ -145,9 +179,15 @@ _LARGE: dict[str, Callable[[random.Random, int], Any]] = {
     "tuple": lambda rng, size: tuple(_large_list(rng, size)),
     "set": lambda rng, size: {(index, str(rng.random())) for index in range(size)},
     "frozenset": lambda rng, size: frozenset(str(rng.random()) for _ in range(size)),
-    "array": lambda rng, size: make_array(rng.choice(("f8", ">i4", STRUCTURED[0])), (size // 10, 7), rng.randrange(9), "c"),
+    "array": lambda rng, size: make_array(
+        rng.choice(("f8", ">i4", STRUCTURED[0])), (size // 10, 7), rng.randrange(9), "c"
+    ),
     "deque": lambda rng, size: deque(_large_numbers(rng, size), 2 * size),
-    "nested": lambda rng, size: [_large_dict(rng, size // 2), {"in": {"memory": _large_list(rng, size)}}, _large_text(rng, size)],
+    "nested": lambda rng, size: [
+        _large_dict(rng, size // 2),
+        {"in": {"memory": _large_list(rng, size)}},
+        _large_text(rng, size),
+    ],
 }
 
 
@@ -155,7 +195,9 @@ def make_large(kind: str, size: int, seed: int) -> Any:
     return _LARGE[kind](random.Random(seed), size)
 
 
-large = st.builds(make_large, st.sampled_from(sorted(_LARGE)), st.sampled_from((30, 120, 700, 3000)), st.integers(0, 2**32))
+large = st.builds(
+    make_large, st.sampled_from(sorted(_LARGE)), st.sampled_from((30, 120, 700, 3000)), st.integers(0, 2**32)
+)
 
 # Everything, nested
 

@@ -42,12 +42,17 @@ def arrow_columns() -> pd.DataFrame:
         "duration": ([dt.timedelta(1), None, None], pa.duration("us")),
         "list": ([[1], None, [2, 3]], pa.list_(pa.int64())),
         "large_list": ([[1], None, [2, 3]], pa.large_list(pa.int64())),
-        "struct": ([{"x": 1, "y": "a"}, None, {"x": None, "y": "b"}], pa.struct([("x", pa.int8()), ("y", pa.string())])),
+        "struct": (
+            [{"x": 1, "y": "a"}, None, {"x": None, "y": "b"}],
+            pa.struct([("x", pa.int8()), ("y", pa.string())]),
+        ),
         "decimal": ([Decimal("1.10"), None, Decimal("-2.00")], pa.decimal128(5, 2)),
         "dictionary": (["a", None, "b"], pa.dictionary(pa.int32(), pa.string())),
         "map": ([[("k", 1)], None, []], pa.map_(pa.string(), pa.int64())),
     }
-    return pd.DataFrame({name: pd.arrays.ArrowExtensionArray(pa.array(held, kind)) for name, (held, kind) in columns.items()})
+    return pd.DataFrame(
+        {name: pd.arrays.ArrowExtensionArray(pa.array(held, kind)) for name, (held, kind) in columns.items()}
+    )
 
 
 def large(rows: int = 20_000) -> pd.DataFrame:
@@ -89,10 +94,14 @@ def tables() -> dict[str, Any]:
             columns=pd.MultiIndex.from_product([["a", "b"], [1, 2]], names=["k", None]),
             index=pd.MultiIndex.from_tuples([("x", 1), ("y", 2)], names=["r", "s"]),
         ),
-        "labels of Python's own strings": pd.DataFrame({"o": [1, 2]}, index=pd.Index(["x", "y"], dtype=object)).rename(columns=str),
+        "labels of Python's own strings": pd.DataFrame({"o": [1, 2]}, index=pd.Index(["x", "y"], dtype=object)).rename(
+            columns=str
+        ),
         "labels with a name": pd.DataFrame([[1, 2]], columns=pd.Index(["a", "b"], name="n")),
         "labels in no order": pd.DataFrame({"z": [1], "b": [2], "Y": [3]}),
-        "labels None, True and an empty text": pd.DataFrame([[1, 2, 3]], columns=pd.Index([None, True, ""], dtype=object)),
+        "labels None, True and an empty text": pd.DataFrame(
+            [[1, 2, 3]], columns=pd.Index([None, True, ""], dtype=object)
+        ),
         "unique labels": pd.DataFrame({"a": [1]}).set_flags(allows_duplicate_labels=False),
         "times": pd.DataFrame(
             {
@@ -113,27 +122,41 @@ def tables() -> dict[str, Any]:
                 "b": pd.array([True, None, False], dtype="boolean"),
                 "f": pd.array(missing, dtype="Float32"),
                 **{
-                    f"{storage} {missing_as}": pd.array(["a", None, "é"], dtype=pd.StringDtype(storage, na_value=missing_as))
+                    f"{storage} {missing_as}": pd.array(
+                        ["a", None, "é"], dtype=pd.StringDtype(storage, na_value=missing_as)
+                    )
                     for storage in ("python", "pyarrow")
                     for missing_as in (pd.NA, np.nan)
                 },
             }
         ),
         "categories": pd.DataFrame(
-            {"c": pd.Categorical(["a", "b", None]), "o": pd.Categorical([3, 1, 2], categories=[1, 2, 3, 4], ordered=True)}
+            {
+                "c": pd.Categorical(["a", "b", None]),
+                "o": pd.Categorical([3, 1, 2], categories=[1, 2, 3, 4], ordered=True),
+            }
         ),
         "objects": pd.DataFrame({"o": pd.Series(MIXED, dtype=object)}),
         "texts as objects": pd.DataFrame({"o": pd.Series(["a", "b"], dtype=object)}),
-        "periods": pd.DataFrame({"p": pd.period_range("2020", periods=3, freq="M")}, index=pd.period_range("2020", periods=3, freq="Q")),
-        "intervals": pd.DataFrame({"i": pd.arrays.IntervalArray.from_breaks([0, 1, 2, 3])}, index=pd.interval_range(0, 3)),
+        "periods": pd.DataFrame(
+            {"p": pd.period_range("2020", periods=3, freq="M")}, index=pd.period_range("2020", periods=3, freq="Q")
+        ),
+        "intervals": pd.DataFrame(
+            {"i": pd.arrays.IntervalArray.from_breaks([0, 1, 2, 3])}, index=pd.interval_range(0, 3)
+        ),
         "sparse": pd.DataFrame(
-            {"s": pd.arrays.SparseArray([0, 0, 1, 2]), "f": pd.arrays.SparseArray([np.nan, 1.0, np.nan, np.nan], kind="block")}
+            {
+                "s": pd.arrays.SparseArray([0, 0, 1, 2]),
+                "f": pd.arrays.SparseArray([np.nan, 1.0, np.nan, np.nan], kind="block"),
+            }
         ),
         "categories as labels": pd.DataFrame({"x": [1, 2]}, index=pd.CategoricalIndex(["p", "q"])),
         "durations as labels": pd.DataFrame({"x": [1, 2]}, index=pd.to_timedelta([1, 2], unit="s")),
         "arrow": arrow_columns(),
         "attributes": noted,
-        "odd numbers": pd.DataFrame({"a": np.array([1 + 2j]), "b": np.array([1], "f2"), "c": [True], "d": np.array([1], "u2")}),
+        "odd numbers": pd.DataFrame(
+            {"a": np.array([1 + 2j]), "b": np.array([1], "f2"), "c": [True], "d": np.array([1], "u2")}
+        ),
         "many columns": pd.DataFrame(np.arange(600.0).reshape(2, 300), columns=[f"c{i}" for i in range(300)]),
         "many rows": large(1_200),
         "series": pd.Series([1, 2, 3], name="s", index=list("abc")),

@@ -56,7 +56,13 @@ def run_in_terminal(*args: str, cwd: Path, columns: int = 80, typed: bytes = b""
     master, slave = pty.openpty()
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     process = subprocess.Popen(
-        [*COMMAND, *args], cwd=cwd, env=environment(**more), stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+        [*COMMAND, *args],
+        cwd=cwd,
+        env=environment(**more),
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        start_new_session=True,
     )
     os.close(slave)
     try:

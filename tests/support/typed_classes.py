@@ -306,11 +306,27 @@ def attributes_of(value: Any) -> dict[str, Any]:
 # Values nested at random
 
 words = st.sampled_from(["", "a", "user", "été", "x" * 60, "y" * 5000])
-atoms = st.one_of(st.none(), st.booleans(), st.integers(-3, 300), st.sampled_from([0.5, 2**70, b"b", (1, "a"), frozenset({1, "b"})]), words)
+atoms = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-3, 300),
+    st.sampled_from([0.5, 2**70, b"b", (1, "a"), frozenset({1, "b"})]),
+    words,
+)
 members = st.one_of(
     *(st.sampled_from(list(cls)) for cls in (Colour, Role, Level, Mode)),
     st.sampled_from(
-        [Colour.CRIMSON, Access(0), Access.READ, Access.ALL, Access.READ | Access.RUN, Bits(0), Bits.A | Bits.C, Bits(64), Bits(67)]
+        [
+            Colour.CRIMSON,
+            Access(0),
+            Access.READ,
+            Access.ALL,
+            Access.READ | Access.RUN,
+            Bits(0),
+            Bits.A | Bits.C,
+            Bits(64),
+            Bits(67),
+        ]
     ),
 )
 names = st.sampled_from(["a", "b", "ab", "_c", "zz", "über"])
@@ -329,7 +345,9 @@ def _private(model: Model, seen: list[Any], note: str | None) -> Model:
     return model
 
 
-def _raised(error: BaseException, attributes: dict[str, Any], notes: list[str], cause: BaseException | None) -> BaseException:
+def _raised(
+    error: BaseException, attributes: dict[str, Any], notes: list[str], cause: BaseException | None
+) -> BaseException:
     error.__dict__.update(attributes)
     for note in notes:
         error.add_note(note)
@@ -337,7 +355,9 @@ def _raised(error: BaseException, attributes: dict[str, Any], notes: list[str], 
     return error
 
 
-def _made(make: Callable[..., Any], *given: st.SearchStrategy[Any], **named: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def _made(
+    make: Callable[..., Any], *given: st.SearchStrategy[Any], **named: st.SearchStrategy[Any]
+) -> st.SearchStrategy[Any]:
     """As ``builds``, which would look at annotations."""
     return st.tuples(st.tuples(*given), st.fixed_dictionaries(named)).map(lambda drawn: make(*drawn[0], **drawn[1]))
 
@@ -346,7 +366,9 @@ def instances(parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Instances of each class, of parts drawn from a strategy."""
     lists = st.lists(parts, max_size=3)
     fields = st.dictionaries(names, parts, max_size=3)
-    keys = st.one_of(words, st.integers(0, 5), _made(Point, st.integers(0, 3), words), st.just(Role.USER), _made(Place, words))
+    keys = st.one_of(
+        words, st.integers(0, 5), _made(Point, st.integers(0, 3), words), st.just(Role.USER), _made(Place, words)
+    )
     errors: Any = st.one_of(
         _made(ValueError, parts),
         _made(ToolError, words, st.integers()),
@@ -366,7 +388,12 @@ def instances(parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         _made(lambda a: Pair[int](a, a), st.integers(0, 5)),
         _made(Part, text=parts),
         _made(Model, name=words, parts=lists),
-        _made(_private, _made(lambda m, p: Model(name="m", madeBy=m, part=p), st.integers(0, 9), _made(Part)), lists, st.none() | words),
+        _made(
+            _private,
+            _made(lambda m, p: Model(name="m", madeBy=m, part=p), st.integers(0, 9), _made(Part)),
+            lists,
+            st.none() | words,
+        ),
         _made(lambda extra: Open(**extra), st.dictionaries(st.sampled_from(["name", "a", "zz"]), words)),
         _made(Strict.model_construct, n=st.integers(-5, 5)),
         _made(lambda held: Box[int](held=held), st.integers(0, 9)),
@@ -378,9 +405,16 @@ def instances(parts: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
         _made(Loose, parts),
         _made(Place, words, parts),
         _made(lambda attributes: Plain(**attributes), fields),
-        _made(lambda attributes: Slots(**attributes), st.dictionaries(st.sampled_from(["a", "b", "_Slots__hidden"]), parts)),
+        _made(
+            lambda attributes: Slots(**attributes),
+            st.dictionaries(st.sampled_from(["a", "b", "_Slots__hidden"]), parts),
+        ),
         _made(lambda attributes: Both(**attributes), st.dictionaries(st.sampled_from(["a", "b", "c"]), parts)),
-        _made(lambda held, attributes: History(held, **attributes), lists, st.dictionaries(st.sampled_from(["a", "b"]), parts, max_size=2)),
+        _made(
+            lambda held, attributes: History(held, **attributes),
+            lists,
+            st.dictionaries(st.sampled_from(["a", "b"]), parts, max_size=2),
+        ),
         _made(_set, _made(Prefs, st.dictionaries(keys, parts, max_size=3)), fields),
         _made(Ordered, st.dictionaries(keys, parts, max_size=3)),
         _made(OrderedDict, st.dictionaries(keys, parts, max_size=3)),
@@ -406,7 +440,10 @@ def nested(leaves: int = 8) -> st.SearchStrategy[Any]:
     return st.recursive(
         atoms | members,
         lambda parts: st.one_of(
-            instances(parts), st.lists(parts, max_size=4), st.dictionaries(words, parts, max_size=3), st.tuples(parts, parts)
+            instances(parts),
+            st.lists(parts, max_size=4),
+            st.dictionaries(words, parts, max_size=3),
+            st.tuples(parts, parts),
         ),
         max_leaves=leaves,
     )

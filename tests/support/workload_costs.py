@@ -1,7 +1,7 @@
 """The named workloads, measured by function calls, requests to the store and bytes written, which a busy machine does not change.
 
-``python -m tests.support.workload_costs`` prints the figures for ``tests/test_workload_costs.py``. It is a process of its own, since the
-oracle, coverage and the caches of earlier tests would count too.
+``python -m tests.support.workload_costs`` prints the figures for ``tests/test_workload_costs.py``. It is a process of
+its own, since the oracle, coverage and the caches of earlier tests would count too.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Workload:
 
 def messages(count: int) -> list[dict[str, Any]]:
     return [
-        {"role": ("user", "assistant")[n % 2], "content": f"message {n} " + "some words " * (1 + 7 * n % 13), "n": n} for n in range(count)
+        {"role": ("user", "assistant")[n % 2], "content": f"message {n} " + "some words " * (1 + 7 * n % 13), "n": n}
+        for n in range(count)
     ]
 
 
@@ -76,7 +77,9 @@ def growing_number(store: KVStore) -> Callable[[], object]:
     return round_
 
 
-def growing_list(store: KVStore, *, length: int, more: int, make: Callable[[int], list[Any]] = messages) -> Callable[[], object]:
+def growing_list(
+    store: KVStore, *, length: int, more: int, make: Callable[[int], list[Any]] = messages
+) -> Callable[[], object]:
     state, new = state_of(store, messages=make(length)), make(more)
 
     def round_() -> None:
@@ -158,7 +161,10 @@ def status(store: KVStore) -> Callable[[], object]:
 
 def diff(store: KVStore) -> Callable[[], object]:
     """A diff of keys that lie far apart, through a handle that has read nothing."""
-    state = state_of(store, **{f"user {n:06}": {"id": n, "name": f"user {n}", "tags": ["a", "b"], "score": n / 7} for n in range(KEYS)})
+    state = state_of(
+        store,
+        **{f"user {n:06}": {"id": n, "name": f"user {n}", "tags": ["a", "b"], "score": n / 7} for n in range(KEYS)},
+    )
     for n in SCATTERED:
         state[f"user {n:06}"]["score"] = -1
     state.commit("changed")
@@ -213,8 +219,8 @@ def count_within(state: Any) -> None:
 
 
 def calling(store: KVStore, *, run: Callable[..., object]) -> Callable[[], object]:
-    # The names of events, which follow from the clock and the ids of calls, decide where the leaves of their series end. (The measured
-    # seconds, in each commit, still vary, and so do the addresses of commits.)
+    # The names of events, which follow from the clock and the ids of calls, decide where the leaves of their series
+    # end. (The measured seconds, in each commit, still vary, and so do the addresses of commits.)
     calls.urandom = random.Random(0).randbytes  # type: ignore[attr-defined]
     clock = itertools.count(1_700_000_000_000_000, 1_000)
     state = Versioned(Repository(store, clock=clock.__next__))

@@ -8,7 +8,17 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-GIT = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", "-c", "core.excludesFile=", "-c", "init.defaultBranch=main"]
+GIT = [
+    "git",
+    "-c",
+    "user.name=a",
+    "-c",
+    "user.email=a@b.c",
+    "-c",
+    "core.excludesFile=",
+    "-c",
+    "init.defaultBranch=main",
+]
 
 OWN = ".versioned-state"
 

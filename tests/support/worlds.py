@@ -39,7 +39,10 @@ def reached(
     expired: int | None = None,
     lenient: bool = False,
 ) -> dict[Address, Role]:
-    """Return the objects that some references lead to, each read by itself, with their segments. ``lenient``: some may be missing."""
+    """Return the objects that some references lead to, each read by itself, with their segments.
+
+    ``lenient``: some may be missing.
+    """
     found: dict[Address, Role] = {}
     pending = list(starts)
     while pending:
@@ -59,7 +62,10 @@ def reached(
 
 
 def led_to(store: KVStore, refs: Iterable[Ref], *, whole: bool = True) -> dict[Address, Role]:
-    """Return the objects that some refs lead to. With ``whole``, those that have expired or were pruned are among them."""
+    """Return the objects that some refs lead to.
+
+    With ``whole``, those that have expired or were pruned are among them.
+    """
     repository = Repository(store)
     shallow = Shallow({}) if whole else repository.database.commits.refresh_shallow()
     expired = 0 if whole else repository.database.fence.record.expired
@@ -87,7 +93,8 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 NAMES = ("u/1", "u/2", "u/x/1", "u/x/2", "v/1", "v/2", "w")
 PATTERNS = (*NAMES, "u/*", "u/x/*", "v*", "?/1", "*")
 VALUES = tuple(
-    make_large(kind, size, seed) for seed, (kind, size) in enumerate([("list", 120), ("dict", 80), ("text", 1500), ("nested", 40)])
+    make_large(kind, size, seed)
+    for seed, (kind, size) in enumerate([("list", 120), ("dict", 80), ("text", 1500), ("nested", 40)])
 )
 """Few, so that branches have equal content, and what was erased comes back all the time."""
 
@@ -122,7 +129,10 @@ class World:
                 state[rng.choice("abcd")] = rng.choice(VALUES)
                 if rng.random() < 0.3:
                     grown = state.setdefault("grown", [])
-                    grown += [f"the same message {n} in every branch" for n in range(len(grown), len(grown) + rng.randrange(1, 30))]
+                    grown += [
+                        f"the same message {n} in every branch"
+                        for n in range(len(grown), len(grown) + rng.randrange(1, 30))
+                    ]
                 if rng.random() < 0.4:
                     state["n"] = rng.randrange(6)
                 made = state.commit(tag=f"{rng.choice('ut')}/{rng.randrange(3)}" if rng.random() < 0.1 else None)
@@ -156,8 +166,12 @@ class World:
             state.discard,
             state.refresh,
             lambda: repository.gc(expire=timedelta(seconds=rng.choice([0, 50, 10_000]))),
-            lambda: repository.gc(expire=timedelta(seconds=rng.choice([0, 50])), time_limit=rng.choice([1e-9, 0.002, 10])),
-            lambda: repository.prune(keep_last=rng.randrange(1, 4), branches=name, expire=timedelta(seconds=rng.choice([0, 10_000]))),
+            lambda: repository.gc(
+                expire=timedelta(seconds=rng.choice([0, 50])), time_limit=rng.choice([1e-9, 0.002, 10])
+            ),
+            lambda: repository.prune(
+                keep_last=rng.randrange(1, 4), branches=name, expire=timedelta(seconds=rng.choice([0, 10_000]))
+            ),
             lambda: repository.purge("b") if rng.random() < 0.2 else None,
         ]
         with suppress(StateError):

@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture
 def run_program(tmp_path: Path) -> Callable[..., str]:
-    """Run a program, and return its output. ``alone``: without the tests' own modules. Further arguments are environment variables."""
+    """Run a program, and return its output.
+
+    ``alone``: without the tests' own modules. Further arguments are environment variables.
+    """
 
     def run(program: str, *arguments: str, alone: bool = False, **environment: str) -> str:
         done = subprocess.run(

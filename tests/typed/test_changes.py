@@ -260,7 +260,9 @@ def parts_of(value: Any) -> Iterator[Any]:
         elif isinstance(part, (list, tuple, deque)):
             yield part
             stack += part
-        if type(part).__module__ == classes.__name__ and not isinstance(part, (Colour, Role, Level, Mode, Access, Bits)):
+        if type(part).__module__ == classes.__name__ and not isinstance(
+            part, (Colour, Role, Level, Mode, Access, Bits)
+        ):
             yield part
             held = classes.attributes_of(part)
             # A model's own dicts hold what it declares.
@@ -283,9 +285,13 @@ FRESH: list[Callable[[random.Random], Any]] = [
 def mutate(rng: random.Random, value: Any) -> None:
     part = rng.choice([part for part in parts_of(value) if type(part) is not tuple])
     fresh = rng.choice(FRESH)(rng)
-    if isinstance(part, (Step, Slots, Both, Plain, Message, Loose, Pair)) or (isinstance(part, BaseException) and rng.random() < 0.9):
+    if isinstance(part, (Step, Slots, Both, Plain, Message, Loose, Pair)) or (
+        isinstance(part, BaseException) and rng.random() < 0.9
+    ):
         names = list(classes.attributes_of(part)) or ["a"]
-        name = rng.choice([*names, *(["a", "b"] if isinstance(part, Slots) else ["fresh"] if hasattr(part, "__dict__") else names)])
+        name = rng.choice(
+            [*names, *(["a", "b"] if isinstance(part, Slots) else ["fresh"] if hasattr(part, "__dict__") else names)]
+        )
         if rng.random() < 0.2 and name in classes.attributes_of(part):
             delattr(part, name)
         else:
@@ -358,7 +364,9 @@ def _shape(value: Any) -> Any:
             return type(part).__name__, [(exact(key), of(held, depth + 1)) for key, held in part.items()]
         if isinstance(part, (list, tuple, deque)) and not isinstance(part, classes.Place):
             return type(part).__name__, [of(held, depth + 1) for held in part]
-        if type(part).__module__ == classes.__name__ and not isinstance(part, (Colour, Role, Level, Mode, Access, Bits, str)):
+        if type(part).__module__ == classes.__name__ and not isinstance(
+            part, (Colour, Role, Level, Mode, Access, Bits, str)
+        ):
             held = classes.attributes_of(part)
             return type(part).__name__, [(name, of(held[name], depth + 1)) for name in sorted(held)]
         return exact(part)

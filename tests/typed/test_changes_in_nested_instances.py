@@ -52,7 +52,12 @@ class Boxed:
         self.number = number
 
 
-register(Boxed, "tests.Boxed", lambda boxed: [Usage(tokens=boxed.number), Usage(tokens=0)], lambda data: Boxed(data[0].tokens))
+register(
+    Boxed,
+    "tests.Boxed",
+    lambda boxed: [Usage(tokens=boxed.number), Usage(tokens=0)],
+    lambda data: Boxed(data[0].tokens),
+)
 
 
 def message(number: int) -> Message:

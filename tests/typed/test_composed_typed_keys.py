@@ -24,7 +24,13 @@ class Point:
 
 
 def content(size: int) -> dict[Any, Any]:
-    return {Color.RED: "r" * size, Point(1, "p"): [1], (Point(2), Color.BLUE): {}, "plain": 0, frozenset({Point(3)}): Point(4)}
+    return {
+        Color.RED: "r" * size,
+        Point(1, "p"): [1],
+        (Point(2), Color.BLUE): {},
+        "plain": 0,
+        frozenset({Point(3)}): Point(4),
+    }
 
 
 @pytest.mark.parametrize("size", [1, 300, 6000])

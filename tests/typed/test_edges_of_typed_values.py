@@ -92,7 +92,8 @@ DATA = InlineEncoder().encode_inline({"a": 1})
         b"\x92\x01" + HEAD,
         b"\x81" + HEAD + b"\x01",  # a key
         extension(Code.TUPLE, array([HEAD])),
-        # An array of two elements, of which the first is a head, is a value where one stands, and malformed where many do.
+        # An array of two elements, of which the first is a head, is a value where one stands, and malformed where many
+        # do.
         extension(Code.TUPLE, array([HEAD, DATA])),
         extension(Code.SET, array([HEAD, DATA])),
         b"\x81" + extension(Code.FROZENSET, array([HEAD, DATA])) + b"\x01",
@@ -119,7 +120,9 @@ def test_a_head_in_the_wrong_place_is_corrupt(cell: bytes):
         ("builtins:int", 1, None),
     ],
 )
-def test_data_that_no_value_of_the_type_has_reads_as_tagged_and_is_stored_again_as_it_was(name: str, data: Any, notes: Any):
+def test_data_that_no_value_of_the_type_has_reads_as_tagged_and_is_stored_again_as_it_was(
+    name: str, data: Any, notes: Any
+):
     inline = InlineEncoder().encode_inline
     cell = typed_cell(pack_text(name), None if notes is None else inline(notes), inline(data))
     value = decode_inline(cell)
@@ -127,7 +130,9 @@ def test_data_that_no_value_of_the_type_has_reads_as_tagged_and_is_stored_again_
     assert inline(value) == cell
 
 
-def test_a_module_that_ends_the_process_when_it_is_imported_leaves_its_values_tagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_module_that_ends_the_process_when_it_is_imported_leaves_its_values_tagged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     (tmp_path / "a_script_that_exits.py").write_text("raise SystemExit(3)\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     state = Versioned()

@@ -59,7 +59,9 @@ def application(release: Release, kind: str, size: int = 1) -> tuple[Repository,
     module = release(source(kind, "text: str", "score: int = 0"))
     repository = Repository(Memory())
     state = Versioned(repository)
-    state["notes"] = [module.Note(text=f"{n} " + "x" * (5000 if size > 1 and n == 7 else 10), score=n) for n in range(10 * size)]
+    state["notes"] = [
+        module.Note(text=f"{n} " + "x" * (5000 if size > 1 and n == 7 else 10), score=n) for n in range(10 * size)
+    ]
     state["one"] = module.Note(text="y" * (9000 if size > 1 else 1))
     state.commit("first release")
     return repository, module
@@ -85,13 +87,19 @@ def test_a_field_that_was_added_takes_its_default_and_is_written_with_the_next_c
     else:
         notes[3].text = "new"
     status = state.status()
-    assert sorted(str(change.path) for change in status if not change.given) == ["notes[3].mood", "notes[3].tags", "notes[3].text"]
+    assert sorted(str(change.path) for change in status if not change.given) == [
+        "notes[3].mood",
+        "notes[3].tags",
+        "notes[3].text",
+    ]
     assert [str(change) for change in status if change.given] == (
         ["~ notes[3] was given only ['score', 'text']"] if kind == "pydantic" else []
     )
     state.commit("second release")
     after = _cells(repository)
-    assert [index for index, (a, b) in enumerate(zip(before, after, strict=True)) if a != b] == [3], "its neighbours keep their old form"
+    assert [index for index, (a, b) in enumerate(zip(before, after, strict=True)) if a != b] == [3], (
+        "its neighbours keep their old form"
+    )
     assert repository.snapshot("main~1").at("notes[3].text").startswith("3 ")
     again = Versioned(repository)
     assert (again["notes"][3].text, again["notes"][3].mood, again["notes"][4].mood) == ("new", "calm", "calm")
@@ -161,7 +169,9 @@ def test_a_class_that_has_moved_is_found_by_the_name_that_it_had(release):
     state["notes"][2].score = 99
     state.commit()
     cells = [repository.snapshot("main").cell_at(f"notes[{n}]") for n in range(10)]
-    assert [b"an_application:Note" in cell for cell in cells] == [n != 2 for n in range(10)], "only that one has the new name"
+    assert [b"an_application:Note" in cell for cell in cells] == [n != 2 for n in range(10)], (
+        "only that one has the new name"
+    )
     assert Versioned(repository)["notes"][2].score == 99
 
 
@@ -223,7 +233,9 @@ def test_a_class_that_begins_to_say_how_it_is_pickled(release, size):
     repository, _ = application(release, "dataclass", size)
     release(source("dataclass", "text: str", "score: int = 0", "def __getstate__(self): return dict(self.__dict__)"))
     state = Versioned(repository)
-    assert state["one"] == Tagged("an_application:Note", state["one"].fields), "no code of the class runs because data names it"
+    assert state["one"] == Tagged("an_application:Note", state["one"].fields), (
+        "no code of the class runs because data names it"
+    )
     assert state["notes"][3].fields["score"] == 3
     assert not state.status()
     state["one"].fields["score"] = 7

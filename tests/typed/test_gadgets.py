@@ -58,7 +58,19 @@ NAMES = [
         "socket:socket",
     ),
     *("builtins:SystemExit", "builtins:KeyboardInterrupt", "builtins:BaseExceptionGroup", "sys:exit", "no:Such"),
-    *(":", "x", "a:", ":b", "os.path:..", "os:system:x", "..os:system", "tests.support.gadgets:__dict__", "os:environ", "\x00:a", "a b:c"),
+    *(
+        ":",
+        "x",
+        "a:",
+        ":b",
+        "os.path:..",
+        "os:system:x",
+        "..os:system",
+        "tests.support.gadgets:__dict__",
+        "os:environ",
+        "\x00:a",
+        "a b:c",
+    ),
 ]
 DATA: list[Any] = [
     {},
@@ -79,7 +91,12 @@ DATA: list[Any] = [
 NOTES: list[dict[str, Any] | None] = [
     None,
     {"fields": {"field": 1, "__class__": 2}},
-    {"set": frozenset({"field"}), "extra": frozenset({"field", "a"}), "more": frozenset({"__class__", "field"}), "unset": frozenset({"a"})},
+    {
+        "set": frozenset({"field"}),
+        "extra": frozenset({"field", "a"}),
+        "more": frozenset({"__class__", "field"}),
+        "unset": frozenset({"a"}),
+    },
     {"factory": "eval", "maxlen": -5, "tuple": True, "version": "x"},
     {"set": 5, "version": -1},
     {"version": 10**30},
@@ -215,7 +232,10 @@ def test_a_module_that_fails_to_import_is_no_failure_of_the_read(run_program: An
 
 def test_instances_of_gadgets_are_written_without_running_them():
     """The owner's own: their fields are taken past whatever the class does with them."""
-    made = [object.__new__(cls) for cls in (gadgets.Init, gadgets.Setattr, gadgets.Property, gadgets.Described, gadgets.Subclassed)]
+    made = [
+        object.__new__(cls)
+        for cls in (gadgets.Init, gadgets.Setattr, gadgets.Property, gadgets.Described, gadgets.Subclassed)
+    ]
     for value in made:
         object.__getattribute__(value, "__dict__")["field"] = [1]
     repository = Repository(Memory())

@@ -67,7 +67,9 @@ def test_an_element_of_a_large_field(kind, loaded):
     assert read <= 12
 
 
-@pytest.mark.parametrize("make", [lambda n: Message("user", f"{n}" * 9), lambda n: Model(name=f"{n}" * 9)], ids=["dataclass", "model"])
+@pytest.mark.parametrize(
+    "make", [lambda n: Message("user", f"{n}" * 9), lambda n: Model(name=f"{n}" * 9)], ids=["dataclass", "model"]
+)
 def test_one_instance_of_many(make):
     costs = []
     for size in (500, 5_000):

@@ -39,7 +39,8 @@ from versioned_state import Memory, Repository, Versioned
 from versioned_state.errors import StateError
 from versioned_state.storage.testing.writers import run_together
 
-pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")  # handles that an interrupt left are dropped with changes
+# handles that an interrupt left are dropped with changes
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 
 
 def put(value: Any, name: str, held: Any) -> Any:
@@ -66,7 +67,10 @@ MUTABLE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "ordinary": (lambda: Plain(a=[1], b=Plain(c=1)), lambda v: (v.a.append(2), put(v.b, "c", 2))),
     "slots": (lambda: Slots(a=[1]), lambda v: (v.a.append(2), put(v, "b", 1))),
     "both": (lambda: Both(a=[1], c=1), lambda v: (drop(v, "a"), put(v, "d", 1))),
-    "list subclass": (lambda: History([1, [2]], title="a"), lambda v: (v[1].append(3), v.append(4), put(v, "title", "b"))),
+    "list subclass": (
+        lambda: History([1, [2]], title="a"),
+        lambda v: (v[1].append(3), v.append(4), put(v, "title", "b")),
+    ),
     "dict subclass": (lambda: Prefs(a=[1]), lambda v: (v["a"].append(2), v.update(b=1), put(v, "owner", "me"))),
     "defaultdict subclass": (lambda: Groups(list, a=[1]), lambda v: (v["a"].append(2), v["b"].append(1))),
     "deque subclass": (lambda: Recent([1, [2]]), lambda v: (v[1].append(3), v.appendleft(0))),
@@ -298,7 +302,8 @@ def test_an_interrupt_at_any_line_loses_no_change(call, error, long_run):
         state = handle(call)
         held = {key: state[key] for key in state}
         trace = Trace(at, error)
-        with suppress(error, StateError):  # one of a value that is read names the value, and has the other for its cause
+        # one of a value that is read names the value, and has the other for its cause
+        with suppress(error, StateError):
             trace.run(lambda state=state: CALLS[call](state))  # type: ignore[misc]
         agent, messages = held["agent"], held["messages"]
         agent.plan.append("after")
@@ -310,7 +315,9 @@ def test_an_interrupt_at_any_line_loses_no_change(call, error, long_run):
         state.commit("after")
         assert exact(dict(Versioned(state.repository))) == exact(held), trace.hit
         past = state.checkout("HEAD")
-        assert [past.at("agent.plan[-1]"), past.at("large.content[-1]"), past.at("messages[2].content")] == ["after"] * 3, trace.hit
+        assert [past.at("agent.plan[-1]"), past.at("large.content[-1]"), past.at("messages[2].content")] == [
+            "after"
+        ] * 3, trace.hit
         if call == "commit":
             assert past.at("messages[0].tags[-1]") == "mine", trace.hit
             assert "theirs" in past.at("messages[7].tags"), trace.hit

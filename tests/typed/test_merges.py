@@ -8,7 +8,22 @@ from typing import Any
 import pytest
 
 from tests.support.exact import exact
-from tests.support.typed_classes import History, Loose, Message, Model, Open, Part, Place, Plain, Point, Prefs, Recent, Slots, Step, Visit
+from tests.support.typed_classes import (
+    History,
+    Loose,
+    Message,
+    Model,
+    Open,
+    Part,
+    Place,
+    Plain,
+    Point,
+    Prefs,
+    Recent,
+    Slots,
+    Step,
+    Visit,
+)
 from versioned_state import Memory, Repository, Tagged, Versioned
 from versioned_state.errors import MergeConflictError
 
@@ -69,10 +84,20 @@ BASES: dict[str, tuple[Callable[[], Any], Change, Change, str]] = {
         "[0].m.part.kind",
     ),
     "NamedTuple": (lambda: Place("Rome", 1), lambda v: v._replace(city="Oslo"), lambda v: v._replace(at=2), ".city"),
-    "frozen": (lambda: {"p": Point(1, 2)}, lambda v: {"p": Point(5, v["p"].y)}, lambda v: {"p": Point(v["p"].x, 6)}, ".p.x"),
+    "frozen": (
+        lambda: {"p": Point(1, 2)},
+        lambda v: {"p": Point(5, v["p"].y)},
+        lambda v: {"p": Point(v["p"].x, 6)},
+        ".p.x",
+    ),
     "list subclass": (lambda: History([1, 2, 3], title="t"), lambda v: v.insert(0, 0), lambda v: v.append(4), "[0]"),
     "list subclass and its attribute": (lambda: History([1], title="t"), _set(title="u"), lambda v: v.append(4), ""),
-    "list subclass, all of it": (lambda: History([1], title="t"), lambda v: (v.append(2), _set(title="u")(v))[1], lambda _: None, ""),
+    "list subclass, all of it": (
+        lambda: History([1], title="t"),
+        lambda v: (v.append(2), _set(title="u")(v))[1],
+        lambda _: None,
+        "",
+    ),
     "dict subclass": (lambda: Prefs(m=1), lambda v: v.update(z=1), lambda v: v.update(zz=2), ".z"),
     "deque": (lambda: Recent([1, 2]), lambda v: v.appendleft(0), lambda v: v.append(3), "[0]"),
 }
@@ -127,7 +152,9 @@ def test_one_field_on_both_sides_is_a_conflict_at_its_path(base, path):
     before = exact(first["value"])
     with pytest.raises(MergeConflictError) as caught:
         first.merge("b1")
-    assert [(str(each.path), each.base, each.ours, each.theirs) for each in caught.value.conflicts] == [(path, "a", "ours", "theirs")]
+    assert [(str(each.path), each.base, each.ours, each.theirs) for each in caught.value.conflicts] == [
+        (path, "a", "ours", "theirs")
+    ]
     assert exact(first["value"]) == before
     first.merge("b1", policies={path: "theirs"})
     assert first.checkout("HEAD").at(path) == "theirs"
@@ -195,7 +222,9 @@ def test_a_field_is_purged_from_every_commit(size):
             assert [n for n, each in enumerate(described["users"]) if "parts" not in each.fields] == [0]
     again = Versioned(repository)
     assert again["one"].kept == Message("user", "secret no more")
-    assert (again["users"][0].name, again["users"][0].parts) == ("secret 0", []), "the default of a field that is not stored"
+    assert (again["users"][0].name, again["users"][0].parts) == ("secret 0", []), (
+        "the default of a field that is not stored"
+    )
     assert not again.status()
 
 
@@ -211,7 +240,13 @@ def test_restore_and_apply_reach_into_instances():
     value["log"].append(Step(2))
     second = state.commit("second")
     agent, step = value["agent"], value["log"][0]
-    for path in ("value.agent.at.x", "value.agent.place.city", "value.agent.plan[1]", "value.log[0].result", "value.log[1]"):
+    for path in (
+        "value.agent.at.x",
+        "value.agent.place.city",
+        "value.agent.plan[1]",
+        "value.log[0].result",
+        "value.log[1]",
+    ):
         state.restore(path, at=first)
     assert exact(state["value"]) == exact(state.checkout(first)["value"])
     assert [value["agent"] is agent, value["log"][0] is step, agent.at] == [True, True, Point(1, 2)]

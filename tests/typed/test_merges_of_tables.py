@@ -1,4 +1,7 @@
-"""Changes of different cells, rows or columns of a table are merged. A cell that both sides changed is a conflict at its path."""
+"""Changes of different cells, rows or columns of a table are merged.
+
+A cell that both sides changed is a conflict at its path.
+"""
 
 # ruff: noqa: PD002 - changes in place are the subject
 
@@ -21,7 +24,10 @@ Edit = Callable[[pd.DataFrame], Any]
 
 
 def merged(table: Any, ours: Edit, theirs: Edit) -> Any:
-    """The table that two sides changed, each in its own way, after a merge. An edit returns another table, or changes this one."""
+    """The table that two sides changed, each in its own way, after a merge.
+
+    An edit returns another table, or changes this one.
+    """
     found = []
     for first, second in ((ours, theirs), (theirs, ours)):
         store = Memory()
@@ -65,7 +71,17 @@ def test_different_cells_of_every_kind_of_column_merge(rows: int):
         "t": pd.Timestamp("2031", tz="Europe/Berlin"),
         "d": pd.Timestamp("2031"),
     }
-    theirs: dict[str, Any] = {**held, "s": "theirs, longer", "py": "t", "o": [1], "c": 1, "n": 77, "a": 1, "f": 2.5, "i": 0}
+    theirs: dict[str, Any] = {
+        **held,
+        "s": "theirs, longer",
+        "py": "t",
+        "o": [1],
+        "c": 1,
+        "n": 77,
+        "a": 1,
+        "f": 2.5,
+        "i": 0,
+    }
     base = large(rows)
 
     def edit(row: int, values: dict[str, Any]) -> Edit:
@@ -114,7 +130,9 @@ def test_rows_merge_by_their_labels():
     found = merged(frame(), lambda t: t.drop(index="r2"), add("r4"))
     assert list(found.index) == ["r1", "r3", "r4"]
     found = merged(frame(), lambda t: t.sort_index(ascending=False), cell("r1", "a", 0.5))
-    assert_same(found, pd.DataFrame({"a": [3.0, 2.0, 0.5], "b": ["z", "y", "x"], "n": [3, 2, 1]}, index=["r3", "r2", "r1"]))
+    assert_same(
+        found, pd.DataFrame({"a": [3.0, 2.0, 0.5], "b": ["z", "y", "x"], "n": [3, 2, 1]}, index=["r3", "r2", "r1"])
+    )
 
 
 def test_rows_that_both_sides_append_are_all_kept():

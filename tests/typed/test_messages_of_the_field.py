@@ -33,7 +33,9 @@ sys.meta_path.insert(0, Refuse())
 
 
 # agentscope brings 300 MB, so it is not among the packages that the tests install; the others are.
-HERE = {name: framework for name, framework in FRAMEWORKS.items() if name != "agentscope" or find_spec(name) is not None}
+HERE = {
+    name: framework for name, framework in FRAMEWORKS.items() if name != "agentscope" or find_spec(name) is not None
+}
 
 
 @pytest.fixture(params=[pytest.param(framework, id=name) for name, framework in HERE.items()])

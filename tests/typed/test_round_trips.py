@@ -56,7 +56,10 @@ def test_in_large_values(value, wide):
     assert exact(read) == exact(value)
 
 
-@given(st.dictionaries(st.sampled_from(["a", "b", "c", "d", "e"]), nested(2), min_size=2), st.randoms(use_true_random=False))
+@given(
+    st.dictionaries(st.sampled_from(["a", "b", "c", "d", "e"]), nested(2), min_size=2),
+    st.randoms(use_true_random=False),
+)
 def test_the_order_of_attributes_says_nothing(attributes, rng):
     order = list(attributes.items())
     rng.shuffle(order)
@@ -140,7 +143,11 @@ def test_private_and_extra_attributes_are_fields_by_path():
     model._note = "unset before"
     assert open_model.__pydantic_extra__ is not None
     open_model.__pydantic_extra__["more"]["n"] = 2
-    assert [str(change.path) for change in state.status()] == ["models[0]._seen[1]", "models[0]._note", "models[1].more.n"]
+    assert [str(change.path) for change in state.status()] == [
+        "models[0]._seen[1]",
+        "models[0]._note",
+        "models[1].more.n",
+    ]
     read = state.checkout(state.commit())["models"]
     assert (read[0]._seen, read[0]._note, read[1].more) == ([1, 2], "unset before", {"n": 2})
     assert not hasattr(stored(Model(name="x"))[1], "_note"), "what was never set is not there"
@@ -206,10 +213,17 @@ def test_typed_values_as_keys_and_elements_of_sets():
     large = {classes.Point(n, "x" * 50): n for n in range(500)}
     assert stored(large)[1] == large
     tagged = Repository(repository.store, pickle="refuse").snapshot("main")["value"]
-    assert Tagged("tests.support.typed_classes:Point", {"x": 1, "y": (2, Tagged("tests.support.typed_classes:Role", "USER"))}) in tagged
+    assert (
+        Tagged(
+            "tests.support.typed_classes:Point", {"x": 1, "y": (2, Tagged("tests.support.typed_classes:Role", "USER"))}
+        )
+        in tagged
+    )
 
 
-@pytest.mark.parametrize("shared", [classes.Message("user", [1]), classes.Visit("Rome"), [1]], ids=["dataclass", "attrs", "list"])
+@pytest.mark.parametrize(
+    "shared", [classes.Message("user", [1]), classes.Visit("Rome"), [1]], ids=["dataclass", "attrs", "list"]
+)
 def test_one_value_at_two_places_comes_back_as_two(shared):
     _, read = stored([shared, {"again": shared}])
     assert read[0] == read[1]["again"] == shared
@@ -220,13 +234,18 @@ def test_one_instance_of_an_ordinary_class_at_two_places_comes_back_as_one():
     shared = classes.Plain(n=[1])
     repository = Repository(Memory())
     state = Versioned(repository)
-    state["apart"], state["near"] = [[shared], {"x": [1]}, [classes.Plain()]], [{"in": [shared, shared], "data": classes.Point(1)}]
+    state["apart"], state["near"] = (
+        [[shared], {"x": [1]}, [classes.Plain()]],
+        [{"in": [shared, shared], "data": classes.Point(1)}],
+    )
     state.commit()
     again = Versioned(repository)
     assert again["near"][0]["in"][0] is again["near"][0]["in"][1]
     again["near"][0]["in"][0].n.append(2)
     assert again["near"][0]["in"][1].n == [1, 2]
-    assert [str(change.path) for change in again.status()] == ["near[0].in"], "the smallest part that holds both is an object"
+    assert [str(change.path) for change in again.status()] == ["near[0].in"], (
+        "the smallest part that holds both is an object"
+    )
     assert again.checkout("HEAD").at("near[0].data.x") == 1
     assert again.checkout("HEAD").at("apart[0][0].n[0]") == 1
     looped: Any = classes.Plain()

@@ -1,4 +1,7 @@
-"""In a store that others can write to, a class is taken from a live instance or from register(). It is never imported."""
+"""In a store that others can write to, a class is taken from a live instance or from register().
+
+It is never imported.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,9 @@ def test_without_one_it_reads_as_tagged_and_says_why():
     state["message"] = Message("a")
     state.commit()
     read = Repository(store).snapshot("main")["message"]
-    assert read == Tagged(f"{__name__}:Message", {"inner": Tagged(f"{__name__}:Inner", {"n": 0}), "parts": [], "text": "a"})
+    assert read == Tagged(
+        f"{__name__}:Message", {"inner": Tagged(f"{__name__}:Inner", {"n": 0}), "parts": [], "text": "a"}
+    )
     with pytest.raises(AttributeError, match=r"'text'.*not registered"):
         read.text  # noqa: B018 - what it says is the test
 

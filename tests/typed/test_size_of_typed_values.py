@@ -36,7 +36,11 @@ class Model(pydantic.BaseModel):
 
 
 def fields(number: int) -> dict[str, Any]:
-    return {"role": Role.USER if number % 2 else Role.ASSISTANT, "content": f"message {number}: see you at {number % 24}", "step": number}
+    return {
+        "role": Role.USER if number % 2 else Role.ASSISTANT,
+        "content": f"message {number}: see you at {number % 24}",
+        "step": number,
+    }
 
 
 def as_dict(number: int) -> dict[str, Any]:
@@ -54,14 +58,18 @@ def stored(value: dict[str, Any]) -> tuple[int, int]:
     return len(objects) - len(segments), sum(map(len, objects))
 
 
-@pytest.mark.parametrize("make", [lambda n: Message(**fields(n)), lambda n: Model(**fields(n))], ids=["dataclass", "model"])
+@pytest.mark.parametrize(
+    "make", [lambda n: Message(**fields(n)), lambda n: Model(**fields(n))], ids=["dataclass", "model"]
+)
 @pytest.mark.parametrize(
     ("count", "keep"),
     # The end of a list is kept in segments, which compress less: in a short list it is a large part of the whole.
     [(10_000, lambda values: {"list": values}), (1_000, lambda values: {f"k{n:04}": v for n, v in enumerate(values)})],
     ids=["list", "keys"],
 )
-def test_many_instances_take_as_many_nodes_as_dicts(make: Callable[[int], Any], count: int, keep: Callable[[list[Any]], dict[str, Any]]):
+def test_many_instances_take_as_many_nodes_as_dicts(
+    make: Callable[[int], Any], count: int, keep: Callable[[list[Any]], dict[str, Any]]
+):
     nodes, size = stored(keep([as_dict(n) for n in range(count)]))
     typed_nodes, typed_size = stored(keep([make(n) for n in range(count)]))
     assert typed_nodes <= 1.3 * nodes

@@ -268,7 +268,9 @@ def test_without_pandas_only_reading_a_table_fails(tmp_path: Any, run_program: C
 
     with Disk(tmp_path / "s") as store:
         state = Versioned(store)
-        state["t"] = pd.DataFrame({"f": np.arange(1_200) / 3, "w": pd.array(["x"] * 1_200, dtype=A(__import__("pyarrow").string()))})
+        state["t"] = pd.DataFrame(
+            {"f": np.arange(1_200) / 3, "w": pd.array(["x"] * 1_200, dtype=A(__import__("pyarrow").string()))}
+        )
         state["n"], state["list"] = 1, [1, pd.NA]
         state.commit("first")
         state["t"].loc[17, "f"] = -1.0

@@ -41,7 +41,11 @@ def shown(folder: Path, *arguments: str) -> str:
 
 
 def test_a_table_is_printed_as_pandas_prints_it(folder: Path):
-    assert [line.split() for line in shown(folder, "get", "small").splitlines()] == [["a", "b"], ["0", "1", "x"], ["1", "2", r"\x1b[31m"]]
+    assert [line.split() for line in shown(folder, "get", "small").splitlines()] == [
+        ["a", "b"],
+        ["0", "1", "x"],
+        ["1", "2", r"\x1b[31m"],
+    ]
     lines = shown(folder, "get", "large").splitlines()
     assert lines[0].split() == ["f", "s", "n", "more"]
     assert lines[-1] == "[2007 rows x 4 columns]"

@@ -1,4 +1,7 @@
-"""``classes=`` makes values of the classes of trusted modules instances. Also: ``register_module``, ``is_data`` and ``explain``."""
+"""``classes=`` makes values of the classes of trusted modules instances.
+
+Also: ``register_module``, ``is_data`` and ``explain``.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +54,8 @@ def store() -> Shared:
 
 
 @pytest.mark.parametrize(
-    "classes", [[HERE], HERE, sys.modules[HERE], ["other", HERE.rpartition(".")[0]], [HERE[:-3] + "*"], "tests.*", ["*"]]
+    "classes",
+    [[HERE], HERE, sys.modules[HERE], ["other", HERE.rpartition(".")[0]], [HERE[:-3] + "*"], "tests.*", ["*"]],
 )
 def test_classes_of_trusted_modules_come_back(store, classes):
     repository = Repository(store, classes=classes)
@@ -64,7 +68,9 @@ def test_classes_of_trusted_modules_come_back(store, classes):
     assert not Versioned(repository).status()
 
 
-@pytest.mark.parametrize("classes", [(), [], ["other"], HERE + "x", HERE[:-1], "test_trusted_modules", [types], "tests.typed.*.*"])
+@pytest.mark.parametrize(
+    "classes", [(), [], ["other"], HERE + "x", HERE[:-1], "test_trusted_modules", [types], "tests.typed.*.*"]
+)
 def test_others_do_not(store, classes):
     found = Repository(store, classes=classes).snapshot("main")["message"]
     assert type(found) is Tagged
@@ -103,7 +109,10 @@ print([type(found[key]).__name__ for key in "abcd"], "other_mod" in sys.modules)
 
 @pytest.mark.parametrize("classes", [3, [3], [""], ["a:B"], [None], b"x"])
 def test_wrong_classes(classes):
-    for make in (lambda: Repository(Memory(), classes=classes), lambda: versioned_state.open("memory://", classes=classes)):
+    for make in (
+        lambda: Repository(Memory(), classes=classes),
+        lambda: versioned_state.open("memory://", classes=classes),
+    ):
         with pytest.raises(InvalidArgumentError):
             make()
     with pytest.raises(InvalidArgumentError):
@@ -165,7 +174,9 @@ def test_modules_that_cannot_be_registered(wrong):
 # is_data, explain
 
 
-@pytest.mark.parametrize("value", [None, {"a": [1, (2.5, b"x")]}, Message("a"), [Message("b")], {Message: 1}.__len__(), {(1, "a"): {1, 2}}])
+@pytest.mark.parametrize(
+    "value", [None, {"a": [1, (2.5, b"x")]}, Message("a"), [Message("b")], {Message: 1}.__len__(), {(1, "a"): {1, 2}}]
+)
 def test_data(value):
     assert is_data(value)
     assert explain(value) == []
@@ -189,7 +200,9 @@ def _endless() -> list[Any]:
     return endless
 
 
-@pytest.mark.parametrize("value", [threading.Lock(), Odd(), {(1, print): 1}, _endless(), Message(text=print), lambda: 1, [type]])  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    "value", [threading.Lock(), Odd(), {(1, print): 1}, _endless(), Message(text=print), lambda: 1, [type]]
+)  # type: ignore[arg-type]
 def test_what_a_shared_store_refuses_is_explained(value):
     assert explain(value)
     assert not is_data(value)

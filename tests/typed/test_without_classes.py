@@ -94,4 +94,7 @@ def test_one_process_writes_another_edits_and_the_first_reads(run_program: Any, 
     assert run_program(OWNER, path, "read", alone=True) == "read\n"
     with Versioned(Disk(path), pickle="refuse") as state:
         assert state["agent"].fields["reply"].fields["text"] == "edited"
-        assert str(state.diff("HEAD~1")).splitlines() == ["+ agent.messages[5].tags[1] = 'edited'", "~ agent.reply.text = 'hi' -> 'edited'"]
+        assert str(state.diff("HEAD~1")).splitlines() == [
+            "+ agent.messages[5].tags[1] = 'edited'",
+            "~ agent.reply.text = 'hi' -> 'edited'",
+        ]

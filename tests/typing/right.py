@@ -1,4 +1,7 @@
-"""Right calls: mypy and pyright find nothing here, and see the types that ``assert_type`` names. ``test_calls.py`` runs it, too."""
+"""Right calls: mypy and pyright find nothing here, and see the types that ``assert_type`` names.
+
+``test_calls.py`` runs it, too.
+"""
 
 from __future__ import annotations
 
@@ -189,7 +192,9 @@ def outcomes(state: Versioned) -> None:
 def acts(state: Versioned) -> None:
     assert_type(effect("pay:1", pay, "o1", 40, state=state), Receipt)
     assert_type(effect("pay:2", partial(pay, "o1", 40, currency="USD"), state=state), Receipt)
-    assert_type(effect("pay:3", pay, "o1", 40, state=state, on_rollback=refund, not_done_on=ValueError, scope="branch"), Receipt)
+    assert_type(
+        effect("pay:3", pay, "o1", 40, state=state, on_rollback=refund, not_done_on=ValueError, scope="branch"), Receipt
+    )
     assert_type(effect("charge:1", charge, 60, state=state, idempotent=True), int)
 
     @task

@@ -42,7 +42,9 @@ def test_pyright():
 def test_a_wrong_call_without_its_expectation_is_an_error(checker, tmp_path):
     wrong = (HERE / "wrong.py").read_text(encoding="utf-8").splitlines()
     (call,) = (line.partition("#")[0].strip() for line in wrong if "book.on(state)(3)" in line)
-    program = f"from tests.typing.right import book\nfrom versioned_state import Versioned\nstate = Versioned()\n{call}\n"
+    program = (
+        f"from tests.typing.right import book\nfrom versioned_state import Versioned\nstate = Versioned()\n{call}\n"
+    )
     (tmp_path / "wrong.py").write_text(program, encoding="utf-8")
     options = ["--project", str(HERE), "--pythonpath", sys.executable] if checker == "basedpyright" else []
     done = run(checker, *options, str(tmp_path / "wrong.py"))
@@ -59,4 +61,6 @@ def test_every_public_type_is_known(tmp_path):
     doubtful = {each["name"] for each in found["symbols"] if each["isExported"] and not each["isTypeKnown"]}
     # The type of a class whose base is in a framework is known where that is installed.
     absent = [f"versioned_state.integrations.{each.module}." for each in FRAMEWORKS if each.installed is None]
-    assert {name for name in doubtful if not any(name.startswith(prefix) and name.count(".") == 3 for prefix in absent)} == set()
+    assert {
+        name for name in doubtful if not any(name.startswith(prefix) and name.count(".") == 3 for prefix in absent)
+    } == set()

@@ -1,4 +1,7 @@
-"""Wrong calls: mypy and pyright find each, with the error that its line expects. An expectation that is not met is an error too."""
+"""Wrong calls: mypy and pyright find each, with the error that its line expects.
+
+An expectation that is not met is an error too.
+"""
 
 from __future__ import annotations
 

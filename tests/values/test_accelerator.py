@@ -320,7 +320,10 @@ def test_any_value_has_the_same_cells(value):
 
 
 def mutated_alike(states: tuple[Versioned, Versioned], content: dict[str, Any], seed: int) -> Iterator[None]:
-    """Commit the same content in both states, then change it alike four times. Each time both must see the same changes."""
+    """Commit the same content in both states, then change it alike four times.
+
+    Each time both must see the same changes.
+    """
     parts = []
     for state in states:
         mine = clone(content)
@@ -367,7 +370,9 @@ def test_mutated_instances_and_aliases_are_seen_alike(seed):
 
 
 @pytest.mark.usefixtures("either")
-@pytest.mark.parametrize("make", [lambda n: {"n": n, "text": f"text {n}"}, lambda n: [n, [str(n)]], lambda n: f"element {n}"])
+@pytest.mark.parametrize(
+    "make", [lambda n: {"n": n, "text": f"text {n}"}, lambda n: [n, [str(n)]], lambda n: f"element {n}"]
+)
 def test_appends_replacements_and_equal_replacements(make: Callable[[int], Any]):
     state = Versioned()
     elements = state["list"] = [make(n) for n in range(200)]
@@ -653,7 +658,9 @@ def built(folder: Path, *options: str) -> Path:
     include = f"-I{sysconfig.get_path('include')}"
     source = str(ROOT / "accelerator/src/versioned_state_fast.c")
     warnings = ("-Wall", "-Wextra", "-Werror", "-Wno-missing-field-initializers", "-Wno-cast-function-type")
-    subprocess.run([compiler, "-shared", "-fPIC", "-g", "-O1", *warnings, *options, include, source, "-o", str(file)], check=True)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-g", "-O1", *warnings, *options, include, source, "-o", str(file)], check=True
+    )
     return file
 
 

@@ -58,17 +58,29 @@ def test_any_sequence_of_edits_gives_what_building_from_scratch_gives(size, seed
 
 
 SHAPES: dict[str, Callable[[random.Random], tuple[Any, Callable[[Any], Any]]]] = {
-    "list of numbers": lambda rng: ([rng.randrange(1000) for _ in range(3000)], lambda v: v.insert(rng.randrange(3000), rng.randrange(9))),
+    "list of numbers": lambda rng: (
+        [rng.randrange(1000) for _ in range(3000)],
+        lambda v: v.insert(rng.randrange(3000), rng.randrange(9)),
+    ),
     "list of one number": lambda rng: ([7] * 3000, lambda v: v.insert(rng.randrange(len(v)), 7)),
-    "list of few numbers": lambda rng: ([rng.randrange(2) for _ in range(9000)], lambda v: v.pop(rng.randrange(len(v)))),
+    "list of few numbers": lambda rng: (
+        [rng.randrange(2) for _ in range(9000)],
+        lambda v: v.pop(rng.randrange(len(v))),
+    ),
     "list of large": lambda rng: (
         ["x" * 5000 + str(n) for n in range(40)],
         lambda v: v.insert(rng.randrange(40), v.pop(rng.randrange(40))),
     ),
     "sorted dict": lambda rng: ({f"{n:06}": n for n in range(3000)}, lambda v: v.pop(rng.choice(list(v)))),
     "growing dict": lambda rng: ({f"{n:06}": n for n in range(2000)}, lambda v: v.update({f"{2000 + len(v):06}": 1})),
-    "shuffled dict": lambda rng: (dict(rng.sample([(str(n), n) for n in range(2000)], 2000)), lambda v: v.update({str(rng.random()): 1})),
-    "dict of large": lambda rng: ({str(n): ["y" * 900] * n for n in range(30)}, lambda v: v[str(rng.randrange(30))].append(1)),
+    "shuffled dict": lambda rng: (
+        dict(rng.sample([(str(n), n) for n in range(2000)], 2000)),
+        lambda v: v.update({str(rng.random()): 1}),
+    ),
+    "dict of large": lambda rng: (
+        {str(n): ["y" * 900] * n for n in range(30)},
+        lambda v: v[str(rng.randrange(30))].append(1),
+    ),
     "bytearray": lambda rng: (bytearray(rng.randbytes(300_000)), lambda v: v.insert(rng.randrange(len(v)), 1)),
     "array": lambda rng: (np.zeros(100_000), lambda v: v.__setitem__(rng.randrange(100_000), rng.random())),
     "set": lambda rng: ({rng.random() for _ in range(2000)}, lambda v: v.pop()),
@@ -118,7 +130,8 @@ def test_keys_of_the_state_in_any_order(content, rng):
 @given(st.lists(keys, max_size=12), st.randoms(use_true_random=False))
 def test_sets_built_in_any_order(members, rng):
     once = set(members)
-    others = {f"another element {n}" for n in range(100)}  # equal to nothing that is not a string, as 100 and Decimal(100) are
+    # equal to nothing that is not a string, as 100 and Decimal(100) are
+    others = {f"another element {n}" for n in range(100)}
     again = set(others)
     again.update(rng.sample(list(once), len(once)))
     again -= others - once
@@ -128,7 +141,25 @@ def test_sets_built_in_any_order(members, rng):
 
 DIFFERENT: list[Any] = [
     *([1], [True], [1.0], (1,), {1}, frozenset({1}), {1: None}, {True: None}, "1", b"1", bytearray(b"1"), 1 + 0j),
-    *({"a": 1, "b": 2}, {"b": 2, "a": 1}, 0.0, -0.0, [], (), {}, set(), frozenset(), "", b"", None, False, 0, [[]], ["", ""], [None]),
+    *(
+        {"a": 1, "b": 2},
+        {"b": 2, "a": 1},
+        0.0,
+        -0.0,
+        [],
+        (),
+        {},
+        set(),
+        frozenset(),
+        "",
+        b"",
+        None,
+        False,
+        0,
+        [[]],
+        ["", ""],
+        [None],
+    ),
 ]
 
 
@@ -136,8 +167,20 @@ def test_what_differs_in_any_way_has_a_hash_of_its_own():
     assert len({root_of(value=value) for value in DIFFERENT}) == len(DIFFERENT)
     large = ["x" * 200] * 50
     assert len({root_of(value=[value, large]) for value in DIFFERENT}) == len(DIFFERENT)
-    several: list[Any] = [list(range(2000)), tuple(range(2000)), set(range(2000)), frozenset(range(2000)), list(map(float, range(2000)))]
-    several += [dict.fromkeys(range(2000)), dict.fromkeys(reversed(range(2000))), "a" * 9000, b"a" * 9000, bytearray(b"a" * 9000)]
+    several: list[Any] = [
+        list(range(2000)),
+        tuple(range(2000)),
+        set(range(2000)),
+        frozenset(range(2000)),
+        list(map(float, range(2000))),
+    ]
+    several += [
+        dict.fromkeys(range(2000)),
+        dict.fromkeys(reversed(range(2000))),
+        "a" * 9000,
+        b"a" * 9000,
+        bytearray(b"a" * 9000),
+    ]
     several += [np.zeros(2000), np.zeros((1000, 2)), np.zeros(2000, ">f8"), np.zeros(2000, "i8")]
     assert len({root_of(value=value) for value in several}) == len(several)
 
@@ -156,7 +199,9 @@ def test_the_hash_does_not_depend_on_hash_randomisation():
         print(state.commit().root)
     """
     # -R randomises in any case; these two seeds are as good as any.
-    roots = {run(f"import os; assert os.environ.get('X') is None\n{_seeded(program, seed)}").stdout for seed in (0, 12345)}
+    roots = {
+        run(f"import os; assert os.environ.get('X') is None\n{_seeded(program, seed)}").stdout for seed in (0, 12345)
+    }
     assert len(roots) == 1
 
 
@@ -187,13 +232,25 @@ def stored_by(value: Any, edit: Callable[[Any], Any]) -> tuple[int, int]:
 
 
 LOCAL: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], int]] = {
-    "insert in a long list": (lambda: make_large("list", 40_000, 1), lambda v: v.insert(2000, {"role": "user"}), 40_000),
+    "insert in a long list": (
+        lambda: make_large("list", 40_000, 1),
+        lambda v: v.insert(2000, {"role": "user"}),
+        40_000,
+    ),
     "delete from a long list": (lambda: make_large("list", 8_000, 2), lambda v: v.pop(100), 40_000),
     "insert at the start": (lambda: make_large("list", 8_000, 3), lambda v: v.insert(0, "first"), 40_000),
     "replace in a long list": (lambda: make_large("list", 8_000, 4), lambda v: v.__setitem__(77, 0), 40_000),
     "numbers": (lambda: [n * n for n in range(50_000)], lambda v: v.insert(20_000, -1), 40_000),
-    "entry of a large dict": (lambda: {f"k{n}": "v" * (n % 99) for n in range(20_000)}, lambda v: v.update(k777=1), 8_000),
-    "key into a large dict": (lambda: {f"k{n}": "v" * (n % 99) for n in range(20_000)}, lambda v: v.update(new=1), 30_000),
+    "entry of a large dict": (
+        lambda: {f"k{n}": "v" * (n % 99) for n in range(20_000)},
+        lambda v: v.update(k777=1),
+        8_000,
+    ),
+    "key into a large dict": (
+        lambda: {f"k{n}": "v" * (n % 99) for n in range(20_000)},
+        lambda v: v.update(new=1),
+        30_000,
+    ),
     "line in a long text, replaced": (
         lambda: {"text": "".join(f"line {n} of a long text\n" for n in range(20_000))},
         lambda v: v.update(text=v["text"].replace("line 777 ", "line inserted\nline 777 ")),
@@ -210,12 +267,24 @@ LOCAL: dict[str, tuple[Callable[[], Any], Callable[[Any], Any], int]] = {
         40_000,
     ),
     "number of a large array": (lambda: np.arange(1_500_000.0), lambda v: v.__setitem__(700_000, 1.0), 90_000),
-    "numbers far apart": (lambda: np.arange(1_500_000.0), lambda v: v.__setitem__(slice(None, None, 1_400_000), 1.0), 180_000),
+    "numbers far apart": (
+        lambda: np.arange(1_500_000.0),
+        lambda v: v.__setitem__(slice(None, None, 1_400_000), 1.0),
+        180_000,
+    ),
     "end of a buffer": (lambda: bytearray(3_000_000), lambda v: v.extend(b"more"), 90_000),
     "byte of a buffer": (lambda: bytearray(1_000_000), lambda v: v.__setitem__(500_000, 1), 70_000),
     "number of an array": (lambda: np.zeros((1000, 500)), lambda v: v.__setitem__((500, 5), 1.0), 70_000),
-    "deep inside": (lambda: [{"a": {"b": make_large("list", 5_000, 5)}}] * 3, lambda v: v[1]["a"]["b"].append("x"), 40_000),
-    "end of many large": (lambda: [make_large("dict", 400, n) for n in range(20)], lambda v: v[-1].update(new=1), 40_000),
+    "deep inside": (
+        lambda: [{"a": {"b": make_large("list", 5_000, 5)}}] * 3,
+        lambda v: v[1]["a"]["b"].append("x"),
+        40_000,
+    ),
+    "end of many large": (
+        lambda: [make_large("dict", 400, n) for n in range(20)],
+        lambda v: v[-1].update(new=1),
+        40_000,
+    ),
 }
 
 
@@ -313,7 +382,9 @@ def test_entries_behind_the_last_one_give_the_series_that_all_at_once_give(count
     for start in range(0, len(names), 3):
         by_threes = extend_series(here, by_threes, {name: entries[name] for name in names[start : start + 3]})
     assert by_threes.cell == built.cell
-    early = extend_series(here, extend_series(here, EMPTY, {name: entries[name] for name in names[1:]}), {names[0]: entries[names[0]]})
+    early = extend_series(
+        here, extend_series(here, EMPTY, {name: entries[name] for name in names[1:]}), {names[0]: entries[names[0]]}
+    )
     assert early.cell == built.cell
     again = extend_series(here, built, {names[-1]: b"\x7f", "999999": b"\x01"})
     assert again.cell == extend_series(nodes(), EMPTY, {**entries, names[-1]: b"\x7f", "999999": b"\x01"}).cell
@@ -354,7 +425,9 @@ def test_a_large_value_that_becomes_small_in_place_is_stored_as_a_small_one(kind
 @pytest.mark.parametrize("within", [list, dict])
 def test_a_dict_that_becomes_small_beside_a_list_that_grows(names, within):
     messages = [{"role": "user", "content": "x" * 300} for _ in range(100)]
-    shrinking: dict[str, Any] = {"messages": clone(messages)} if within is list else {f"{number:03}": "x" * 100 for number in range(100)}
+    shrinking: dict[str, Any] = (
+        {"messages": clone(messages)} if within is list else {f"{number:03}": "x" * 100 for number in range(100)}
+    )
     parts = {"grows": clone(messages), "shrinks": shrinking}
     state = Versioned(pickle="refuse")
     state["value"] = value = {name: parts[name] for name in names}

@@ -261,7 +261,11 @@ def test_a_node_that_is_kept_beside_the_one_that_replaced_it_is_found_where_it_i
         for number in range(3000):
             clean = tree.count
             cell = b"\xda\x06\x40" + b"%01600d" % number
-            tree = splice(nodes, tree, [Edit(clean, clean, [cell], None, None if shape is Shape.SEQUENCE else [b"s%06d" % number])])
+            tree = splice(
+                nodes,
+                tree,
+                [Edit(clean, clean, [cell], None, None if shape is Shape.SEQUENCE else [b"s%06d" % number])],
+            )
             if tree.count > number + 1:
                 break
             assert list(find_flaws(nodes, tree, form, known=known)) == []
@@ -273,7 +277,21 @@ def test_a_node_that_is_kept_beside_the_one_that_replaced_it_is_found_where_it_i
 def test_all_kinds_of_values_keep_the_rules():
     store, known = Memory(), Known()
     state = Versioned(store)
-    kinds = ("list", "numbers", "dict", "text", "surrogates", "bytes", "bytearray", "tuple", "set", "frozenset", "array", "deque", "nested")
+    kinds = (
+        "list",
+        "numbers",
+        "dict",
+        "text",
+        "surrogates",
+        "bytes",
+        "bytearray",
+        "tuple",
+        "set",
+        "frozenset",
+        "array",
+        "deque",
+        "nested",
+    )
     for seed, kind in enumerate(kinds):
         value = make_large(kind, 900, seed)
         state[kind] = value
@@ -339,6 +357,8 @@ def test_a_known_node_is_checked_at_each_place():
     first = sequence(nodes, items[:20])
     assert list(find_flaws(nodes, first, Form.LIST, known=known)) == []
     assert isinstance(first.top, bytes)
-    doubled = grow(nodes, Shape.SEQUENCE, [nodes.get(Shape.SEQUENCE, first.top), *rest_of(nodes, sequence(nodes, items))])
+    doubled = grow(
+        nodes, Shape.SEQUENCE, [nodes.get(Shape.SEQUENCE, first.top), *rest_of(nodes, sequence(nodes, items))]
+    )
     (flaw,) = find_flaws(nodes, doubled, Form.LIST, known=known)
     assert (flaw.address, flaw.offset, flaw.level) == (first.top.hex(), 0, 0)

@@ -57,7 +57,11 @@ def value_of(seed: int) -> Any:
         case 2:
             return {"registered": Registered(value), "other": [Registered("x" * rng.choice([5, 120, 200, 4090, 5000]))]}
         case 3:
-            return {"text": "é" * rng.choice([60, 130, 2100]), "bytes": bytes(rng.choice([100, 200, 5000])), "value": value}
+            return {
+                "text": "é" * rng.choice([60, 130, 2100]),
+                "bytes": bytes(rng.choice([100, 200, 5000])),
+                "value": value,
+            }
     return value
 
 
@@ -86,7 +90,9 @@ def compare_forms(encoder: Encoder, composer: Composer, value: Any) -> None:
         assert large is not None
         assert composer.dict_cell(large.tree, keys, grammar.ENTRY_INLINE) == in_dict, repr(value)[:200]
     elif type(value) is list and opened is not None:
-        assert composer.list_of(list(iter_cells(composer.nodes, opened.tree)), grammar.ENTRY_INLINE) == in_dict, repr(value)[:200]
+        assert composer.list_of(list(iter_cells(composer.nodes, opened.tree)), grammar.ENTRY_INLINE) == in_dict, repr(
+            value
+        )[:200]
         large = composer.container(in_dict, large=True)
         assert large is not None
         assert composer.list_cell(large.tree, grammar.ELEMENT_INLINE) == in_list, repr(value)[:200]

@@ -48,7 +48,8 @@ def test_single_appends_give_the_tree_built_at_once(shape: Shape):
         before = last_nodes(nodes, tree)
         tree = appended(nodes, tree, number)
         assert tree.count == number + 1
-        # Rebuilding is dear, so it is done at the first append to a last node with one child, and where the tree grows a level.
+        # Rebuilding is dear, so it is done at the first append to a last node with one child, and where the tree grows
+        # a level.
         is_only = any(len(node.items) == 1 for node in before[1:])
         grown = len(last_nodes(nodes, tree)) > len(before)
         first, was_only = is_only and not was_only, is_only

@@ -37,7 +37,10 @@ from versioned_state.values.trees.tree import empty
 
 
 class Patch:
-    """Changes by the steps that lead to them. A removed element goes by its old index, all other steps are those of the new value."""
+    """Changes by the steps that lead to them.
+
+    A removed element goes by its old index, all other steps are those of the new value.
+    """
 
     def __init__(self) -> None:
         self.removed: list[Any] = []
@@ -126,8 +129,12 @@ def check(old: Any, new: Any) -> Diff:
 
     diff = repository.diff(first, second)
     assert exact(patched({"value": old, "old only": old}, diff)) == exact({"new only": 1, "value": new})
-    assert exact(patched({"value": new, "new only": 1}, repository.diff(second, first))) == exact({"old only": old, "value": old})
-    assert [(change.kind, str(change.path)) for change in status] == [(change.kind, str(change.path)) for change in diff]
+    assert exact(patched({"value": new, "new only": 1}, repository.diff(second, first))) == exact(
+        {"old only": old, "value": old}
+    )
+    assert [(change.kind, str(change.path)) for change in status] == [
+        (change.kind, str(change.path)) for change in diff
+    ]
     assert not repository.diff(second, second)
     assert len(repository.diff(second, second)) == 0
     stat = diff.stat()
@@ -204,13 +211,25 @@ EDITS: dict[str, tuple[Any, Any, list[str]]] = {
         ["removed value[100]", "added value[899]"],
     ),
     "change deep inside": (MESSAGES, [*MESSAGES[:7], {**MESSAGES[7], "n": "x"}, *MESSAGES[8:]], ["changed value[7].n"]),
-    "add a field deep inside": (MESSAGES, [*MESSAGES[:7], {**MESSAGES[7], "z": 1}, *MESSAGES[8:]], ["added value[7].z"]),
+    "add a field deep inside": (
+        MESSAGES,
+        [*MESSAGES[:7], {**MESSAGES[7], "z": 1}, *MESSAGES[8:]],
+        ["added value[7].z"],
+    ),
     "change one entry": (WORDS, {**WORDS, "key 0500": 1}, ['changed value["key 0500"]']),
     "add an entry": (WORDS, {**WORDS, "new": 1}, ["added value.new"]),
-    "remove an entry": (WORDS, {key: value for key, value in WORDS.items() if key != "key 0007"}, ['removed value["key 0007"]']),
+    "remove an entry": (
+        WORDS,
+        {key: value for key, value in WORDS.items() if key != "key 0007"},
+        ['removed value["key 0007"]'],
+    ),
     "order": ({"a": 1, "b": 2}, {"b": 2, "a": 1}, ["changed value"]),
     "order of many": (WORDS, dict(reversed(WORDS.items())), ["changed value"]),
-    "type only": ([1, (2,), b"a"], [True, [2], bytearray(b"a")], ["changed value[0]", "changed value[1]", "changed value[2]"]),
+    "type only": (
+        [1, (2,), b"a"],
+        [True, [2], bytearray(b"a")],
+        ["changed value[0]", "changed value[1]", "changed value[2]"],
+    ),
     "key of another type": ({1: "a"}, {True: "a"}, ["removed value{1}", "added value{True}"]),
     "list to dict": ([1], {"a": 1}, ["changed value"]),
     "small to large": ([MESSAGES[0]], MESSAGES, [f"added value[{n}]" for n in range(1, 1000)]),
@@ -237,7 +256,12 @@ def test_text_changes_by_line(lines):
     new = old.replace("line 3\n", "line three\nline three and a half\n")
     (change,) = check(old, new).under("value")
     assert change.lines() == [("@", "line 4"), ("-", "line 3"), ("+", "line three"), ("+", "line three and a half")]
-    assert str(change).splitlines()[1:] == ["    @ line 4", "    - line 3", "    + line three", "    + line three and a half"]
+    assert str(change).splitlines()[1:] == [
+        "    @ line 4",
+        "    - line 3",
+        "    + line three",
+        "    + line three and a half",
+    ]
     assert (change.old, change.new) == (old, new)
 
 
@@ -314,11 +338,15 @@ def cost(old: Any, new: Any) -> int:
     return store.counts.objects_read
 
 
-@pytest.mark.parametrize("name", ["append", "insert in the middle", "change deep inside", "change one entry", "add an entry"])
+@pytest.mark.parametrize(
+    "name", ["append", "insert in the middle", "change deep inside", "change one entry", "add an entry"]
+)
 def test_the_cost_follows_the_change(name):
     old, new, _ = EDITS[name]
     assert cost(old, new) < 25
-    many = [old] * 20 if isinstance(old, list) else {f"{n} {key}": value for n in range(20) for key, value in old.items()}
+    many = (
+        [old] * 20 if isinstance(old, list) else {f"{n} {key}": value for n in range(20) for key, value in old.items()}
+    )
     more = [*many[:-1], new] if isinstance(many, list) else {**many, "0 key 0500": 1}
     assert cost(many, more) < 50
 
@@ -337,7 +365,9 @@ def test_maps_are_compared_alike_in_both_ways(sizes, share, monkeypatch):
     while len(new) < sizes[1]:
         new[f"k{rng.randrange(10**6):06}".encode()] = b"\xa1c"
     a, b = (edit_map(nodes, empty(Shape.MAP), dict(each)) for each in (old, new))
-    expected = [(key, old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)]
+    expected = [
+        (key, old.get(key), new.get(key)) for key in sorted(old.keys() | new.keys()) if old.get(key) != new.get(key)
+    ]
     for most in (10**6, 0):
         monkeypatch.setattr(prefetch, "_MOST", most)
         assert list(diff_maps(nodes, a, b)) == expected

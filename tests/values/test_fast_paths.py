@@ -47,7 +47,18 @@ from versioned_state.values.series import EMPTY, Parts, extend_series, parts_of
 from versioned_state.values.trees import blob, chunker, edit
 from versioned_state.values.trees.edit import Edit, build, edit_map, splice, splice_cells
 from versioned_state.values.trees.nodes import Node, Nodes, Shape, read_node, write_node
-from versioned_state.values.trees.tree import Tree, as_read, cells_at, empty, find, iter_cells, iter_items, iter_items_back, locate, same
+from versioned_state.values.trees.tree import (
+    Tree,
+    as_read,
+    cells_at,
+    empty,
+    find,
+    iter_cells,
+    iter_items,
+    iter_items_back,
+    locate,
+    same,
+)
 
 PICKLES = PicklePolicy("allow", private=True)
 
@@ -105,7 +116,9 @@ def splice_and_compare(shape: Shape, rng: random.Random) -> None:
     numbers: list[float] = []  # of which the keys are made: there is always one between two others
     for _ in range(60):
         edits = []
-        starts = sorted((an_edit(rng, len(cells)) for _ in range(rng.choice([1, 1, 1, 2, 4]))), key=lambda each: each[0])
+        starts = sorted(
+            (an_edit(rng, len(cells)) for _ in range(rng.choice([1, 1, 1, 2, 4]))), key=lambda each: each[0]
+        )
         last = -1
         changes = []
         for start, end, count in starts:
@@ -174,7 +187,10 @@ def test_edits_of_maps(long_run: bool):  # noqa: FBT001 - a fixture
         model: dict[bytes, bytes] = {}
         for _ in range(60):
             some = [b"%03d" % rng.randrange(200) for _ in range(rng.choice([1, 1, 1, 3, 8, 40]))]
-            changes = {key: None if rng.random() < 0.4 else model.get(key) if rng.random() < 0.1 else a_cell(rng) for key in some}
+            changes = {
+                key: None if rng.random() < 0.4 else model.get(key) if rng.random() < 0.1 else a_cell(rng)
+                for key in some
+            }
             before = tree
             tree = edit_map(nodes, tree, changes)
             was = dict(model)
@@ -196,7 +212,8 @@ def test_splices_of_cells(long_run: bool):  # noqa: FBT001 - a fixture
         cells: list[bytes] = []
         for _ in range(60):
             start, end, count = an_edit(rng, len(cells))
-            few = [pack("a" * 9), pack("b" * 9)] if seed % 2 else [*cells, a_cell(rng)]  # with few, an end may match in two ways
+            # with few, an end may match in two ways
+            few = [pack("a" * 9), pack("b" * 9)] if seed % 2 else [*cells, a_cell(rng)]
             news = [rng.choice(few) if seed % 2 or rng.random() < 0.2 else a_cell(rng) for _ in range(count)]
             if rng.random() < 0.4:  # an element that is encoded again, unchanged
                 news = [*cells[start : min(start + 1, end)], *news, *cells[max(start, end - 2) : end]]
@@ -212,12 +229,17 @@ def test_chunkers(long_run: bool):  # noqa: FBT001 - a fixture
     rules: list[tuple[Callable[[], chunker.Chunker], Callable[[list[bytes]], list[bool]]]] = [
         (chunker.SequenceLeafChunker, lambda items: reference._leaf_ends(items, None)),
         (chunker.MapLeafChunker, lambda items: reference._leaf_ends(items, items)),
-        (chunker.InnerChunker, lambda items: reference._node_ends([item[0] < 256 // chunker.NODE_SCALE for item in items])),
+        (
+            chunker.InnerChunker,
+            lambda items: reference._node_ends([item[0] < 256 // chunker.NODE_SCALE for item in items]),
+        ),
     ]
     for seed in range(3000 if long_run else 60):
         rng = random.Random(seed)
         made, ends_of = rules[seed % 3]
-        items = [rng.randbytes(24) if made is chunker.InnerChunker else a_cell(rng) for _ in range(rng.choice([1, 5, 60]))]
+        items = [
+            rng.randbytes(24) if made is chunker.InnerChunker else a_cell(rng) for _ in range(rng.choice([1, 5, 60]))
+        ]
         keys = items if made is chunker.MapLeafChunker else None
         ends = ends_of(items)
         expected = [b - a for a, b in reference._spans(ends) if ends[b - 1]]

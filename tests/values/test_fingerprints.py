@@ -73,7 +73,9 @@ class TestSharingInsideAnObject:
 
     def test_deep_inside_other_objects(self, more):
         inner = Agent(n=1)
-        assert mark([Agent(a=(inner,), b={"k": inner}, more=more)]) != mark([Agent(a=(Agent(n=1),), b={"k": Agent(n=1)}, more=more)])
+        assert mark([Agent(a=(inner,), b={"k": inner}, more=more)]) != mark(
+            [Agent(a=(Agent(n=1),), b={"k": Agent(n=1)}, more=more)]
+        )
 
     def test_equal_strings_and_tuples_may_be_one_or_two(self, more):
         text, pair = str(10**20), (1, str(10**30))
@@ -97,7 +99,8 @@ def test_sharing_between_objects_and_in_data_does_not_count():
 
 
 @pytest.mark.parametrize(
-    "wrap", [lambda f: f, lambda f: [f], lambda f: Agent(f=f), lambda f: Agent(f=f, more=MANY), lambda f: Agent(f=[f].append)]
+    "wrap",
+    [lambda f: f, lambda f: [f], lambda f: Agent(f=f), lambda f: Agent(f=f, more=MANY), lambda f: Agent(f=[f].append)],
 )
 def test_a_function_that_is_stored_as_a_whole(wrap):
     def make(n):
@@ -115,7 +118,11 @@ def test_a_function_that_is_stored_as_a_whole(wrap):
 
 
 def test_what_is_stored_by_name_is_marked_by_it():
-    assert mark(Agent, len, textwrap.dedent) == mark(Agent, len, textwrap.dedent) != mark(SimpleNamespace, len, textwrap.dedent)
+    assert (
+        mark(Agent, len, textwrap.dedent)
+        == mark(Agent, len, textwrap.dedent)
+        != mark(SimpleNamespace, len, textwrap.dedent)
+    )
 
 
 def test_an_instance_counts_by_its_identity_and_a_value_does_not():
@@ -194,7 +201,9 @@ assert not state.status()
 
 def test_a_script_that_defines_its_tools_again(tmp_path):
     for script in (SCRIPT, READER):
-        done = subprocess.run([sys.executable, "-c", script.format(path=str(tmp_path / "s"))], capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            [sys.executable, "-c", script.format(path=str(tmp_path / "s"))], capture_output=True, text=True, check=False
+        )
         assert not done.returncode, done.stderr
 
 

@@ -1,7 +1,7 @@
 """Whoever can write to a store can write anything: whatever the bytes, a decoder gives a value or a ``StateError``.
 
-It never gives another exception, never unpickles, never takes memory out of proportion, and never hangs. Each decoder is fed bytes
-of its own kind with random damage, and some that were made to do harm.
+It never gives another exception, never unpickles, never takes memory out of proportion, and never hangs. Each decoder
+is fed bytes of its own kind with random damage, and some that were made to do harm.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ def damaged(rng: random.Random, sample: bytes) -> bytes:
         at = rng.randrange(len(data) + 1)
         match rng.randrange(6):
             case 0 | 1:
-                data[at : at + 1] = bytes([rng.choice((0, 1, 0x7F, 0x80, 0xC0, 0xC1, 0xC7, 0xD4, 0xDD, 0xDF, 0xFF, rng.randrange(256)))])
+                data[at : at + 1] = bytes(
+                    [rng.choice((0, 1, 0x7F, 0x80, 0xC0, 0xC1, 0xC7, 0xD4, 0xDD, 0xDF, 0xFF, rng.randrange(256)))]
+                )
             case 2:
                 del data[at : at + rng.randrange(1, 9)]
             case 3:
@@ -61,7 +63,9 @@ def damaged(rng: random.Random, sample: bytes) -> bytes:
     return bytes(data)
 
 
-def feed(samples: list[bytes], decode: Callable[[bytes], Any], check: Callable[[Any], Any] = id, *, rounds: int = ROUNDS) -> None:
+def feed(
+    samples: list[bytes], decode: Callable[[bytes], Any], check: Callable[[Any], Any] = id, *, rounds: int = ROUNDS
+) -> None:
     """Decode damaged versions of each sample. A value that is decoded must pass ``check``."""
     rng = random.Random(7)
     decoded = 0
@@ -94,7 +98,21 @@ def survives(samples: list[bytes], decode: Callable[[bytes], Any]) -> set[bytes]
 
 SAMPLES: list[Any] = [
     sample(random.Random(1), 2),
-    [None, True, 1, 2**70, 0.5, 1 + 2j, "text", b"bytes", bytearray(b"b"), (1, [2]), {1, "a"}, frozenset({1}), range(1, 9, 2)],
+    [
+        None,
+        True,
+        1,
+        2**70,
+        0.5,
+        1 + 2j,
+        "text",
+        b"bytes",
+        bytearray(b"b"),
+        (1, [2]),
+        {1, "a"},
+        frozenset({1}),
+        range(1, 9, 2),
+    ],
     *(sample(random.Random(2), 3)[name] for name in ("array", "deque", "default", "counter", "prefs")),
     *(make_large(kind, 400, 1) for kind in ("list", "dict", "text", "bytes", "array", "set", "tuple")),
 ]
@@ -116,7 +134,14 @@ def test_cells_of_times_paths_and_numbers():
     import numpy as np
 
     zone = dt.timezone(dt.timedelta(hours=1), "x")
-    values = [dt.date(2026, 1, 1), dt.datetime(2026, 1, 1, tzinfo=zone), dt.time(1, tzinfo=dt.UTC), dt.timedelta(1), zone, ZoneInfo("UTC")]
+    values = [
+        dt.date(2026, 1, 1),
+        dt.datetime(2026, 1, 1, tzinfo=zone),
+        dt.time(1, tzinfo=dt.UTC),
+        dt.timedelta(1),
+        zone,
+        ZoneInfo("UTC"),
+    ]
     values += [
         Decimal("1.5"),
         Fraction(1, 3),
@@ -184,7 +209,9 @@ def commits() -> tuple[Repository, list[bytes]]:
     state["a"] = [str(n) * 20 for n in range(200)]
     state.namespace("n")["b"] = {"c": (1, 2)}
     state.commit("second \ud800")
-    return state.repository, [state.repository.database.objects.read(bytes.fromhex(commit.id)) for commit in state.log()]  # type: ignore[arg-type]
+    return state.repository, [
+        state.repository.database.objects.read(bytes.fromhex(commit.id)) for commit in state.log()
+    ]  # type: ignore[arg-type]
 
 
 def test_commits():
@@ -221,7 +248,10 @@ def test_log_entries():
     raw = state.repository.database.objects.read(ref.log)
 
     def sound(entry: LogEntry) -> None:
-        assert all(address is None or (type(address) is bytes and len(address) == 24) for address in (entry.old, entry.new, entry.previous))
+        assert all(
+            address is None or (type(address) is bytes and len(address) == 24)
+            for address in (entry.old, entry.new, entry.previous)
+        )
         assert (type(entry.time), type(entry.action)) == (int, str)
 
     feed([raw], lambda raw: read_entry(address_of(raw), raw), sound)
@@ -233,7 +263,9 @@ def test_refs():
     stored = state.repository.store.get("ref/branch/main") or b""
 
     def sound(ref: Ref) -> None:
-        assert all(address is None or (type(address) is bytes and len(address) == 24) for address in (ref.head, ref.log))
+        assert all(
+            address is None or (type(address) is bytes and len(address) == 24) for address in (ref.head, ref.log)
+        )
 
     def with_checksum(body: bytes) -> Ref:
         return parse_ref("branch", "main", body + blake3(b"ref/branch/main\0" + body).digest(length=8))
@@ -247,7 +279,11 @@ def test_format_records():
     Repository(store)
     stored = store.get("format") or b""
     assert survives([stored], read_format) == {stored}
-    feed([stored[:-8]], lambda body: read_format(body + blake3(body).digest(length=8)), lambda version: isinstance(version, int))
+    feed(
+        [stored[:-8]],
+        lambda body: read_format(body + blake3(body).digest(length=8)),
+        lambda version: isinstance(version, int),
+    )
 
 
 def test_envelopes():
@@ -267,7 +303,12 @@ def test_envelopes():
         assert len(raw) <= MAX_OBJECT
 
     assert decode(seal(leaf)) == leaf
-    feed([seal(leaf), seal(b"short"), seal(b"long " * 300), seal(random.Random(1).randbytes(5000)), seal(b"")], decode, sound, rounds=6000)
+    feed(
+        [seal(leaf), seal(b"short"), seal(b"long " * 300), seal(random.Random(1).randbytes(5000)), seal(b"")],
+        decode,
+        sound,
+        rounds=6000,
+    )
 
 
 # Made to do harm
@@ -410,7 +451,10 @@ def test_nesting_of_extensions_without_end(code):
     lines = run(program, code).stdout.splitlines()
     assert lines[0] == "100 read"
     # Typed values are nested as lists are, which MessagePack itself refuses from some depth on.
-    assert lines[2:] == ["400 LimitExceededError", f"3000 {'CorruptObjectError' if code == 'TYPED' else 'LimitExceededError'}"]
+    assert lines[2:] == [
+        "400 LimitExceededError",
+        f"3000 {'CorruptObjectError' if code == 'TYPED' else 'LimitExceededError'}",
+    ]
 
 
 LAUGHS = """
@@ -463,7 +507,8 @@ LAUGHS = """
         ("shared nodes", MAX_ELEMENTS),
         ("shared chunks", MAX_ELEMENTS),
         ("shared values", 1 << 20),
-        pytest.param("shared values", MAX_ELEMENTS, marks=pytest.mark.long),  # all of them are made, which takes six seconds
+        # all of them are made, which takes six seconds
+        pytest.param("shared values", MAX_ELEMENTS, marks=pytest.mark.long),
     ],
 )
 def test_a_few_objects_cannot_become_more_than_memory_holds(kind, most):
@@ -537,8 +582,17 @@ def test_pickles_in_every_place_of_a_cell_are_only_described(tmp_path):
     data = pickle.dumps(Harmful(trace))
     planted = extension(Code.OBJECT, array([msgpack.packb("x"), b"\xc0", b"\xc2", extension(Code.BYTES, data)]))
     bench = Codec()
-    typed_cells = [typed_cell(msgpack.packb(name), notes, planted) for name in ("deque", "x:Y") for notes in (None, planted)]
-    for cell in (planted, array([planted]), extension(Code.TUPLE, array([planted])), *typed_cells, data, b"\x80\x04" + data):
+    typed_cells = [
+        typed_cell(msgpack.packb(name), notes, planted) for name in ("deque", "x:Y") for notes in (None, planted)
+    ]
+    for cell in (
+        planted,
+        array([planted]),
+        extension(Code.TUPLE, array([planted])),
+        *typed_cells,
+        data,
+        b"\x80\x04" + data,
+    ):
         with suppress(StateError):
             repr(bench.decode(cell))
     assert not trace.exists()

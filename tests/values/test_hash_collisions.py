@@ -74,7 +74,11 @@ def test_a_large_dict_is_refused_when_it_gains_too_many():
 def test_a_body_of_many_is_refused_in_linear_time(kind: str):
     def body(count: int, *, is_set: bool) -> bytes:
         cells = [encode_key(key) for key in keys_of(kind, count)]
-        return extension(Code.SET, array(cells)) if is_set else map_header(count) + b"".join(cell + b"\xc0" for cell in cells)
+        return (
+            extension(Code.SET, array(cells))
+            if is_set
+            else map_header(count) + b"".join(cell + b"\xc0" for cell in cells)
+        )
 
     for is_set in (False, True):
         _refused(body(8_000, is_set=is_set))  # would take minutes

@@ -97,7 +97,9 @@ def test_a_deep_cell_in_a_leaf_is_refused_where_values_are_only_looked_at():
         codec.decode(in_a_list(codec, DEEP["lists"], 600))
 
 
-@pytest.mark.parametrize("cell", [b"\x95\x01", b"\x85\xa1a", extension(Code.TUPLE, b"\x95\x01"), extension(Code.LIST_TREE, b"\x01")])
+@pytest.mark.parametrize(
+    "cell", [b"\x95\x01", b"\x85\xa1a", extension(Code.TUPLE, b"\x95\x01"), extension(Code.LIST_TREE, b"\x01")]
+)
 def test_a_path_into_a_malformed_cell_is_a_typed_error(cell: bytes):
     nodes = Nodes(Codec().objects)
     with pytest.raises(CorruptObjectError):
@@ -110,7 +112,9 @@ def in_a_list(codec: Codec, cell: bytes, count: int) -> bytes:
     staging = Staging(codec.objects)
     nodes = Nodes(staging, staging=staging)
     leaf = Node(0, [*[pack("x" * 5)] * (count - 1), cell])
-    reference = tree_cell(Code.LIST_TREE, Tree(Shape.SEQUENCE, count, leaf if count < 50 else nodes.add(Shape.SEQUENCE, leaf)))
+    reference = tree_cell(
+        Code.LIST_TREE, Tree(Shape.SEQUENCE, count, leaf if count < 50 else nodes.add(Shape.SEQUENCE, leaf))
+    )
     codec.kv.apply({}, {}, objects=staging.sealed())
     return reference
 
@@ -119,7 +123,10 @@ def in_a_list(codec: Codec, cell: bytes, count: int) -> bytes:
 
 
 def fan(shape: Shape, levels: int, count: int | None = None) -> tuple[Counting, Tree]:
-    """Return a tree of one node a level, each of which names the node below 40 times. ``count`` is the stated number of elements."""
+    """Return a tree of one node a level, each of which names the node below 40 times.
+
+    ``count`` is the stated number of elements.
+    """
     kv = Counting(Memory())
     staging = Staging(ObjectStore(kv))
     nodes = Nodes(staging, staging=staging)

@@ -34,7 +34,9 @@ def test_deep_values_are_stored_or_refused_and_what_is_stored_can_be_read(name):
             refused = ""
         if refused:
             assert depth * levels > MAX_DEPTH - 2
-            assert refused.startswith(f"the depth of a value at deep is beyond the limit of {MAX_DEPTH}; nothing was committed")
+            assert refused.startswith(
+                f"the depth of a value at deep is beyond the limit of {MAX_DEPTH}; nothing was committed"
+            )
             assert list(state.status().unstorable) == ["deep"]
             assert state["deep"] is value
             del state["deep"]

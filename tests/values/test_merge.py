@@ -49,7 +49,12 @@ def put(*steps: Any) -> Any:
     ("base", "ours", "theirs", "merged"),
     [
         ({"a": 1, "b": 2}, {"a": 9, "b": 2}, {"a": 1, "b": 8}, {"a": 9, "b": 8}),
-        ({"a": {"b": {"c": 1, "d": 1}}}, {"a": {"b": {"c": 2, "d": 1}}}, {"a": {"b": {"c": 1, "d": 2}}}, {"a": {"b": {"c": 2, "d": 2}}}),
+        (
+            {"a": {"b": {"c": 1, "d": 1}}},
+            {"a": {"b": {"c": 2, "d": 1}}},
+            {"a": {"b": {"c": 1, "d": 2}}},
+            {"a": {"b": {"c": 2, "d": 2}}},
+        ),
         ({"a": 1}, {"a": 1, "x": 1}, {"a": 1, "y": 1}, {"a": 1, "x": 1, "y": 1}),
         ({"a": 1, "b": 1}, {"a": 1}, {"b": 1}, {}),
         ([1, 2, 3, 4], [0, 1, 2, 3, 4], [1, 2, 3, 4, 5], [0, 1, 2, 3, 4, 5]),
@@ -72,15 +77,29 @@ def put(*steps: Any) -> Any:
             edited(LARGE, put(300, "text", "y")),
             edited(LARGE, put(3, "id", 0), put(300, "text", "y")),
         ),
-        (LARGE, edited(LARGE, put(3, "id", 0)), edited(LARGE, put(3, "text", "y")), edited(LARGE, put(3, "id", 0), put(3, "text", "y"))),
+        (
+            LARGE,
+            edited(LARGE, put(3, "id", 0)),
+            edited(LARGE, put(3, "text", "y")),
+            edited(LARGE, put(3, "id", 0), put(3, "text", "y")),
+        ),
         (LARGE, LARGE[5:], [*LARGE, "end"], [*LARGE[5:], "end"]),
-        ({"in": {"large": LARGE}}, {"in": {"large": LARGE[1:]}}, {"in": {"large": LARGE, "x": 1}}, {"in": {"large": LARGE[1:], "x": 1}}),
+        (
+            {"in": {"large": LARGE}},
+            {"in": {"large": LARGE[1:]}},
+            {"in": {"large": LARGE, "x": 1}},
+            {"in": {"large": LARGE[1:], "x": 1}},
+        ),
         (LARGE, LARGE[:40], ["start", *LARGE], ["start", *LARGE[:40]]),
         (LARGE[:3], LARGE, ["start", *LARGE[:3]], ["start", *LARGE]),
     ],
 )
 def test_what_both_did_is_in_the_merge(base, ours, theirs, merged):
-    assert exact(merge(base, ours, theirs)[0]) == exact(merged) if merged is not MISSING else merge(base, ours, theirs)[0] is MISSING
+    assert (
+        exact(merge(base, ours, theirs)[0]) == exact(merged)
+        if merged is not MISSING
+        else merge(base, ours, theirs)[0] is MISSING
+    )
     assert merge(base, ours, theirs)[1] == []
     assert repr(merge(base, theirs, ours)[0]) == repr(merge(base, ours, theirs)[0]), "whichever side is ours"
 
@@ -131,9 +150,27 @@ def test_a_conflict_shows_its_sides():
         ({"k": "ours"}, 1, 2, 3, 2),
         ({"k": "theirs"}, 1, 2, 3, 3),
         ({"k": "theirs"}, 1, 2, MISSING, MISSING),
-        ({"k": "ours"}, {"a": 1, "b": 1, "c": 1}, {"a": 2, "b": 1, "c": 2}, {"a": 3, "b": 2, "c": 1}, {"a": 2, "b": 2, "c": 2}),
-        ({"**": "ours"}, {"a": {"x": 1, "y": 1}}, {"a": {"x": 2, "y": 1}}, {"a": {"x": 3, "y": 3}}, {"a": {"x": 2, "y": 3}}),
-        ({"**": "theirs"}, {"a": {"x": 1, "y": 1}}, {"a": {"x": 2, "y": 2}}, {"a": {"x": 3, "y": 1}}, {"a": {"x": 3, "y": 2}}),
+        (
+            {"k": "ours"},
+            {"a": 1, "b": 1, "c": 1},
+            {"a": 2, "b": 1, "c": 2},
+            {"a": 3, "b": 2, "c": 1},
+            {"a": 2, "b": 2, "c": 2},
+        ),
+        (
+            {"**": "ours"},
+            {"a": {"x": 1, "y": 1}},
+            {"a": {"x": 2, "y": 1}},
+            {"a": {"x": 3, "y": 3}},
+            {"a": {"x": 2, "y": 3}},
+        ),
+        (
+            {"**": "theirs"},
+            {"a": {"x": 1, "y": 1}},
+            {"a": {"x": 2, "y": 2}},
+            {"a": {"x": 3, "y": 1}},
+            {"a": {"x": 3, "y": 2}},
+        ),
         (
             {"k": "theirs", "k.a": "ours"},
             {"a": {"x": 1}, "b": 1},
@@ -310,7 +347,9 @@ def test_disjoint_changes_merge_to_both(long_run):
     """Each side changes places of its own: the merge is both changes, one after the other."""
     for seed in range(2000 if long_run else 40):
         rng = random.Random(seed)
-        base: dict[str, Any] = {"list": [{"n": n, "text": "x" * rng.randrange(80)} for n in range(rng.choice([5, 30, 300]))]}
+        base: dict[str, Any] = {
+            "list": [{"n": n, "text": "x" * rng.randrange(80)} for n in range(rng.choice([5, 30, 300]))]
+        }
         base["dict"] = {f"k{n}": {"deep": [n] * rng.randrange(30)} for n in range(rng.choice([3, 20, 200]))}
         ours, theirs, both = clone(base), clone(base), clone(base)
         places = rng.sample(range(len(base["list"])), 4)

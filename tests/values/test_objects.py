@@ -159,7 +159,9 @@ def containing_itself(make: Callable[[], Any]) -> Any:
     return value
 
 
-@pytest.mark.parametrize("make", [dict, lambda: defaultdict(list), OrderedDict, deque], ids=["dict", "defaultdict", "OrderedDict", "deque"])
+@pytest.mark.parametrize(
+    "make", [dict, lambda: defaultdict(list), OrderedDict, deque], ids=["dict", "defaultdict", "OrderedDict", "deque"]
+)
 def test_a_value_that_contains_itself_is_stored_as_an_object(make: Callable[[], Any]):
     store = Memory()
     state = Versioned(store)

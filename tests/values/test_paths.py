@@ -45,7 +45,13 @@ def test_shown_and_parsed(string, path):
 
 steps = st.one_of(
     text.map(Key),
-    (st.integers() | st.booleans() | st.none() | st.floats(allow_nan=False, allow_infinity=False) | st.binary(max_size=9)).map(Key),
+    (
+        st.integers()
+        | st.booleans()
+        | st.none()
+        | st.floats(allow_nan=False, allow_infinity=False)
+        | st.binary(max_size=9)
+    ).map(Key),
     st.tuples(text, st.integers()).map(Key),
     st.integers(0, 10**6).map(Index),
 )
@@ -210,7 +216,9 @@ def test_namespaces_with_surrogates_parse_back(name):
     assert StatePath.parse(str(change.path)) == change.path
 
 
-@pytest.mark.parametrize("text", ["d{[1]}", "d{{1: 2}}", "d{{1}}", "d{([1],)}", "d{...}", "d{{[]}}", "@{#a161", "@{#01}.x", "@{1}.x"])
+@pytest.mark.parametrize(
+    "text", ["d{[1]}", "d{{1: 2}}", "d{{1}}", "d{([1],)}", "d{...}", "d{{[]}}", "@{#a161", "@{#01}.x", "@{1}.x"]
+)
 def test_what_can_be_no_key_or_name_is_no_path(text):
     with pytest.raises(InvalidPathError):
         StatePath.parse(text)

@@ -1,4 +1,7 @@
-"""Values of types that are not built in are stored as a name and data, or as objects. Registration gives a type a name of its own."""
+"""Values of types that are not built in are stored as a name and data, or as objects.
+
+Registration gives a type a name of its own.
+"""
 
 from __future__ import annotations
 
@@ -204,7 +207,11 @@ def test_a_built_in_registration_needs_no_pickle(name, filler):
 
 @pytest.mark.parametrize("size", [5, 200, 5000])
 def test_a_large_value_of_a_registered_type(size):
-    for value in (deque(range(size), size), OrderedDict((str(i), [i]) for i in range(size, 0, -1)), Counter(dict.fromkeys(range(size), 1))):
+    for value in (
+        deque(range(size), size),
+        OrderedDict((str(i), [i]) for i in range(size, 0, -1)),
+        Counter(dict.fromkeys(range(size), 1)),
+    ):
         read, _ = commit_and_read({"in": value}, pickle="refuse")
         assert same(read, {"in": value})
 
@@ -378,10 +385,18 @@ def test_from_data_that_fails_says_so_and_spoils_nothing_else():
 
 def test_the_attributes_of_a_tagged_value_say_where_its_fields_are():
     tagged = Tagged("shop:Price", {"amount": 3})
-    with pytest.raises(AttributeError, match=r"'amount': this shop:Price was read as Tagged, since .*; its fields are in \.fields"):
+    with pytest.raises(
+        AttributeError, match=r"'amount': this shop:Price was read as Tagged, since .*; its fields are in \.fields"
+    ):
         tagged.amount  # noqa: B018
-    for change in (lambda: setattr(tagged, "amount", 4), lambda: setattr(tagged, "fields", {}), lambda: delattr(tagged, "name")):
-        with pytest.raises(AttributeError, match=r"this shop:Price was read as Tagged, since .*; change its fields in \.fields"):
+    for change in (
+        lambda: setattr(tagged, "amount", 4),
+        lambda: setattr(tagged, "fields", {}),
+        lambda: delattr(tagged, "name"),
+    ):
+        with pytest.raises(
+            AttributeError, match=r"this shop:Price was read as Tagged, since .*; change its fields in \.fields"
+        ):
             change()
     tagged.fields["amount"] = 4
     assert tagged == Tagged("shop:Price", {"amount": 4})

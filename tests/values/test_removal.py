@@ -35,7 +35,9 @@ def without(content: dict[str, Any], *paths: str | StatePath, prefixes: tuple[st
     tree = remover.without(commit.tree)
     assert (tree is commit.tree) == (not list(remover.paths_in(commit.tree)))
     new = repository.database.write_commit(tree, (commit,), staging=staging, message="")
-    assert list(Remover(Nodes(staging, staging=staging), targets).paths_in(tree)) == [] or any("[" in str(path) for path in paths)
+    assert list(Remover(Nodes(staging, staging=staging), targets).paths_in(tree)) == [] or any(
+        "[" in str(path) for path in paths
+    )
     return new.root
 
 
@@ -52,7 +54,11 @@ CASES: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     "inside what is no dict": ({"a": 1}, "a.b", {"a": 1}),
     "of a small dict": ({"users": PEOPLE}, "users.alice", {"users": {"bob": {"age": 31}}}),
     "deeper": ({"users": PEOPLE}, "users.alice.notes", {"users": {"alice": {"age": 30}, "bob": {"age": 31}}}),
-    "an element": ({"users": PEOPLE}, "users.alice.notes[0]", {"users": {"alice": {"age": 30, "notes": ["b"]}, "bob": {"age": 31}}}),
+    "an element": (
+        {"users": PEOPLE},
+        "users.alice.notes[0]",
+        {"users": {"alice": {"age": 30, "notes": ["b"]}, "bob": {"age": 31}}},
+    ),
     "the last of a dict": ({"users": {"alice": 1}}, "users.alice", {"users": {}}),
     "a key that is no string": ({"d": {1: "x", (2, 3): "y"}}, "d{(2, 3)}", {"d": {1: "x"}}),
     "of a tuple": ({"t": (1, {"a": 1, "b": 2})}, "t[1].a", {"t": (1, {"b": 2})}),
@@ -73,10 +79,16 @@ def test_of_a_large_dict_and_a_large_list(size: int):
     everybody = big(size)
     name = f"name {size // 2}"
     left = {key: value for key, value in everybody.items() if key != name}
-    assert without({"users": everybody, "other": 1}, StatePath().key("users").key(name)) == root_of({"users": left, "other": 1})[1].root
+    assert (
+        without({"users": everybody, "other": 1}, StatePath().key("users").key(name))
+        == root_of({"users": left, "other": 1})[1].root
+    )
     less = copy.deepcopy(everybody)
     del less[name]["text"]
-    assert without({"users": everybody}, StatePath().key("users").key(name).key("text")) == root_of({"users": less})[1].root
+    assert (
+        without({"users": everybody}, StatePath().key("users").key(name).key("text"))
+        == root_of({"users": less})[1].root
+    )
     for wrap in (list, tuple):
         row = wrap(everybody.values())
         rest = wrap(value for index, value in enumerate(row) if index != size // 2)
@@ -92,7 +104,11 @@ def test_a_dict_that_is_in_order_once_the_key_is_gone():
 
 
 def test_a_value_that_becomes_small_is_inline_again():
-    content = {"users": {"alice": "x" * 100_000, "bob": 1}, "row": ["y" * 100_000, 1, 2], "mid": {"a": "z" * 3000, "b": "w" * 300}}
+    content = {
+        "users": {"alice": "x" * 100_000, "bob": 1},
+        "row": ["y" * 100_000, 1, 2],
+        "mid": {"a": "z" * 3000, "b": "w" * 300},
+    }
     left = {"users": {"bob": 1}, "row": [1, 2], "mid": {"b": "w" * 300}}
     assert without(content, "users.alice", "row[0]", "mid.a") == root_of(left)[1].root
 
@@ -108,7 +124,12 @@ def test_namespaces_and_prefixes():
     staging = Staging(repository.database.objects)
     remover = Remover(Nodes(staging, staging=staging), [target_of("@alice"), target_of_prefix("user/alice/")])
     tree = remover.without(commit.tree)
-    assert sorted(remover.paths_in(commit.tree)) == ["@alice.@deep.k", "@alice.k", '["user/alice/a"]', '["user/alice/b"]']
+    assert sorted(remover.paths_in(commit.tree)) == [
+        "@alice.@deep.k",
+        "@alice.k",
+        '["user/alice/a"]',
+        '["user/alice/b"]',
+    ]
     new = repository.database.write_commit(tree, (commit,), staging=staging, message="")
     assert repository.database.publish([Publication(repository.database.ref("branch", "main"), new, staging)])
     snapshot = repository.snapshot()
@@ -155,13 +176,20 @@ def test_objects_beside_it_are_not_unpickled():
     content: dict[str, Any] = {"d": {"a": 1, "b": Opaque("x"), "c": [Opaque("y" * 9000), "z" * 5000]}}
     left = {"d": {"b": content["d"]["b"], "c": content["d"]["c"]}}
     assert without(content, "d.a") == root_of(left)[1].root
-    assert without(content, "d.c[1]") == root_of({"d": {"a": 1, "b": content["d"]["b"], "c": [content["d"]["c"][0]]}})[1].root
+    assert (
+        without(content, "d.c[1]")
+        == root_of({"d": {"a": 1, "b": content["d"]["b"], "c": [content["d"]["c"][0]]}})[1].root
+    )
 
 
 values = st.recursive(
-    st.one_of(st.none(), st.integers(), st.text(max_size=60), st.sampled_from(["long " * 700, "mid " * 40, b"bytes" * 30])),
+    st.one_of(
+        st.none(), st.integers(), st.text(max_size=60), st.sampled_from(["long " * 700, "mid " * 40, b"bytes" * 30])
+    ),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=6), st.dictionaries(st.text(max_size=3) | st.integers(0, 3), inner, max_size=6), st.tuples(inner, inner)
+        st.lists(inner, max_size=6),
+        st.dictionaries(st.text(max_size=3) | st.integers(0, 3), inner, max_size=6),
+        st.tuples(inner, inner),
     ),
     max_leaves=25,
 )

@@ -61,8 +61,12 @@ def test_container_inside_a_large_one(name):
         check(CONTAINERS[name] | filler)
 
 
-@pytest.mark.parametrize("size", [0, 1, 15, 16, 31, 32, 127, 128, 255, 256, 2047, 2048, 4095, 4096, 5000, 65535, 65536, 200_000])
-@pytest.mark.parametrize("make", [lambda n: "x" * n, lambda n: "é\n" * (n // 3), bytes, bytearray, lambda n: [0] * (n // 8)])
+@pytest.mark.parametrize(
+    "size", [0, 1, 15, 16, 31, 32, 127, 128, 255, 256, 2047, 2048, 4095, 4096, 5000, 65535, 65536, 200_000]
+)
+@pytest.mark.parametrize(
+    "make", [lambda n: "x" * n, lambda n: "é\n" * (n // 3), bytes, bytearray, lambda n: [0] * (n // 8)]
+)
 def test_sizes_around_every_limit(make, size):
     check(make(size))
     check([make(size), {"k": make(size)}])
@@ -102,7 +106,9 @@ def test_anything(value):
 
 
 @pytest.mark.parametrize("size", [30, 700, 5000])
-@pytest.mark.parametrize("kind", ["list", "numbers", "dict", "text", "surrogates", "bytes", "bytearray", "tuple", "set", "deque", "nested"])
+@pytest.mark.parametrize(
+    "kind", ["list", "numbers", "dict", "text", "surrogates", "bytes", "bytearray", "tuple", "set", "deque", "nested"]
+)
 def test_large(kind, size):
     check(make_large(kind, size, size))
 
@@ -119,14 +125,30 @@ def test_what_a_snapshot_returned_is_the_callers_own():
 
 def test_exact_tells_apart_what_equality_does_not():
     """The measure of this folder, measured."""
-    alike = [1, True, 1.0, 1 + 0j, np.int64(1), np.float64(1), Decimal(1), Decimal("1.0"), Fraction(1), (1,), [1], {1}, frozenset({1})]
+    alike = [
+        1,
+        True,
+        1.0,
+        1 + 0j,
+        np.int64(1),
+        np.float64(1),
+        Decimal(1),
+        Decimal("1.0"),
+        Fraction(1),
+        (1,),
+        [1],
+        {1},
+        frozenset({1}),
+    ]
     alike += [{"a": 1, "b": 2}, {"b": 2, "a": 1}, b"a", bytearray(b"a"), "a", 0.0, -0.0, range(0), range(1, 1)]
     alike += [np.zeros(2), np.zeros((2, 1)), np.zeros(2, "f4"), np.zeros(2, ">f8")]
     assert len({repr(exact(value)) for value in alike}) == len(alike)
     assert same(NAN, float("nan"))
 
 
-@pytest.mark.parametrize("value", [np.bytes_(b"ab\0"), np.bytes_(b"\0"), np.str_("ab\0"), np.str_("\0"), np.str_("a\ud800\0")])
+@pytest.mark.parametrize(
+    "value", [np.bytes_(b"ab\0"), np.bytes_(b"\0"), np.str_("ab\0"), np.str_("\0"), np.str_("a\ud800\0")]
+)
 def test_scalars_that_end_with_nul(value):
     state = Versioned()
     state["x"], state["in"] = value, [value]
@@ -159,7 +181,12 @@ def test_dtypes_that_no_description_gives_back(size):
 def test_records_keep_the_class_of_their_dtype():
     fields = [("a", "i4"), ("b", "f8")]
     recarray = np.rec.array([(1, 2.0)], dtype=fields)
-    values: list[Any] = [recarray[0], np.zeros(3, np.dtype((np.record, fields))), recarray, np.zeros(3, [("in", recarray.dtype)])]
+    values: list[Any] = [
+        recarray[0],
+        np.zeros(3, np.dtype((np.record, fields))),
+        recarray,
+        np.zeros(3, [("in", recarray.dtype)]),
+    ]
     for value in values:
         state = Versioned()
         state["x"] = value
@@ -176,7 +203,8 @@ def test_records_keep_the_class_of_their_dtype():
 
 
 @pytest.mark.parametrize(
-    ("path", "wrap"), [("x", lambda record: record), ("x[0]", lambda record: [record]), ("x.in[0]", lambda record: {"in": (record,)})]
+    ("path", "wrap"),
+    [("x", lambda record: record), ("x[0]", lambda record: [record]), ("x.in[0]", lambda record: {"in": (record,)})],
 )
 def test_a_record_that_was_read_can_be_changed_in_place(path, wrap):
     state = Versioned()
@@ -193,7 +221,10 @@ def test_a_record_that_was_read_can_be_changed_in_place(path, wrap):
 
 @pytest.mark.parametrize(
     "record",
-    [np.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")])[0], np.zeros(1, np.dtype([("a", "i1"), ("b", "i8")], align=True))[0]],
+    [
+        np.rec.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")])[0],
+        np.zeros(1, np.dtype([("a", "i1"), ("b", "i8")], align=True))[0],
+    ],
     ids=["np.record", "aligned"],
 )
 def test_a_record_that_is_pickled_can_be_changed_in_place_too(record):

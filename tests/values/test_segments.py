@@ -33,7 +33,9 @@ def texts(seed: int, length: int = 100) -> Any:
 SIZES = st.sampled_from((1, 5, 40, 100, 300, 700, 1500, 4000))
 STEPS = st.lists(
     st.tuples(
-        st.sampled_from(("append", "extend", "pop", "replace last", "replace", "insert", "delete", "cut")), SIZES, st.integers(0, 999)
+        st.sampled_from(("append", "extend", "pop", "replace last", "replace", "insert", "delete", "cut")),
+        SIZES,
+        st.integers(0, 999),
     )
 )
 

@@ -129,7 +129,8 @@ def test_the_root_of_a_small_state_is_inlined_whatever_the_engine_has_beside_it(
 
 
 @pytest.mark.parametrize(
-    "cell", [b"\x90", b"\x92\x01\x02", b"\x80", b"\xa1a", b"\x93\xc0\xc0\xc0", b"\x93", EMPTY.cell[:-1], EMPTY.cell + b"\xc0"]
+    "cell",
+    [b"\x90", b"\x92\x01\x02", b"\x80", b"\xa1a", b"\x93\xc0\xc0\xc0", b"\x93", EMPTY.cell[:-1], EMPTY.cell + b"\xc0"],
 )
 def test_anything_else_is_corrupt(cell: bytes):
     with pytest.raises(CorruptObjectError):

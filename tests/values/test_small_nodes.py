@@ -32,7 +32,12 @@ def default_limit() -> int:
 def bound() -> dict[str, object]:
     """All globals of the engine's loaded modules that are numbers."""
     modules = {name: module for name, module in sys.modules.items() if name.startswith("versioned_state")}
-    return {f"{name}.{key}": value for name, module in modules.items() for key, value in vars(module).items() if type(value) is int}
+    return {
+        f"{name}.{key}": value
+        for name, module in modules.items()
+        for key, value in vars(module).items()
+        if type(value) is int
+    }
 
 
 def test_the_real_limits_come_back():
@@ -52,12 +57,22 @@ def test_the_real_limits_come_back():
 def test_no_module_keeps_a_real_limit():
     with small_nodes():
         pass  # so that all modules that have one are loaded
-    real = {key: value for key, value in bound().items() if key.rpartition(".")[2] in {name for names in SMALL.values() for name in names}}
+    real = {
+        key: value
+        for key, value in bound().items()
+        if key.rpartition(".")[2] in {name for names in SMALL.values() for name in names}
+    }
     with small_nodes():
         small = bound()
     names = {f"versioned_state.{module}.{name}" for module, limits in SMALL.items() for name in limits}
     for key, value in real.items():
-        if key in names or key.rpartition(".")[2] in ("ENTRY_INLINE", "ELEMENT_INLINE", "NODE_LEAST", "LEAF_LEAST", "GROUP_SIZE"):
+        if key in names or key.rpartition(".")[2] in (
+            "ENTRY_INLINE",
+            "ELEMENT_INLINE",
+            "NODE_LEAST",
+            "LEAF_LEAST",
+            "GROUP_SIZE",
+        ):
             assert small[key] != value, key
 
 

@@ -61,7 +61,9 @@ def test_a_name_that_is_changed_meanwhile_is_left_alone(tmp_path: Path, monkeypa
         state.commit()
         write = on_disk.write
 
-        def write_and_change(parents: on_disk.Parents, step: on_disk.Step, entry: Entry, brought: on_disk.Brought) -> None:
+        def write_and_change(
+            parents: on_disk.Parents, step: on_disk.Step, entry: Entry, brought: on_disk.Brought
+        ) -> None:
             write(parents, step, entry, brought)
             if step.path == "a":
                 (folder / "b/c").write_text("of the user")  # and so b/d
@@ -70,4 +72,8 @@ def test_a_name_that_is_changed_meanwhile_is_left_alone(tmp_path: Path, monkeypa
         with pytest.raises(WorkspaceError) as caught:
             workspace.restore(at=second)
         assert sorted(caught.value.files) == ["b/c", "b/d"]
-        assert {name: (folder / name).read_text() for name in NAMES} == {"a": "second", "b/c": "of the user", "b/d": "of the user"}
+        assert {name: (folder / name).read_text() for name in NAMES} == {
+            "a": "second",
+            "b/c": "of the user",
+            "b/d": "of the user",
+        }

@@ -81,7 +81,12 @@ def test_a_name_that_is_too_long_is_refused_by_every_call(folder, path):
     state.merge(_with(state, FileTree({"fine": "x"})))
     with pytest.raises(WorkspaceError):
         state.merge(_with(state, FileTree({"fine": "y", path: "x"})))
-    for call in (state.discard, lambda: workspace.restore(overwrite=True), lambda: workspace.restore(path), state.commit):
+    for call in (
+        state.discard,
+        lambda: workspace.restore(overwrite=True),
+        lambda: workspace.restore(path),
+        state.commit,
+    ):
         with pytest.raises(WorkspaceError) as caught:
             call()
         assert caught.value.files == (path,)
@@ -224,7 +229,13 @@ def test_entries_in_forms_that_no_folder_has_are_not_changes(folder):
     state = Versioned(Memory())
     workspace = Workspace(state, folder)
     other = state.fork("other")
-    files = {"b": b"bytes that are a text", "a": File("of the plain mode", 0o644), "d": Folder(), "d/x": "in it", "c": bytes(500)}
+    files = {
+        "b": b"bytes that are a text",
+        "a": File("of the plain mode", 0o644),
+        "d": Folder(),
+        "d/x": "in it",
+        "c": bytes(500),
+    }
     other["workspace"] = files
     other.commit()
     state.merge("other")
@@ -263,14 +274,22 @@ def test_records_that_lead_elsewhere_are_refused(folder, kind):
     outside = folder.parent / "outside"
     outside.mkdir(parents=True)
     folder.mkdir()
-    (folder / ".versioned-state").symlink_to(outside) if kind == "link" else (folder / ".versioned-state").write_text("a file")
+    (folder / ".versioned-state").symlink_to(outside) if kind == "link" else (folder / ".versioned-state").write_text(
+        "a file"
+    )
     with pytest.raises(WorkspaceError, match="cannot be used"):
         Workspace(Versioned(), folder)
     assert list(outside.iterdir()) == []
 
 
 @pytest.mark.parametrize(
-    "path", ["/".join(["d"] * 1500) + "/f", "d/" * 257 + "f", "/".join(["n" * 200] * 21), "/".join(["é" * 100] * 20) + "/" + "é" * 40]
+    "path",
+    [
+        "/".join(["d"] * 1500) + "/f",
+        "d/" * 257 + "f",
+        "/".join(["n" * 200] * 21),
+        "/".join(["é" * 100] * 20) + "/" + "é" * 40,
+    ],
 )
 def test_a_path_that_no_scan_could_find_again_is_refused_before_anything_is_touched(folder, path):
     error = moved_to(folder, FileTree({"fine": "x", path: "x"}))

@@ -62,7 +62,8 @@ NAMES = ["a", "b", "ab", ".x", "c", "ba", "c ", "#a", "!b", "]", "a]", "abc"]
 
 def pattern(dice):
     parts = ["".join(dice.choices(PARTS, k=dice.randint(1, 2))) for _ in range(dice.randint(1, 3))]
-    parts = ["**" if "**" in part else part for part in parts]  # beside other characters git 2.39 compares unrelated addresses
+    # beside other characters git 2.39 compares unrelated addresses
+    parts = ["**" if "**" in part else part for part in parts]
     return dice.choice(["", "", "!", "/"]) + "/".join(parts) + dice.choice(["", "", "/", " ", "\r"])
 
 
@@ -80,7 +81,9 @@ def test_random_patterns_decide_as_git(tmp_path, long_run):
             (place / ".gitignore").write_text("\n".join(pattern(dice) for _ in range(dice.randint(1, 6))) + "\n")
         subprocess.run([*GIT, "init", "-q", str(folder)], check=True)
         listed = subprocess.run(
-            [*GIT, "-C", str(folder), "ls-files", "-z", "--others", "--exclude-per-directory=.gitignore"], check=True, capture_output=True
+            [*GIT, "-C", str(folder), "ls-files", "-z", "--others", "--exclude-per-directory=.gitignore"],
+            check=True,
+            capture_output=True,
         )
         expected = {os.fsdecode(path) for path in listed.stdout.split(b"\0") if path}
         shutil.rmtree(folder / ".git")
@@ -110,7 +113,11 @@ def test_ignore_comes_before_the_files_of_the_folder_which_can_be_left_unread(tm
     for name in ("a.tmp", "b", "c"):
         (tmp_path / name).write_text("")
     assert list(Workspace(Versioned(), tmp_path, name="one", ignore=["*.tmp"]).files) == [".gitignore", "c"]
-    assert list(Workspace(Versioned(), tmp_path, name="two", ignore="c", gitignore=False).files) == [".gitignore", "a.tmp", "b"]
+    assert list(Workspace(Versioned(), tmp_path, name="two", ignore="c", gitignore=False).files) == [
+        ".gitignore",
+        "a.tmp",
+        "b",
+    ]
 
 
 def test_a_gitignore_that_changes_is_heeded_at_once(tmp_path):

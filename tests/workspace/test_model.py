@@ -18,7 +18,9 @@ NAMES = ["a", "b", "A", "ä", "x.py", "_\udcff"]
 contents = st.one_of(
     st.binary(max_size=6),
     st.text(alphabet="ab\n\r", max_size=6).map(str.encode),
-    st.integers(0, 5).map(lambda n: b"".join(b"line %d of a text that is too long to lie in its leaf\n" % (i * n) for i in range(40))),
+    st.integers(0, 5).map(
+        lambda n: b"".join(b"line %d of a text that is too long to lie in its leaf\n" % (i * n) for i in range(40))
+    ),
     st.integers(0, 3).map(lambda n: bytes([255, n]) * 200),
 )
 entries = st.one_of(

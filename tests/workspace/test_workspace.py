@@ -153,7 +153,11 @@ def test_status_and_diff_and_blame_and_log_go_into_files(state, workspace, folde
     path = 'workspace["src/main.py"]'
     assert [part.commit.message for part in state.blame(path)] == ["first", "second", "first"]
     assert [commit.message for commit in state.log(path=path)] == ["second", "first"]
-    assert [str(change.path) for change in state.diff(first, second)] == ["workspace.secret", path, 'workspace["new.txt"]']
+    assert [str(change.path) for change in state.diff(first, second)] == [
+        "workspace.secret",
+        path,
+        'workspace["new.txt"]',
+    ]
     (match,) = state.grep("B", path="workspace")
     assert str(match.path) == path
 
@@ -527,7 +531,13 @@ def test_bad_arguments(state, folder, tmp_path):
 
 
 def test_names_that_are_not_utf8_and_names_that_differ_in_case(state, workspace, folder):
-    tree = {os.fsdecode(b"\xff\xfe"): (0o644, b"1"), "a": (0o644, b"2"), "A": (0o644, b"3"), "ä": (0o644, b"4"), "a\u0308": (0o644, b"5")}
+    tree = {
+        os.fsdecode(b"\xff\xfe"): (0o644, b"1"),
+        "a": (0o644, b"2"),
+        "A": (0o644, b"3"),
+        "ä": (0o644, b"4"),
+        "a\u0308": (0o644, b"5"),
+    }
     lay(folder, tree)
     state.commit()
     lay(folder, {})
@@ -547,7 +557,10 @@ def test_special_files_are_left_out(state, workspace, folder):
 
 
 def test_a_nested_git_folder_is_left_out(state, workspace, folder):
-    lay(folder, {"a": (0o644, b""), ".git/config": (0o644, b"x"), "sub/.git/config": (0o644, b"x"), "sub/b": (0o644, b"")})
+    lay(
+        folder,
+        {"a": (0o644, b""), ".git/config": (0o644, b"x"), "sub/.git/config": (0o644, b"x"), "sub/b": (0o644, b"")},
+    )
     empty = state.commit("empty", allow_empty=True, keys=())
     state.commit()
     assert list(state["workspace"]) == ["a", "sub/b"]
@@ -756,7 +769,9 @@ def test_a_commit_reads_only_the_files_that_changed(tmp_path):
         state = Versioned(Memory())
         Workspace(state, folder)
         for n in range(size):
-            (folder / f"{n}.txt").write_text(f"the text of file number {n}, which is long enough to be no part of its leaf\n" * 3)
+            (folder / f"{n}.txt").write_text(
+                f"the text of file number {n}, which is long enough to be no part of its leaf\n" * 3
+            )
         state.commit()
         time.sleep(0.03)
         state.commit()
@@ -791,7 +806,9 @@ def test_git_around_the_folder_does_not_see_the_records(state, workspace, folder
     (folder / "a").write_text("1")
     state.commit()
     subprocess.run([*GIT, "init", "-q", str(folder)], check=True)
-    shown = subprocess.run([*GIT, "-C", str(folder), "status", "--porcelain"], check=True, capture_output=True, text=True).stdout
+    shown = subprocess.run(
+        [*GIT, "-C", str(folder), "status", "--porcelain"], check=True, capture_output=True, text=True
+    ).stdout
     assert shown == "?? a\n"
     assert not workspace.status()
 

@@ -17,9 +17,9 @@ R = TypeVar("R")
 class Agent:
     """A named agent, whose tasks carry its name in commits, events and namespaces.
 
-    The agent's runner runs the tasks whose body is a docstring, ``pass`` or ``...``, usually by calling a model. The runner gets the
-    ``Call``: ``name``, ``inputs``, ``types``, ``documentation``, ``state``, ``emit(event)`` and ``checkpoint(message)``. It returns the
-    result of the task.
+    The agent's runner runs the tasks whose body is a docstring, ``pass`` or ``...``, usually by calling a model. The
+    runner gets the ``Call``: ``name``, ``inputs``, ``types``, ``documentation``, ``state``, ``emit(event)`` and
+    ``checkpoint(message)``. It returns the result of the task.
 
     Args:
         name: a string of one character or more, without ``/``.
@@ -51,7 +51,10 @@ class Agent:
     @overload
     def task(self, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> TaskDecorator: ...
     def task(self, function: Any = None, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> Any:
-        """Make a function a task of this agent, as ``task`` does. A call raises ``TypeError`` if there is neither a body nor a runner."""
+        """Make a function a task of this agent, as ``task`` does.
+
+        A call raises ``TypeError`` if there is neither a body nor a runner.
+        """
         make = partial(Task, name=name, on_unstorable=on_unstorable, agent=self._name, runner=self._runner)
         return make if function is None else make(function)
 

@@ -60,7 +60,9 @@ class Described(Protocol):
 
 
 class Call:
-    """One call of a task: the task, its arguments, and the state that the call works on. A runner gets it as its argument.
+    """One call of a task: the task, its arguments, and the state that the call works on.
+
+    A runner gets it as its argument.
 
     Attributes:
         name: the name of the task.
@@ -78,7 +80,21 @@ class Call:
     """
 
     __slots__ = (
-        *("agent", "id", "has_ended", "inputs", "is_paused", "key", "name", "namespace", "parent", "state", "steps", "task", "versioned"),
+        *(
+            "agent",
+            "id",
+            "has_ended",
+            "inputs",
+            "is_paused",
+            "key",
+            "name",
+            "namespace",
+            "parent",
+            "state",
+            "steps",
+            "task",
+            "versioned",
+        ),
     )
 
     block = "a task"
@@ -129,7 +145,9 @@ class Call:
     @property
     def is_over(self) -> bool:
         """Whether the call has ended, or an interrupt came before its body began, so that nothing will end it."""
-        return self.has_ended or (self.steps is not None and self.steps.reference is not None and self.steps.reference() is None)
+        return self.has_ended or (
+            self.steps is not None and self.steps.reference is not None and self.steps.reference() is None
+        )
 
     def emit(self, event: Any) -> None:
         """Keep an event with the state, as ``emit`` does."""

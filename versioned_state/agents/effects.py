@@ -1,6 +1,7 @@
 """Effects: calls into the outside world, each carried out once, even after a crash. Layer: agents.
 
-The repository's ledger (``repository/ledger``) records effects. This module decides what to do if the ledger already has an effect.
+The repository's ledger (``repository/ledger``) records effects. This module decides what to do if the ledger already
+has an effect.
 """
 
 from __future__ import annotations
@@ -42,11 +43,17 @@ T = TypeVar("T")
 EffectScope = Literal["store", "branch", "call"]
 
 _PREFIXES: Final = ("@branch/", "@call/", "@rollback/")
-"""Beginnings of full keys that ``scope`` makes. No key of the scope "store" begins so, and no two effects share a full key."""
+"""Beginnings of full keys that ``scope`` makes.
+
+No key of the scope "store" begins so, and no two effects share a full key.
+"""
 
 
 FUNCTIONS: Final[dict[str, Callable[..., Any]]] = {}
-"""The functions that this process has passed as ``on_rollback``, by their names. A name in a store is never imported."""
+"""The functions that this process has passed as ``on_rollback``, by their names.
+
+A name in a store is never imported.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +63,8 @@ class Happened:
     result: Any = None
 
 
-# A type checker checks the arguments of the function in a call without options, by the last of these, and those of a functools.partial.
+# A type checker checks the arguments of the function in a call without options, by the last of these, and those of a
+# functools.partial.
 @overload
 def effect(
     key: str,
@@ -73,19 +81,30 @@ def effect(
     **kwargs: Any,
 ) -> T: ...
 @overload
-def effect(key: str, function: Callable[..., T], /, *args: Any, check: Callable[..., object] | None, **kwargs: Any) -> T: ...
+def effect(
+    key: str, function: Callable[..., T], /, *args: Any, check: Callable[..., object] | None, **kwargs: Any
+) -> T: ...
 @overload
 def effect(key: str, function: Callable[..., T], /, *args: Any, idempotent: bool, **kwargs: Any) -> T: ...
 @overload
 def effect(key: str, function: Callable[..., T], /, *args: Any, scope: EffectScope, **kwargs: Any) -> T: ...
 @overload
 def effect(
-    key: str, function: Callable[..., T], /, *args: Any, not_done_on: type[BaseException] | tuple[type[BaseException], ...], **kwargs: Any
+    key: str,
+    function: Callable[..., T],
+    /,
+    *args: Any,
+    not_done_on: type[BaseException] | tuple[type[BaseException], ...],
+    **kwargs: Any,
 ) -> T: ...
 @overload
-def effect(key: str, function: Callable[..., T], /, *args: Any, arguments: Literal["same", "any"], **kwargs: Any) -> T: ...
+def effect(
+    key: str, function: Callable[..., T], /, *args: Any, arguments: Literal["same", "any"], **kwargs: Any
+) -> T: ...
 @overload
-def effect(key: str, function: Callable[..., T], /, *args: Any, on_rollback: Callable[..., object] | None, **kwargs: Any) -> T: ...
+def effect(
+    key: str, function: Callable[..., T], /, *args: Any, on_rollback: Callable[..., object] | None, **kwargs: Any
+) -> T: ...
 @overload
 def effect(key: str, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> T: ...
 def effect(  # type: ignore[misc] # P may have a parameter of one of these names
@@ -104,35 +123,42 @@ def effect(  # type: ignore[misc] # P may have a parameter of one of these names
 ) -> T:
     """Call a function that acts on the outside world, once for each key, even after a crash, and return its result.
 
-    The ledger of the store records the key before the call, and the result after it. A later call with the same key, from any process,
-    branch or version of the state, returns a copy of the recorded result and does not call the function. With other arguments it raises: it
-    is another effect, which needs another key. The record has a hash of the arguments, of those that are data. For a
-    coroutine function the result is awaitable. Cost: two small writes and one read, or one read for a recorded result.
+    The ledger of the store records the key before the call, and the result after it. A later call with the same key,
+    from any process, branch or version of the state, returns a copy of the recorded result and does not call the
+    function. With other arguments it raises: it is another effect, which needs another key. The record has a hash of
+    the arguments, of those that are data. For a coroutine function the result is awaitable. Cost: two small writes and
+    one read, or one read for a recorded result.
 
-    If the process dies in between, or the function raises, it is not known whether the effect happened: the effect is *in doubt*, until
-    ``check`` or ``settle_effect`` decides, or ``forget_effect`` allows another try. While a call is at work, the effect is in doubt for
-    other calls with its key too. These ignore ``check`` and ``idempotent`` if the process of the first call is known to run on this
-    machine.
+    If the process dies in between, or the function raises, it is not known whether the effect happened: the effect is
+    *in doubt*, until ``check`` or ``settle_effect`` decides, or ``forget_effect`` allows another try. While a call is
+    at work, the effect is in doubt for other calls with its key too. These ignore ``check`` and ``idempotent`` if the
+    process of the first call is known to run on this machine.
 
     Args:
         key: the permanent name of the effect: ``f"pay:{order.id}"``.
-        function: called with the arguments. If it has a parameter ``idempotency_key`` that they leave out, it gets the full key.
-        state: a state over the store whose ledger is used, by default that of the running task. The ledger of a ``Live`` lasts as long as
-            the ``Live``. In a task without a state, the function is called each time.
-        check: called for an effect in doubt with the full key and ``args``, those of a ``functools.partial`` before them, to find out
-            whether it happened. False: it did not, and the function is called; True: it did, with the result None;
-            ``Happened(result)``: it did, with this result. It may be a coroutine function if the function is one.
+        function: called with the arguments. If it has a parameter ``idempotency_key`` that they leave out, it gets the
+            full key.
+        state: a state over the store whose ledger is used, by default that of the running task. The ledger of a
+            ``Live`` lasts as long as the ``Live``. In a task without a state, the function is called each time.
+        check: called for an effect in doubt with the full key and ``args``, those of a ``functools.partial`` before
+            them, to find out whether it happened. False: it did not, and the function is called; True: it did, with the
+            result None; ``Happened(result)``: it did, with this result. It may be a coroutine function if the function
+            is one.
         idempotent: carry out an effect in doubt again, because the other side recognises a repetition.
         scope: "branch" and "call" put the name of the branch, or the key or id of the call of a task, before the key.
         arguments: "any" does not compare the arguments with those of the effect that has the key.
-        on_rollback: a function of a module that takes the effect back, given its result: ``roll_back_effects`` calls it, and nothing else.
-        not_done_on: exceptions of the function that mean that the effect did not happen: it is then as it was before the call.
+        on_rollback: a function of a module that takes the effect back, given its result: ``roll_back_effects`` calls
+            it, and nothing else.
+        not_done_on: exceptions of the function that mean that the effect did not happen: it is then as it was before
+            the call.
 
     Raises:
         IdempotencyConflictError: the key has an effect with other arguments. The function was not called.
-        EffectInDoubtError: the effect was begun, and its outcome is not known, or it happened, and its result cannot be recorded.
+        EffectInDoubtError: the effect was begun, and its outcome is not known, or it happened, and its result cannot be
+            recorded.
         ErasedResultError: the effect happened, and a purge erased its result.
-        InvalidArgumentError: an argument is not valid. NoTaskError: no task runs, and no state was given. The function was not called.
+        InvalidArgumentError: an argument is not valid. NoTaskError: no task runs, and no state was given. The function
+            was not called.
         StorageError: the store failed before the function was called.
         PickleRefusedError: the recorded result is an object, and may not be unpickled.
 
@@ -171,7 +197,9 @@ def name_of(function: Callable[..., object]) -> str:
     instance_of("on_rollback", function, Callable)
     name, module = getattr(function, "__qualname__", ""), getattr(function, "__module__", None)
     if not module or not name or name.endswith("<lambda>"):
-        raise InvalidArgumentError(f"{function!r:.80} has no name, so it cannot be found later", hint="define a function with def")
+        raise InvalidArgumentError(
+            f"{function!r:.80} has no name, so it cannot be found later", hint="define a function with def"
+        )
     if _is_coroutine_function(function):
         raise InvalidArgumentError(f"on_rollback must be a plain function, and {name} is a coroutine function")
     FUNCTIONS[f"{module}:{name}"] = function
@@ -201,7 +229,9 @@ def settle_effect(state: State | Repository, key: str, result: Any = None) -> No
 
 
 def forget_effect(state: State | Repository, key: str) -> None:
-    """Remove an effect from the ledger, done or in doubt, so that the next call carries it out. ``key`` is its full key.
+    """Remove an effect from the ledger, done or in doubt, so that the next call carries it out.
+
+    ``key`` is its full key.
 
     Raises:
         UnknownEffectError: there is no such effect. Nothing was changed.
@@ -248,7 +278,9 @@ def _place(state: State | Repository) -> _Place:
         return _Place(Ledger(state.repository.database), state.branch, name, state.head.height)
     if isinstance(state, Live):
         return _Place(port.live_ledger(state), "", name)
-    raise InvalidArgumentError(f"{type(state).__name__} has no ledger of effects", hint="use a Versioned, a Live or a Repository")
+    raise InvalidArgumentError(
+        f"{type(state).__name__} has no ledger of effects", hint="use a Versioned, a Live or a Repository"
+    )
 
 
 # The call
@@ -308,7 +340,9 @@ class _Effect:
                         return happened.result if other is None else await self._recorded(other)
                     before = None if self._call.check is not None else found
                 # An effect that is repeated has been in doubt since its first try.
-                draft = self._ledger.draft(self._key, owner, since=None if before is None else before.since, facts=self._call.facts)
+                draft = self._ledger.draft(
+                    self._key, owner, since=None if before is None else before.since, facts=self._call.facts
+                )
                 if await self._begin(draft, found):
                     return await self._act(draft, before)
                 # Another call was first.
@@ -350,7 +384,8 @@ class _Effect:
         try:
             begun: bool = await self._store(self._ledger.begin, self._key, draft, instead_of=found)
         except BaseException as error:
-            # The function was not called. The record may have been written: a reply was lost, or an interrupt or a cancellation came.
+            # The function was not called. The record may have been written: a reply was lost, or an interrupt or a
+            # cancellation came.
             with suppress(StorageError):
                 await self._write(self._ledger.withdraw, self._key, draft, after=error, restore=found)
             raise
@@ -376,7 +411,10 @@ class _Effect:
             with suppress(StorageError):
                 await self._write(self._ledger.leave, self._key, draft)
             raise EffectInDoubtError(
-                self._key, draft.begun, reason=f"it happened, and its result could not be recorded: {error.what}", result=result
+                self._key,
+                draft.begun,
+                reason=f"it happened, and its result could not be recorded: {error.what}",
+                result=result,
             ) from error
         return result if other is None else await self._recorded(other)
 
@@ -393,12 +431,17 @@ class _Effect:
         else:
             if surely and before is None:
                 return
-        error.add_note(f"effect {self._key!r} is in doubt: settle_effect() or forget_effect() ends that, or check= of the next try")
+        error.add_note(
+            f"effect {self._key!r} is in doubt: settle_effect() or forget_effect() ends that, or check= of the next try"
+        )
 
-    async def _write(self, work: Callable[..., Any], *args: Any, after: BaseException | None = None, **kwargs: Any) -> Any:
+    async def _write(
+        self, work: Callable[..., Any], *args: Any, after: BaseException | None = None, **kwargs: Any
+    ) -> Any:
         """Write the outcome of the effect to the ledger. After an interrupt, write it again, so that it is not lost.
 
-        Each write has a condition, so repeating it does no harm. A coroutine that is being closed (``after``) must not wait.
+        Each write has a condition, so repeating it does no harm. A coroutine that is being closed (``after``) must not
+        wait.
         """
         store = _directly if isinstance(after, GeneratorExit) else self._store
         try:
@@ -417,7 +460,10 @@ class _Effect:
 
 
 async def _off_loop(work: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run work off the event loop. A cancellation waits until the work has ended, which may first have to wait for a thread."""
+    """Run work off the event loop.
+
+    A cancellation waits until the work has ended, which may first have to wait for a thread.
+    """
     from versioned_state.off_loop import off_loop, to_the_end  # loads asyncio
 
     return await to_the_end(off_loop(partial(work, *args, **kwargs)))
@@ -438,7 +484,9 @@ def _is_coroutine_function(function: object) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 
-def _without_partial(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _without_partial(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a call with those that ``functools.partial`` holds: they are arguments of the effect too."""
     while isinstance(function, partial):
         args, kwargs, function = (*function.args, *args), {**function.keywords, **kwargs}, function.func
@@ -446,7 +494,10 @@ def _without_partial(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def _hash_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """Return a hash of arguments. Of an argument that is not data, such as a client of a service, it has the name of the class."""
+    """Return a hash of arguments.
+
+    Of an argument that is not data, such as a client of a service, it has the name of the class.
+    """
     hashed = blake3()
     for name, value in (*((str(at), value) for at, value in enumerate(args)), *sorted(kwargs.items())):
         try:

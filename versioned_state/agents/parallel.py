@@ -6,7 +6,8 @@
             ├── fork 1: a call ──┤
             └───────────────────>└── landed in one move, or not at all
 
-However it ends, no fork stays. What a killed process leaves, a later call of ``parallel`` on that machine deletes, or ``expire``.
+However it ends, no fork stays. What a killed process leaves, a later call of ``parallel`` on that machine deletes, or
+``expire``.
 """
 
 from __future__ import annotations
@@ -57,14 +58,20 @@ _FORK_S: Final = 7 * 24 * 3600
 """How long the branches of the forks stay if their process is killed, and no other one on its machine calls ``parallel`` on the store."""
 
 _LOOKED_AT: Final = 256
-"""Names of forks that a call looks at for those of killed processes. Deleted ones are listed until gc, so there may be any number."""
+"""Names of forks that a call looks at for those of killed processes.
+
+Deleted ones are listed until gc, so there may be any number.
+"""
 
 _MOST_WORKERS: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
 class PathConflict:
-    """A path that a call changed, and others before it too, at the positions ``calls``. Empty if others changed the branch meanwhile."""
+    """A path that a call changed, and others before it too, at the positions ``calls``.
+
+    Empty if others changed the branch meanwhile.
+    """
 
     path: str
     calls: tuple[int, ...]
@@ -113,19 +120,21 @@ def parallel(
     executor: ExecutorOption = "threads",
     on_failure: OnFailure = "raise",
 ) -> Any:
-    """Run calls of tasks side by side, each on a fork of a state, and merge their changes. Returns an ``Outcome`` for each call.
+    """Run calls of tasks side by side, each on a fork of a state, and merge their changes.
 
-    ``parallel(state, [partial(book, "Rome"), partial(book, "Oslo")])``. The forks begin at the head of the state, and are merged in the
-    order of the calls, all in one move. If the tasks are coroutines, the result is awaitable. Within a task the state may be that task's:
-    its changes so far are committed first, as by ``checkpoint()``.
+    Returns an ``Outcome`` for each call.
+
+    ``parallel(state, [partial(book, "Rome"), partial(book, "Oslo")])``. The forks begin at the head of the state, and
+    are merged in the order of the calls, all in one move. If the tasks are coroutines, the result is awaitable. Within
+    a task the state may be that task's: its changes so far are committed first, as by ``checkpoint()``.
 
     Args:
         calls: tasks without open arguments, such as ``functools.partial`` of a task and its arguments.
         policies: resolve paths that several calls changed, as in ``Versioned.merge``.
-        executor: "threads", or "processes" if the store is a ``Disk``: then calls and results are pickled, and no call sees the memory of
-            another. Coroutines run as tasks of their event loop.
-        on_failure: "raise" raises an ``ExceptionGroup`` of the errors of all calls that failed or conflict, and nothing is
-            merged. "return" merges the other calls, and their outcomes have the errors.
+        executor: "threads", or "processes" if the store is a ``Disk``: then calls and results are pickled, and no call
+            sees the memory of another. Coroutines run as tasks of their event loop.
+        on_failure: "raise" raises an ``ExceptionGroup`` of the errors of all calls that failed or conflict, and nothing
+            is merged. "return" merges the other calls, and their outcomes have the errors.
 
     Raises:
         ExceptionGroup: see ``on_failure``. Nothing was changed, except that a task has one checkpoint more.
@@ -139,7 +148,9 @@ def parallel(
     tasks = [_task_of(call) for call in calls]
     kinds = {inspect.iscoroutinefunction(task) for task in tasks}
     if len(kinds) > 1:
-        raise InvalidArgumentError("some of the tasks are coroutines and some are not", remains="nothing ran", hint="run them in two calls")
+        raise InvalidArgumentError(
+            "some of the tasks are coroutines and some are not", remains="nothing ran", hint="run them in two calls"
+        )
     work = _Work(forked, list(calls), dict(check_policies(policies)), on_failure)
     if kinds == {True}:
         if executor == "processes":
@@ -154,7 +165,9 @@ def _task_of(call: Any) -> Task[..., Any] | BoundTask[..., Any]:
         task = task.func
     if not isinstance(task, Task | BoundTask):
         raise InvalidArgumentError(
-            f"parallel() runs tasks with their arguments, not {call!r:.80}", remains="nothing ran", hint='partial(book, "Rome")'
+            f"parallel() runs tasks with their arguments, not {call!r:.80}",
+            remains="nothing ran",
+            hint='partial(book, "Rome")',
         )
     return task
 
@@ -163,7 +176,11 @@ class _Work:
     """The calls of one ``parallel``."""
 
     def __init__(
-        self, state: Versioned | Namespace, calls: list[Callable[..., Any]], policies: dict[str, Policy], on_failure: OnFailure
+        self,
+        state: Versioned | Namespace,
+        calls: list[Callable[..., Any]],
+        policies: dict[str, Policy],
+        on_failure: OnFailure,
     ) -> None:
         self._space = state
         self._state = state.state if isinstance(state, Namespace) else state
@@ -226,7 +243,9 @@ class _Work:
         store = self._state.repository.store
         if not isinstance(store, Disk):
             raise InvalidArgumentError(
-                f"processes cannot share a {type(store).__name__}", remains="nothing ran", hint='executor="threads", or a Disk'
+                f"processes cannot share a {type(store).__name__}",
+                remains="nothing ran",
+                hint='executor="threads", or a Disk',
             )
         kept = port.shape(fork)
         shape = {} if kept is None else kept.options
@@ -266,7 +285,9 @@ class _Work:
         keys += store.page(prefix, limit=_LOOKED_AT - len(keys)) if len(keys) < _LOOKED_AT else []
         names = {name: name.split("/")[1] for name in (key[len(start) :] for key in keys)}
         ended = {owner for owner in names.values() if _has_ended(owner)}
-        for ref in read_refs(store, [("branch", name) for name, owner in names.items() if owner in ended]) if ended else ():
+        for ref in (
+            read_refs(store, [("branch", name) for name, owner in names.items() if owner in ended]) if ended else ()
+        ):
             if ref.head is not None:
                 with suppress(UnknownRevisionError):  # another process was first
                     repository.branches.delete(ref.name, force=True)
@@ -307,7 +328,14 @@ class _Work:
             try:
                 description = operations.Description(f"merge {self._describe(index)}")
                 with ready(port.lock(merged)):  # in the order of the calls, whichever ended first
-                    operations.merge(port.handle(merged), commit, description, Resolving(self._policies), fast_forward=True, in_time=False)
+                    operations.merge(
+                        port.handle(merged),
+                        commit,
+                        description,
+                        Resolving(self._policies),
+                        fast_forward=True,
+                        in_time=False,
+                    )
             except (InvalidTransitionError, SchemaError) as refused:
                 refused.add_note(f"call {index}, {self._describe(index)}, was not merged")
                 outcomes.append(Outcome(value, refused, made))
@@ -331,9 +359,13 @@ class _Work:
         with ready(port.lock(state)):
             port.check_open(state)
             # Never a fast-forward: the commit marks the changes so far as not to be rolled back.
-            operations.merge(port.handle(state), head, operations.Description(message), Resolving(self._policies), fast_forward=False)
+            operations.merge(
+                port.handle(state), head, operations.Description(message), Resolving(self._policies), fast_forward=False
+            )
 
-    def _conflicts(self, base: Commit, error: MergeConflictError, outcomes: list[Outcome[Any]]) -> Iterator[PathConflict]:
+    def _conflicts(
+        self, base: Commit, error: MergeConflictError, outcomes: list[Outcome[Any]]
+    ) -> Iterator[PathConflict]:
         for conflict in error.conflicts:
             path = str(conflict.path)
             others = [
@@ -350,7 +382,9 @@ class _Work:
         call: Any = self._calls[index]
         task: Any = _task_of(call)
         shown = (
-            [*map(repr, call.args), *(f"{name}={value!r}" for name, value in call.keywords.items())] if isinstance(call, partial) else []
+            [*map(repr, call.args), *(f"{name}={value!r}" for name, value in call.keywords.items())]
+            if isinstance(call, partial)
+            else []
         )
         return f"{task.__name__}({', '.join(shown):.80})"
 

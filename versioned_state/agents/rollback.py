@@ -1,7 +1,7 @@
 """Rolling effects back: the effects behind a point of a branch, and the functions that take them back. Layer: agents.
 
-The ledger has only the name of such a function. A name in a store is never imported: a function is called if this process has passed it to
-``effect(on_rollback=)``, or to ``roll_back_effects``.
+The ledger has only the name of such a function. A name in a store is never imported: a function is called if this
+process has passed it to ``effect(on_rollback=)``, or to ``roll_back_effects``.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class RolledBack:
 def effects_behind_head(state: Versioned | Namespace) -> list[EffectRecord]:
     """Return the effects that lie behind the head of a state: done, or in doubt, by rounds that were taken back since, oldest first.
 
-    The effects of the rounds that a fork left out are among them. Cost: 0 for a branch that only commits have moved. Otherwise it reads the
-    reflog and the ledger.
+    The effects of the rounds that a fork left out are among them. Cost: 0 for a branch that only commits have moved.
+    Otherwise it reads the reflog and the ledger.
     """
     state = _versioned(state)
     database = state.repository.database
@@ -46,24 +46,31 @@ def effects_behind_head(state: Versioned | Namespace) -> list[EffectRecord]:
 
 
 def roll_back_effects(
-    state: Versioned | Namespace, to: str | Commit | None = None, *, using: Iterable[Callable[..., Any]] = (), dry_run: bool = False
+    state: Versioned | Namespace,
+    to: str | Commit | None = None,
+    *,
+    using: Iterable[Callable[..., Any]] = (),
+    dry_run: bool = False,
 ) -> list[RolledBack]:
     """Roll back the effects behind a point, the newest first, by the functions that ``effect(on_rollback=)`` named.
 
-    Each function is called with the result of its effect, and with a key if it has a parameter ``idempotency_key``. That call is an
-    effect too, so it is carried out once, even after a crash. The ledger then forgets the effect, so that the next call with its key
-    carries it out again. An effect without ``on_rollback`` stays as it is. Nothing is rolled back unless this is called, and the state does
-    not move. Cost: reads the ledger.
+    Each function is called with the result of its effect, and with a key if it has a parameter ``idempotency_key``.
+    That call is an effect too, so it is carried out once, even after a crash. The ledger then forgets the effect, so
+    that the next call with its key carries it out again. An effect without ``on_rollback`` stays as it is. Nothing is
+    rolled back unless this is called, and the state does not move. Cost: reads the ledger.
 
     Args:
-        to: an earlier commit of the state: the effects of the rounds after it. By default those that lie behind the head already.
+        to: an earlier commit of the state: the effects of the rounds after it. By default those that lie behind the
+            head already.
         using: the functions, if this process has not passed them to ``effect`` itself.
         dry_run: return the effects, each with the result None, and call nothing.
 
     Raises:
-        InvalidArgumentError: a function that is needed is not known here, or an effect to roll back is in doubt. Nothing was rolled back.
+        InvalidArgumentError: a function that is needed is not known here, or an effect to roll back is in doubt.
+            Nothing was rolled back.
         UnknownRevisionError: there is no commit ``to``. Nothing was rolled back.
-        EffectInDoubtError: the rollback of an effect was begun, and its outcome is not known. Those before it were rolled back.
+        EffectInDoubtError: the rollback of an effect was begun, and its outcome is not known. Those before it were
+            rolled back.
 
         An exception of a function propagates. The effects before it were rolled back, and its own rollback is in doubt.
     """
@@ -72,7 +79,11 @@ def roll_back_effects(
         name_of(function)
     database = state.repository.database
     ref, head = port.handle(state).ref, state.head
-    found = effects_behind(database, ref, head) if to is None else effects_after(database, ref, head, port.resolve(state, to))
+    found = (
+        effects_behind(database, ref, head)
+        if to is None
+        else effects_after(database, ref, head, port.resolve(state, to))
+    )
     wanted = [entry for entry in reversed(found) if entry.facts.on_rollback is not None and entry.key is not None]
     for entry in wanted:
         _check(entry)
@@ -105,6 +116,8 @@ def _check(entry: Entry) -> None:
 def _roll_back(state: Versioned, ledger: Ledger, entry: Entry) -> RolledBack:
     key = entry.key or ""
     function = FUNCTIONS[entry.facts.on_rollback or ""]
-    result = carry_out_once(ledger, f"@rollback/{entry.since}/{key}", function, ledger.result(entry), facts=Facts(branch=state.branch))
+    result = carry_out_once(
+        ledger, f"@rollback/{entry.since}/{key}", function, ledger.result(entry), facts=Facts(branch=state.branch)
+    )
     ledger.forget(key)
     return RolledBack(key, result)

@@ -29,7 +29,10 @@ from versioned_state.values.trees.tree import iter_cells, iter_items, rank
 Focus = Literal["recent", "full"]
 
 _COMMITS: Final = 64
-"""The number of commits that are searched for the last change of a key. A key that none of them changed comes after the others."""
+"""The number of commits that are searched for the last change of a key.
+
+A key that none of them changed comes after the others.
+"""
 
 _LEAST: Final = 24
 """Characters below which the text of a value is of no use."""
@@ -51,14 +54,16 @@ class _Part(NamedTuple):
 
 
 def view(state: Versioned | Namespace | Live | Snapshot, focus: Focus = "recent", budget: int = 4000) -> str:
-    """Return a state as text: a line with its branch and commit, then a line for each key, also of namespaces. Unpickles nothing.
+    """Return a state as text: a line with its branch and commit, then a line for each key, also of namespaces.
 
-    A list that does not fit shows its newest elements. Values that are left out are counted. Cost: the part that is shown, and with
-    "recent" also the keys that the last 64 commits changed.
+    Unpickles nothing.
+
+    A list that does not fit shows its newest elements. Values that are left out are counted. Cost: the part that is
+    shown, and with "recent" also the keys that the last 64 commits changed.
 
     Args:
-        focus: "recent": the keys that changed last come first, and each value is short. "full": the keys in order, each value as a whole
-            while the budget lasts.
+        focus: "recent": the keys that changed last come first, and each value is short. "full": the keys in order, each
+            value as a whole while the budget lasts.
         budget: the most characters of the text.
 
     Raises:
@@ -74,8 +79,15 @@ def view(state: Versioned | Namespace | Live | Snapshot, focus: Focus = "recent"
         versioned = state.state if isinstance(state, Namespace) else state
         with ready(port.lock(versioned)):
             port.check_open(versioned)
-            return _compose(_heading(versioned.head, versioned.branch), _handle_parts(versioned, port.prefix(state), focus), focus, budget)
-    raise InvalidArgumentError(f"view() shows a Versioned, a namespace, a Live or a Snapshot, not {type(state).__name__}")
+            return _compose(
+                _heading(versioned.head, versioned.branch),
+                _handle_parts(versioned, port.prefix(state), focus),
+                focus,
+                budget,
+            )
+    raise InvalidArgumentError(
+        f"view() shows a Versioned, a namespace, a Live or a Snapshot, not {type(state).__name__}"
+    )
 
 
 def _heading(commit: Commit | None, name: str) -> str:
@@ -137,7 +149,10 @@ def _cell_text(nodes: Nodes, cell: bytes) -> Text:
 
 
 def _newest(parts: Iterator[str], total: int, width: int) -> str:
-    """Return the text of a list with as many of its last elements as fit. ``parts`` are their texts, the last one first."""
+    """Return the text of a list with as many of its last elements as fit.
+
+    ``parts`` are their texts, the last one first.
+    """
     shown: list[str] = []
     size = len("[… 1234567 before, ]")
     for part in parts:
@@ -188,7 +203,9 @@ def _handle_parts(state: Versioned, prefix: bytes, focus: Focus) -> Iterator[_Pa
 
 
 def _edited_list_text(worktree: Worktree, key: bytes) -> Text:
-    return lambda width: _newest((one_line(part, width=width) for part in _newest_first(worktree, key)), worktree.lists.length(key), width)
+    return lambda width: _newest(
+        (one_line(part, width=width) for part in _newest_first(worktree, key)), worktree.lists.length(key), width
+    )
 
 
 def _newest_first(worktree: Worktree, key: bytes) -> Iterator[Any]:

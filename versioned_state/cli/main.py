@@ -1,7 +1,7 @@
 """``vstate``: the group of all commands, and how errors end it. Layer: cli.
 
-Exit codes: 0 success; 1 the command failed, or ``diff --exit-code`` found changes, ``grep`` found nothing, or ``bisect`` could not
-name one commit; 2 the command line was not understood; 130 Ctrl-C.
+Exit codes: 0 success; 1 the command failed, or ``diff --exit-code`` found changes, ``grep`` found nothing, or
+``bisect`` could not name one commit; 2 the command line was not understood; 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class Main(Verbs):
     """The group of all commands. It imports a command when it is needed, and turns errors into messages."""
 
     def main(self, *args: Any, **kwargs: Any) -> NoReturn:
-        """Run a command line and exit. An error is one line, with a hint if there is a way out. Only --debug shows a traceback."""
+        """Run a command line and exit.
+
+        An error is one line, with a hint if there is a way out. Only --debug shows a traceback.
+        """
         settings = Settings()
         kwargs["standalone_mode"] = False
         try:
@@ -63,7 +66,10 @@ class Main(Verbs):
 
     def shell_complete(self, context: click.Context, incomplete: str) -> list[CompletionItem]:
         commands = [
-            CompletionItem(name, help=summary) for _, rows in catalog.sections() for name, summary in rows if name.startswith(incomplete)
+            CompletionItem(name, help=summary)
+            for _, rows in catalog.sections()
+            for name, summary in rows
+            if name.startswith(incomplete)
         ]
         return commands + click.Command.shell_complete(self, context, incomplete)
 
@@ -96,11 +102,15 @@ def _report(settings: Settings, error: Exception) -> int:
             output.error(message_of(error, only_reads=settings.only_reads), hint_of(error))
         case OSError():
             reason = error.strerror or str(error)
-            output.error(f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason)
+            output.error(
+                f"{os.fsdecode(error.filename)}: {reason}" if isinstance(error.filename, str | bytes) else reason
+            )
         case MemoryError():
             output.error("out of memory")
         case _:
-            output.error(f"{type(error).__name__}: {error}", "this should not happen; vstate --debug shows where it did")
+            output.error(
+                f"{type(error).__name__}: {error}", "this should not happen; vstate --debug shows where it did"
+            )
     return 1
 
 
@@ -115,7 +125,11 @@ def _hint_of_usage(error: click.UsageError) -> str:
         if near := get_close_matches(unknown[1], catalog.names(), n=3):
             return f"did you mean {', '.join(near)}?"
     command = error.ctx.command if error.ctx else None
-    if command is not None and (extra := _EXTRA.match(message)) and any("--path" in param.opts for param in command.params):
+    if (
+        command is not None
+        and (extra := _EXTRA.match(message))
+        and any("--path" in param.opts for param in command.params)
+    ):
         return f"--path {extra[1].strip(',)')} names a path; or write it as REV:PATH"
     path = error.ctx.command_path if error.ctx else "vstate"
     return f"{path} --help shows how it is used"
@@ -146,7 +160,14 @@ def _print_version(context: click.Context, _: click.Parameter, value: bool) -> N
     'Paths:\n  messages[17].content, prefs["a.b"], @namespace.key.\n  REV:PATH is a path in a revision.\n\n'
     "\b\nExample:\n  vstate --store ./agent-state log --stat",
 )
-@click.option("--version", is_flag=True, expose_value=False, is_eager=True, callback=_print_version, help="Show the version and exit.")
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Show the version and exit.",
+)
 @click.pass_context
 def vstate(context: click.Context) -> None:
     """Git for the state of AI agents: look at what an agent knew, commit by commit.

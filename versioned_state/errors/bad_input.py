@@ -30,7 +30,8 @@ class InvalidPathError(InvalidArgumentError, remains=""):
 class InvalidTransitionError(StateError, ValueError, remains=UNCHANGED):
     """A state machine has no transition from its state by that event.
 
-    ``machine`` is the key of the machine, ``state`` and ``event`` are those of the refused transition; ``allowed`` has the possible events.
+    ``machine`` is the key of the machine, ``state`` and ``event`` are those of the refused transition; ``allowed`` has
+    the possible events.
     """
 
     machine: str
@@ -38,7 +39,16 @@ class InvalidTransitionError(StateError, ValueError, remains=UNCHANGED):
     event: Any
     allowed: tuple[Any, ...]
 
-    def __init__(self, machine: str, state: Any, event: Any, allowed: Sequence[Any], *, hint: str = "", remains: str | None = None) -> None:
+    def __init__(
+        self,
+        machine: str,
+        state: Any,
+        event: Any,
+        allowed: Sequence[Any],
+        *,
+        hint: str = "",
+        remains: str | None = None,
+    ) -> None:
         possible = f"allowed are {', '.join(map(str, allowed))}" if allowed else f"nothing leads out of {state}"
         super().__init__(f"Invalid transition: {state} + {event}", remains=remains, hint=hint or possible)
         self.machine, self.state, self.event, self.allowed = machine, state, event, tuple(allowed)
@@ -47,8 +57,8 @@ class InvalidTransitionError(StateError, ValueError, remains=UNCHANGED):
 class ReplayMismatchError(StateError, remains=UNCHANGED):
     """The events of an ``EventSourced`` value, replayed from the first one, do not lead to the value that was kept.
 
-    ``index`` is that of the first event at which they are known to differ, None if the kept value alone is known to be wrong;
-    ``replayed`` and ``kept`` are the two values.
+    ``index`` is that of the first event at which they are known to differ, None if the kept value alone is known to be
+    wrong; ``replayed`` and ``kept`` are the two values.
     """
 
     key: str
@@ -101,7 +111,9 @@ class QuotaExceededError(LimitExceededError, remains="nothing was saved"):
 class PickleRefusedError(StateError):
     """The ``pickle=`` policy refuses to write or to read a value that needs pickling."""
 
-    def __init__(self, what: str, *, policy: str, path: str = "", type_name: str = "", remains: str | None = None, hint: str = "") -> None:
+    def __init__(
+        self, what: str, *, policy: str, path: str = "", type_name: str = "", remains: str | None = None, hint: str = ""
+    ) -> None:
         super().__init__(what, remains=remains, hint=hint)
         self.policy = policy
         self.path = path
@@ -182,9 +194,14 @@ class SandboxError(StateError):
 
 
 class SandboxFileError(SandboxError, OSError, remains=UNCHANGED):
-    """A file of a sandbox cannot be read or written. ``path`` is its path there, and ``errno`` the system's reason, if there is one."""
+    """A file of a sandbox cannot be read or written.
 
-    def __init__(self, what: str, *, path: str, errno: int | None = None, remains: str | None = None, hint: str = "") -> None:
+    ``path`` is its path there, and ``errno`` the system's reason, if there is one.
+    """
+
+    def __init__(
+        self, what: str, *, path: str, errno: int | None = None, remains: str | None = None, hint: str = ""
+    ) -> None:
         super().__init__(what, remains=remains, hint=hint)
         self.path = path
         self.errno = errno
@@ -200,7 +217,9 @@ class SessionNotFoundError(StateError, KeyError, remains=UNCHANGED):
     """A session that was deleted or never created. ``session_id`` is empty where the error must not name it."""
 
     def __init__(self, session_id: str = "", *, remains: str | None = None) -> None:
-        super().__init__(f"there is no session {session_id!r}" if session_id else "there is no such session", remains=remains)
+        super().__init__(
+            f"there is no session {session_id!r}" if session_id else "there is no such session", remains=remains
+        )
         self.session_id = session_id
 
 
@@ -211,7 +230,8 @@ class AccessDeniedError(StateError, remains=UNCHANGED):
 class IdempotencyConflictError(StateError):
     """A task's ``key=`` under which a call with other arguments has committed, or an ``Idempotency-Key`` that another request has used.
 
-    Also an ``Idempotency-Key`` that is repeated after ``prune`` has deleted the history that would tell whether the request was done.
+    Also an ``Idempotency-Key`` that is repeated after ``prune`` has deleted the history that would tell whether the
+    request was done.
     """
 
 
@@ -222,11 +242,13 @@ class EventLoopError(StateError, RuntimeError):
 class UnknownRevisionError(StateError, KeyError):
     """No commit has that name. ``near`` holds similar refs and ids.
 
-    ``deleted`` is ``"branch"`` or ``"tag"`` if one of that name was deleted, which its reflog can bring back; otherwise it is empty.
-    ``is_empty`` says whether the repository has no commits at all.
+    ``deleted`` is ``"branch"`` or ``"tag"`` if one of that name was deleted, which its reflog can bring back; otherwise
+    it is empty. ``is_empty`` says whether the repository has no commits at all.
     """
 
-    def __init__(self, revision: str, *, near: Sequence[str] = (), reason: str = "", deleted: str = "", is_empty: bool = False) -> None:
+    def __init__(
+        self, revision: str, *, near: Sequence[str] = (), reason: str = "", deleted: str = "", is_empty: bool = False
+    ) -> None:
         way_back = f"create({revision!r}, at={revision + '@{1}'!r}) brings it back" if deleted else ""
         super().__init__(
             f"unknown revision {revision!r}" + (f": {reason}" if reason else ""),
@@ -259,7 +281,9 @@ class UnknownPathError(StateError, KeyError):
 
 
 class WorkspaceError(StateError, remains=UNCHANGED):
-    """The folder of a workspace cannot be read or written, or would hold a file that it must not have. ``files`` names the files.
+    """The folder of a workspace cannot be read or written, or would hold a file that it must not have.
+
+    ``files`` names the files.
 
     An error of the operating system is its cause.
     """
@@ -321,8 +345,13 @@ class UnsupportedByStoreError(StateError, remains=UNCHANGED):
 
 
 class MissingDependencyError(StateError, ImportError):
-    """A package that an optional part needs is not installed. ``extra`` is the extra of this library that installs it."""
+    """A package that an optional part needs is not installed.
+
+    ``extra`` is the extra of this library that installs it.
+    """
 
     def __init__(self, what: str, *, extra: str) -> None:
-        super().__init__(f"{what} needs a package that is not installed", hint=f"pip install 'versioned-state[{extra}]'")
+        super().__init__(
+            f"{what} needs a package that is not installed", hint=f"pip install 'versioned-state[{extra}]'"
+        )
         self.extra = extra

@@ -16,7 +16,8 @@ class StateError(Exception):
 
     Attributes:
         what: what went wrong.
-        remains: what the failed call leaves behind, such as "nothing was changed"; may be empty. A class has its usual words.
+        remains: what the failed call leaves behind, such as "nothing was changed"; may be empty. A class has its usual
+            words.
         hint: the way out in one line; may be empty. A traceback shows it as a note.
     """
 

@@ -60,7 +60,9 @@ class BranchMovedError(StateError, remains=UNCHANGED):
     expected: str | None
     actual: str | None
 
-    def __init__(self, branch: str, *, expected: str | None, actual: str | None, hint: str = "", remains: str | None = None) -> None:
+    def __init__(
+        self, branch: str, *, expected: str | None, actual: str | None, hint: str = "", remains: str | None = None
+    ) -> None:
         super().__init__(
             f"branch {branch!r} has moved: expected {short(expected)}, found {short(actual)}",
             hint=hint or "refresh() takes the new head in; then do it again",
@@ -72,20 +74,26 @@ class BranchMovedError(StateError, remains=UNCHANGED):
 class MergeConflictError(StateError, remains=UNCHANGED):
     """Both sides changed the same path since their merge base. Nothing was changed.
 
-    ``conflicts`` has the paths with their values in the base, in ours and in theirs, read at the first access. ``merge`` resolves them:
-    ``merge.resolve(path, value)`` for each, then ``merge.commit()``.
+    ``conflicts`` has the paths with their values in the base, in ours and in theirs, read at the first access.
+    ``merge`` resolves them: ``merge.resolve(path, value)`` for each, then ``merge.commit()``.
     """
 
-    def __init__(self, branch: str, conflicts: Sequence[Conflict], *, merge: Merge | None = None, remains: str | None = None) -> None:
+    def __init__(
+        self, branch: str, conflicts: Sequence[Conflict], *, merge: Merge | None = None, remains: str | None = None
+    ) -> None:
         paths = [str(conflict.path) for conflict in conflicts]
         shown = ", ".join(paths[:5]) + (f" and {len(paths) - 5} more" if len(paths) > 5 else "")
         appended = next((str(conflict.path) for conflict in conflicts if conflict.both_appended), None)
         way_out = (
-            "resolve it: error.merge.resolve(path, value), then error.merge.commit()" if merge else "discard(), or resolve it in a commit()"
+            "resolve it: error.merge.resolve(path, value), then error.merge.commit()"
+            if merge
+            else "discard(), or resolve it in a commit()"
         )
         super().__init__(
             f"conflict on branch {branch!r} at {shown}: both sides changed it",
-            hint=f"policies={{{appended!r}: 'append'}} keeps the elements of both sides; or {way_out}" if appended else way_out,
+            hint=f"policies={{{appended!r}: 'append'}} keeps the elements of both sides; or {way_out}"
+            if appended
+            else way_out,
             remains=remains,
         )
         self.branch = branch
@@ -172,7 +180,9 @@ class UncommittedChangesError(StateError, remains=UNCHANGED):
 
 
 class DirtyWorkspaceError(UncommittedChangesError):
-    """A call would overwrite files of a workspace whose content no commit has. Nothing was changed. ``files`` are their relative paths.
+    """A call would overwrite files of a workspace whose content no commit has.
+
+    Nothing was changed. ``files`` are their relative paths.
 
     ``paths`` are their paths in the state, and those of other uncommitted changes that the call refuses to overwrite.
     """
@@ -182,7 +192,8 @@ class DirtyWorkspaceError(UncommittedChangesError):
         StateError.__init__(
             self,
             f"{what}: {shown}",
-            hint=hint or "commit() keeps the changes, discard() drops them; restore(path, overwrite=True) drops those of one file",
+            hint=hint
+            or "commit() keeps the changes, discard() drops them; restore(path, overwrite=True) drops those of one file",
         )
         self.files: Final = tuple(files)
         self.paths: tuple[str, ...] = tuple(paths) or self.files
@@ -204,10 +215,13 @@ class UnmergedBranchError(StateError):
 
 
 class EffectInDoubtError(StateError):
-    """An effect was begun, and the ledger has no record of its outcome. Every attempt raises this error until the effect is settled.
+    """An effect was begun, and the ledger has no record of its outcome.
 
-    ``key`` is its full key, ``since`` when it was begun, in UTC. ``result`` is the result of the function, if it returned and the ledger
-    could not record the result (the cause says why); else None. A result that cannot be pickled stays behind in its process.
+    Every attempt raises this error until the effect is settled.
+
+    ``key`` is its full key, ``since`` when it was begun, in UTC. ``result`` is the result of the function, if it
+    returned and the ledger could not record the result (the cause says why); else None. A result that cannot be pickled
+    stays behind in its process.
     """
 
     key: str

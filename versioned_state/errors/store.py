@@ -14,7 +14,9 @@ class StorageError(StateError):
 class StoreClosedError(StorageError):
     """A call on a store after ``close()``."""
 
-    def __init__(self, what: str = "the store is closed", *, remains: str | None = None, hint: str = "open it again") -> None:
+    def __init__(
+        self, what: str = "the store is closed", *, remains: str | None = None, hint: str = "open it again"
+    ) -> None:
         super().__init__(what, remains=remains, hint=hint)
 
 
@@ -23,22 +25,27 @@ class StoreBusyError(StorageError, remains=UNCHANGED):
 
 
 class UnreachableStoreError(StorageError):
-    """The server cannot be reached, or did not answer in time. Unless it is an ``UnknownOutcomeError``, nothing was written."""
+    """The server cannot be reached, or did not answer in time.
+
+    Unless it is an ``UnknownOutcomeError``, nothing was written.
+    """
 
 
 class UnknownOutcomeError(UnreachableStoreError):
     """The connection was lost, or timed out, while a write was under way: all of it was done, or none.
 
-    The server may even carry it out later. A commit finds out by itself whether it was done. From a ``Disk`` with ``durability="power"``:
-    the disk failed to sync the write, which was done, and which a loss of power may undo.
+    The server may even carry it out later. A commit finds out by itself whether it was done. From a ``Disk`` with
+    ``durability="power"``: the disk failed to sync the write, which was done, and which a loss of power may undo.
     """
 
 
 class CommitInDoubtError(StorageError):
-    """The store failed during a commit, and it is not known whether it has the commit. ``commit`` is the id of that commit.
+    """The store failed during a commit, and it is not known whether it has the commit.
 
-    The next call on the state (``refresh()``, or ``commit()`` again) finds out before it does anything else, so that nothing is
-    committed twice. No other error of a commit leaves that open.
+    ``commit`` is the id of that commit.
+
+    The next call on the state (``refresh()``, or ``commit()`` again) finds out before it does anything else, so that
+    nothing is committed twice. No other error of a commit leaves that open.
     """
 
     def __init__(self, commit: str) -> None:
@@ -51,11 +58,16 @@ class CommitInDoubtError(StorageError):
 
 
 class UnsafeStoreError(StorageError, remains=UNCHANGED):
-    """The server or file could lose or change data, because of its settings or of foreign content. Nothing was written."""
+    """The server or file could lose or change data, because of its settings or of foreign content.
+
+    Nothing was written.
+    """
 
 
 class UnfinishedPurgeError(StorageError):
-    """A purge failed after it had begun to erase. ``remains`` says what may still be in the store. The failure is ``__cause__``.
+    """A purge failed after it had begun to erase.
+
+    ``remains`` says what may still be in the store. The failure is ``__cause__``.
 
     Attributes:
         report: the ``PurgeReport`` of what it has erased, or was erasing when it failed.
@@ -79,14 +91,18 @@ class StorageFullError(StorageError):
 
 
 class SessionFileError(StorageError, OSError):
-    """A file of a ``JSONSession`` could not be written or read. The file is unchanged. ``errno`` is that of the cause."""
+    """A file of a ``JSONSession`` could not be written or read.
+
+    The file is unchanged. ``errno`` is that of the cause.
+    """
 
     def __init__(self, what: str, *, errno: int | None = None, remains: str | None = None, hint: str = "") -> None:
         super().__init__(what, remains=remains, hint=hint)
         self.errno = errno
 
     def __reduce__(self) -> tuple[object, ...]:
-        return _restore_file_error, (type(self), self.args, self.errno), self.__dict__  # an OSError keeps its errno elsewhere
+        # an OSError keeps its errno elsewhere
+        return _restore_file_error, (type(self), self.args, self.errno), self.__dict__
 
 
 def _restore_file_error(cls: type[SessionFileError], args: tuple[object, ...], errno: int | None) -> SessionFileError:
@@ -154,6 +170,9 @@ class CorruptRefError(StorageError):
     """A ref whose record is damaged, or missing although the ref was created."""
 
     def __init__(self, name: str, reason: str) -> None:
-        super().__init__(f"ref {name!r} is corrupt: {reason}", hint="its commits are still in the store; restore the ref from a backup")
+        super().__init__(
+            f"ref {name!r} is corrupt: {reason}",
+            hint="its commits are still in the store; restore the ref from a backup",
+        )
         self.name = name
         self.reason = reason

@@ -1,4 +1,7 @@
-"""The parts of adapters: an object of a framework over a repository, and writes to its branches. Layer: integrations."""
+"""The parts of adapters: an object of a framework over a repository, and writes to its branches.
+
+Layer: integrations.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +63,8 @@ class Adapter:
         if isinstance(place, KVStore):
             return Repository(place, pickle="refuse", classes=classes)
         raise InvalidArgumentError(
-            f"{type(place).__name__} is neither a store nor a repository", hint="for example Disk('./agent-state'), or its path"
+            f"{type(place).__name__} is neither a store nor a repository",
+            hint="for example Disk('./agent-state'), or its path",
         )
 
     def close(self) -> None:
@@ -97,8 +101,8 @@ class Writers:
     def write(self, branch: str, edit: Callable[[Versioned], T]) -> T:
         """Return the result of a function that changes and commits a state, which stands at the head of a branch and has nothing loaded.
 
-        It is called again, with a new state, whenever another writer has moved the branch or erased the head meanwhile, so it must commit
-        with ``OnMoved.REFUSE``, and have no other effects. The state is not the function's to keep.
+        It is called again, with a new state, whenever another writer has moved the branch or erased the head meanwhile,
+        so it must commit with ``OnMoved.REFUSE``, and have no other effects. The state is not the function's to keep.
 
         Raises:
             BranchMovedError: others came first each time.
@@ -146,8 +150,13 @@ class Writers:
 def check_trusted(repository: Repository, modules: Sequence[str]) -> None:
     """Raise ``InvalidArgumentError`` unless values of the classes of these modules come back from a repository as what they are."""
     policy = repository.database.policy
-    missing = [name for name in modules if not policy.imports and (policy.classes is None or not policy.classes.covers(f"{name}:"))]
+    missing = [
+        name
+        for name in modules
+        if not policy.imports and (policy.classes is None or not policy.classes.covers(f"{name}:"))
+    ]
     if missing:
         raise InvalidArgumentError(
-            f"the repository would not read the classes of {', '.join(missing)}", hint=f"Repository(store, classes={missing!r})"
+            f"the repository would not read the classes of {', '.join(missing)}",
+            hint=f"Repository(store, classes={missing!r})",
         )

@@ -1,4 +1,6 @@
-"""``VersionedCheckpointStorage`` and ``VersionedHistoryProvider`` for Microsoft Agent Framework. Needs the extra ``agent-framework``.
+"""``VersionedCheckpointStorage`` and ``VersionedHistoryProvider`` for Microsoft Agent Framework.
+
+Needs the extra ``agent-framework``.
 
 Layer: integrations.
 """
@@ -47,10 +49,23 @@ _CHECKPOINTS: Final = "agent-framework"
 _HISTORIES: Final = "agent-framework-history"
 _CLASSES: Final = ("agent_framework", "agent_framework_orchestrations", "openai")
 
-_IN_META: Final = {"workflow": "workflow_name", "checkpoint": "checkpoint_id", "previous": "previous_checkpoint_id", "time": "timestamp"}
+_IN_META: Final = {
+    "workflow": "workflow_name",
+    "checkpoint": "checkpoint_id",
+    "previous": "previous_checkpoint_id",
+    "time": "timestamp",
+}
 """The fields of a checkpoint that are in the meta of its commit: those that are new in each, so that a diff shows the others."""
 
-_IN_STATE: Final = ("graph_signature_hash", "iteration_count", "messages", "metadata", "pending_request_info_events", "state", "version")
+_IN_STATE: Final = (
+    "graph_signature_hash",
+    "iteration_count",
+    "messages",
+    "metadata",
+    "pending_request_info_events",
+    "state",
+    "version",
+)
 
 
 class VersionedCheckpointStorage(Adapter):
@@ -63,10 +78,10 @@ class VersionedCheckpointStorage(Adapter):
         storage = VersionedCheckpointStorage("./agent-state")
         workflow = WorkflowBuilder(start_executor=start, checkpoint_storage=storage).build()
 
-    The parent of a checkpoint is the previous one, so the log of a workflow is the line of its latest run, and a diff shows what a step
-    changed. Each checkpoint has a tag. A save stores what is new since the previous checkpoint. Any number of processes and machines may
-    use one storage. A deleted checkpoint stays in the history of those that follow it. S3 cannot hold checkpoints, as it makes no tag with
-    a commit.
+    The parent of a checkpoint is the previous one, so the log of a workflow is the line of its latest run, and a diff
+    shows what a step changed. Each checkpoint has a tag. A save stores what is new since the previous checkpoint. Any
+    number of processes and machines may use one storage. A deleted checkpoint stays in the history of those that follow
+    it. S3 cannot hold checkpoints, as it makes no tag with a commit.
 
     Args:
         place: as for ``Adapter``.
@@ -99,7 +114,8 @@ class VersionedCheckpointStorage(Adapter):
         """Return a checkpoint.
 
         Raises:
-            WorkflowCheckpointException: there is none of that id, or it has values of classes whose module must be named first.
+            WorkflowCheckpointException: there is none of that id, or it has values of classes whose module must be
+                named first.
         """
 
         def load() -> WorkflowCheckpoint:
@@ -111,7 +127,10 @@ class VersionedCheckpointStorage(Adapter):
         return await off_loop(load)
 
     async def list_checkpoints(self, *, workflow_name: str) -> list[WorkflowCheckpoint]:
-        """Return the checkpoints of a workflow, in the order in which they were saved. Cost: reads the heads of all checkpoints."""
+        """Return the checkpoints of a workflow, in the order in which they were saved.
+
+        Cost: reads the heads of all checkpoints.
+        """
         return await off_loop(lambda: [self._checkpoint(commit) for commit in self._commits(workflow_name)])
 
     async def delete(self, checkpoint_id: str) -> bool:
@@ -127,16 +146,26 @@ class VersionedCheckpointStorage(Adapter):
         return await off_loop(delete)
 
     async def get_latest(self, *, workflow_name: str) -> WorkflowCheckpoint | None:
-        """Return the checkpoint of a workflow with the latest time, or None if it has none. Cost: reads the heads of all checkpoints."""
+        """Return the checkpoint of a workflow with the latest time, or None if it has none.
+
+        Cost: reads the heads of all checkpoints.
+        """
 
         def latest() -> WorkflowCheckpoint | None:
             found = self._commits(workflow_name)
-            return self._checkpoint(max(found, key=lambda commit: datetime.fromisoformat(commit.meta["time"]))) if found else None
+            return (
+                self._checkpoint(max(found, key=lambda commit: datetime.fromisoformat(commit.meta["time"])))
+                if found
+                else None
+            )
 
         return await off_loop(latest)
 
     async def list_checkpoint_ids(self, *, workflow_name: str) -> list[str]:
-        """Return the ids of a workflow's checkpoints, in the order in which they were saved. Cost: reads the heads of all checkpoints."""
+        """Return the ids of a workflow's checkpoints, in the order in which they were saved.
+
+        Cost: reads the heads of all checkpoints.
+        """
         return await off_loop(lambda: [str(commit.meta["checkpoint"]) for commit in self._commits(workflow_name)])
 
     def _commit(self, checkpoint_id: str | None) -> Commit | None:
@@ -146,7 +175,10 @@ class VersionedCheckpointStorage(Adapter):
 
     def _commits(self, workflow_name: str) -> list[Commit]:
         tags = self.repository.tags.iter_info(
-            prefix=f"{_CHECKPOINTS}/", by="changed", reverse=True, where={"workflow": string("workflow_name", workflow_name)}
+            prefix=f"{_CHECKPOINTS}/",
+            by="changed",
+            reverse=True,
+            where={"workflow": string("workflow_name", workflow_name)},
         )
         return [info.head for info in tags]
 
@@ -162,7 +194,9 @@ class VersionedCheckpointStorage(Adapter):
             except RefExistsError:
                 self.repository.tags.delete_many([tag])  # saved again, under the same id
             except StateError as error:
-                raise WorkflowCheckpointException(f"the checkpoint {checkpoint.checkpoint_id!r:.80} was not stored: {error}") from error
+                raise WorkflowCheckpointException(
+                    f"the checkpoint {checkpoint.checkpoint_id!r:.80} was not stored: {error}"
+                ) from error
             else:
                 return
             finally:
@@ -188,8 +222,8 @@ class VersionedHistoryProvider(HistoryProvider, Adapter):  # type: ignore[misc, 
 
         agent = Agent(client, context_providers=[VersionedHistoryProvider("./agent-state")])
 
-    Messages are kept as the dicts that the framework makes of them. As by its other providers, what is saved again is not kept twice. Any
-    number of tasks, threads and processes may save to one session.
+    Messages are kept as the dicts that the framework makes of them. As by its other providers, what is saved again is
+    not kept twice. Any number of tasks, threads and processes may save to one session.
 
     Args:
         place: as for ``Adapter``.
@@ -200,7 +234,9 @@ class VersionedHistoryProvider(HistoryProvider, Adapter):  # type: ignore[misc, 
 
     DEFAULT_SOURCE_ID: ClassVar[str] = "versioned_state"
 
-    def __init__(self, place: Place, source_id: str = DEFAULT_SOURCE_ID, *, limit: int | None = None, **options: Any) -> None:
+    def __init__(
+        self, place: Place, source_id: str = DEFAULT_SOURCE_ID, *, limit: int | None = None, **options: Any
+    ) -> None:
         HistoryProvider.__init__(self, source_id, **options)
         Adapter.__init__(self, place)
         self._last = None if limit is None else count("limit", limit)
@@ -210,7 +246,9 @@ class VersionedHistoryProvider(HistoryProvider, Adapter):  # type: ignore[misc, 
         """Return the name of a session's branch in the repository."""
         return branch_name(_HISTORIES, "" if session_id is None else string("session_id", session_id))
 
-    async def get_messages(self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any) -> list[Message]:
+    async def get_messages(
+        self, session_id: str | None, *, state: dict[str, Any] | None = None, **kwargs: Any
+    ) -> list[Message]:
         """Return the messages of a session, oldest first: all, or as many as ``limit`` says."""
         found = await off_loop(partial(self._log.read, self.branch(session_id), self._last))
         return [Message.from_dict(data) for data in found]
@@ -264,13 +302,16 @@ def _unknown_classes(value: Any) -> set[str]:
     return found
 
 
-# Classes of the framework that have a pickled form of their own: that form is data, and what makes it is the framework's.
+# Classes of the framework that have a pickled form of their own: that form is data, and what makes it is the
+# framework's.
 
 
 def _event_data(event: WorkflowEvent[Any]) -> dict[str, Any]:
     """Return the fields of an event, with names instead of classes."""
     fields = {name: value for name, value in vars(event).items() if name != "__orig_class__"}
-    names = {name: f"{value.__module__}:{value.__qualname__}" for name, value in fields.items() if isinstance(value, type)}
+    names = {
+        name: f"{value.__module__}:{value.__qualname__}" for name, value in fields.items() if isinstance(value, type)
+    }
     return {**fields, **names, "classes": sorted(names)} if names else fields
 
 
@@ -282,7 +323,9 @@ def _event(fields: dict[str, Any]) -> WorkflowEvent[Any]:
         for part in path.split("."):
             found = getattr(found, part, None)
         if not isinstance(found, type):
-            raise WorkflowCheckpointException(f"the class {fields[name]} of a request is not there: import {module} first")
+            raise WorkflowCheckpointException(
+                f"the class {fields[name]} of a request is not there: import {module} first"
+            )
         fields[name] = found
     event = WorkflowEvent.__new__(WorkflowEvent)
     vars(event).update(fields)
@@ -294,7 +337,9 @@ _NO_CONTENT: Final = dict.fromkeys(vars(Content.from_text("")))
 
 
 def _content_data(content: Content) -> dict[str, Any]:
-    return {name: value for name, value in content.__getstate__().items() if value is not None or name not in _NO_CONTENT}
+    return {
+        name: value for name, value in content.__getstate__().items() if value is not None or name not in _NO_CONTENT
+    }
 
 
 def _content(fields: dict[str, Any]) -> Content:

@@ -1,4 +1,7 @@
-"""``VersionedMemory``: the working memory of an agent of AgentScope, a branch. Needs the extra ``agentscope``. Layer: integrations."""
+"""``VersionedMemory``: the working memory of an agent of AgentScope, a branch.
+
+Needs the extra ``agentscope``. Layer: integrations.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +44,12 @@ class VersionedMemory(MemoryBase, Adapter):  # type: ignore[misc, unused-ignore]
         memory = VersionedMemory("./agent-state", "session-1")
         agent = ReActAgent("Friday", prompt, model, formatter, memory=memory)
 
-    Messages are kept as the dicts that AgentScope makes of them, with their marks. Any number of tasks, threads and processes may use one
-    memory: hand them one ``Repository``, or the path or URL to each. Messages that were deleted stay in the history of the branch.
+    Messages are kept as the dicts that AgentScope makes of them, with their marks. Any number of tasks, threads and
+    processes may use one memory: hand them one ``Repository``, or the path or URL to each. Messages that were deleted
+    stay in the history of the branch.
 
-    Unlike a memory in memory, this one needs no session to be saved and loaded with. A session that saves its agent has its summary only.
+    Unlike a memory in memory, this one needs no session to be saved and loaded with. A session that saves its agent has
+    its summary only.
 
     Args:
         place: as for ``Adapter``.
@@ -78,7 +83,8 @@ class VersionedMemory(MemoryBase, Adapter):  # type: ignore[misc, unused-ignore]
         """
         wanted = _texts("marks", marks)
         given = [
-            {**each.to_dict(), _INVOCATION: each.invocation_id} for each in ([memories] if isinstance(memories, Msg) else memories or ())
+            {**each.to_dict(), _INVOCATION: each.invocation_id}
+            for each in ([memories] if isinstance(memories, Msg) else memories or ())
         ]
         given = [_message(each, wanted) for each in given]
 
@@ -118,7 +124,10 @@ class VersionedMemory(MemoryBase, Adapter):  # type: ignore[misc, unused-ignore]
         Args:
             prepend_summary: begin with a message that has the summary, if there is one.
         """
-        with_mark, without_mark = _texts("mark", mark, several=False), _texts("exclude_mark", exclude_mark, several=False)
+        with_mark, without_mark = (
+            _texts("mark", mark, several=False),
+            _texts("exclude_mark", exclude_mark, several=False),
+        )
 
         def read(snapshot: Snapshot) -> tuple[str, list[dict[str, Any]]]:
             return snapshot.get(_SUMMARY, ""), snapshot.get(MESSAGES, [])
@@ -145,7 +154,9 @@ class VersionedMemory(MemoryBase, Adapter):  # type: ignore[misc, unused-ignore]
         await off_loop(lambda: self._log.edit(self.branch(), update))
         self._compressed_summary = text
 
-    async def update_messages_mark(self, new_mark: str | None, old_mark: str | None = None, msg_ids: list[str] | None = None) -> int:
+    async def update_messages_mark(
+        self, new_mark: str | None, old_mark: str | None = None, msg_ids: list[str] | None = None
+    ) -> int:
         """Add, replace or remove a mark, in one commit. Returns how many messages were changed.
 
         Args:
@@ -193,7 +204,9 @@ _INVOCATION: Final = "invocation_id"
 
 def _message(message: dict[str, Any], marks: list[str]) -> dict[str, Any]:
     """Return a message with these marks and no others."""
-    kept = {name: value for name, value in message.items() if name != _MARKS and (name != _INVOCATION or value is not None)}
+    kept = {
+        name: value for name, value in message.items() if name != _MARKS and (name != _INVOCATION or value is not None)
+    }
     return {**kept, _MARKS: list(marks)} if marks else kept
 
 
@@ -204,6 +217,12 @@ def _without(message: dict[str, Any], marks: Collection[str]) -> bool:
 def _texts(name: str, value: Any, *, several: bool = True) -> list[str]:
     """Return marks as a list. Raises ``TypeError``, as AgentScope's memories do."""
     found = [] if value is None else [value] if isinstance(value, str) else value
-    if not isinstance(found, list) or (found is value and not several) or not all(isinstance(each, str) for each in found):
-        raise TypeError(f"{name} must be a string{' or a list of strings' if several else ''}, or None, not {type(value).__name__}")
+    if (
+        not isinstance(found, list)
+        or (found is value and not several)
+        or not all(isinstance(each, str) for each in found)
+    ):
+        raise TypeError(
+            f"{name} must be a string{' or a list of strings' if several else ''}, or None, not {type(value).__name__}"
+        )
     return found

@@ -1,4 +1,6 @@
-"""``VersionedProvider`` and ``VersionedFlowPersistence`` for CrewAI: checkpoints, and the states of flows. Needs the extra ``crewai``.
+"""``VersionedProvider`` and ``VersionedFlowPersistence`` for CrewAI: checkpoints, and the states of flows.
+
+Needs the extra ``crewai``.
 
 Layer: integrations.
 """
@@ -54,9 +56,10 @@ class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unuse
         provider = VersionedProvider("./agent-state")
         crew = Crew(agents=agents, tasks=tasks, checkpoint=CheckpointConfig(location="trips", provider=provider))
 
-    The location names a group of checkpoints, such as those of one crew. A checkpoint stores what is new since its parent. CrewAI accepts
-    its own two providers only, so this class counts as its provider of JSON files; and it restores from files only, which ``export`` makes.
-    A removed checkpoint stays in the history of those that follow it. S3 cannot hold checkpoints, as it makes no tag with a commit.
+    The location names a group of checkpoints, such as those of one crew. A checkpoint stores what is new since its
+    parent. CrewAI accepts its own two providers only, so this class counts as its provider of JSON files; and it
+    restores from files only, which ``export`` makes. A removed checkpoint stays in the history of those that follow it.
+    S3 cannot hold checkpoints, as it makes no tag with a commit.
 
     Args:
         place: as for ``Adapter``.
@@ -100,9 +103,14 @@ class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unuse
         return await off_loop(partial(self.checkpoint, data, location, parent_id=parent_id, branch=branch))
 
     def prune(self, location: str, max_keep: int, *, branch: str = "main") -> int:
-        """Remove the checkpoints of a branch except the newest ones. Returns how many were removed. Cost: reads the heads of all."""
+        """Remove the checkpoints of a branch except the newest ones.
+
+        Returns how many were removed. Cost: reads the heads of all.
+        """
         keep = count("max_keep", max_keep)
-        tags = self.repository.tags.iter_info(prefix=branch_name(_CHECKPOINTS, location) + "/", by="changed", where={"branch": branch})
+        tags = self.repository.tags.iter_info(
+            prefix=branch_name(_CHECKPOINTS, location) + "/", by="changed", where={"branch": branch}
+        )
         old = [info.name for info in tags][keep:]
         self.repository.tags.delete_many(old)
         return len(old)
@@ -125,7 +133,9 @@ class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unuse
         return await off_loop(partial(self.from_checkpoint, location))
 
     def export(self, location: str) -> str:
-        """Write a checkpoint to a file, and return its path, for ``CheckpointConfig(restore_from=…)``. ``close`` removes the file.
+        """Write a checkpoint to a file, and return its path, for ``CheckpointConfig(restore_from=…)``.
+
+        ``close`` removes the file.
 
         Raises:
             UnknownRevisionError: there is no checkpoint of that name.
@@ -133,7 +143,8 @@ class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unuse
         data = self.from_checkpoint(location)
         if self._files is None:
             self._files = TemporaryDirectory(prefix="versioned-state-")
-        path = Path(self._files.name) / f"{self.extract_id(location)}_p-none.json"  # CrewAI takes the id from the name of the file
+        # CrewAI takes the id from the name of the file
+        path = Path(self._files.name) / f"{self.extract_id(location)}_p-none.json"
         path.write_text(data, encoding="utf-8")
         return str(path)
 
@@ -151,7 +162,9 @@ class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unuse
         """Return the location and the id that the name of a checkpoint stands for."""
         where, mark, checkpoint_id = string("location", location).rpartition("#")
         if not mark:
-            raise InvalidArgumentError(f"{location!r:.80} is not the name of a checkpoint", hint="checkpoint() returns it: LOCATION#ID")
+            raise InvalidArgumentError(
+                f"{location!r:.80} is not the name of a checkpoint", hint="checkpoint() returns it: LOCATION#ID"
+            )
         return where, checkpoint_id
 
 
@@ -165,8 +178,9 @@ class VersionedFlowPersistence(ModelAdapter, FlowPersistence):  # type: ignore[m
         @persist(VersionedFlowPersistence("./agent-state"))
         class Trip(Flow[TripState]): ...
 
-    The state of a flow is the dict ``state`` of its branch, in the form that it has in JSON, as with CrewAI's own persistence. Feedback
-    that a flow waits for lies beside it, and both are stored in one step. Any number of threads and processes may use one store.
+    The state of a flow is the dict ``state`` of its branch, in the form that it has in JSON, as with CrewAI's own
+    persistence. Feedback that a flow waits for lies beside it, and both are stored in one step. Any number of threads
+    and processes may use one store.
 
     Args:
         place: as for ``Adapter``.
@@ -193,10 +207,14 @@ class VersionedFlowPersistence(ModelAdapter, FlowPersistence):  # type: ignore[m
 
     def load_state(self, flow_uuid: str) -> dict[str, Any] | None:
         """Return the state of a flow that was stored last, or None if there is none."""
-        found: dict[str, Any] | None = self._log.at_head(self.branch(flow_uuid), lambda snapshot: snapshot.get(_STATE), None)
+        found: dict[str, Any] | None = self._log.at_head(
+            self.branch(flow_uuid), lambda snapshot: snapshot.get(_STATE), None
+        )
         return found
 
-    def save_pending_feedback(self, flow_uuid: str, context: PendingFeedbackContext, state_data: dict[str, Any] | BaseModel) -> None:
+    def save_pending_feedback(
+        self, flow_uuid: str, context: PendingFeedbackContext, state_data: dict[str, Any] | BaseModel
+    ) -> None:
         """Store the state of a flow, and that it waits for feedback, in one step."""
         state = _as_json(state_data)
         pending = {"context": _as_json(context.to_dict()), _STATE: state}
@@ -213,7 +231,9 @@ class VersionedFlowPersistence(ModelAdapter, FlowPersistence):  # type: ignore[m
     def clear_pending_feedback(self, flow_uuid: str) -> None:
         """Note that a flow no longer waits."""
         if self.load_pending_feedback(flow_uuid) is not None:
-            self._log.edit(self.branch(flow_uuid), lambda state: (state.pop(_PENDING, None), "feedback came"), create=False)
+            self._log.edit(
+                self.branch(flow_uuid), lambda state: (state.pop(_PENDING, None), "feedback came"), create=False
+            )
 
     def _update(self, flow_uuid: str, values: dict[str, Any], message: str) -> None:
         self._log.edit(self.branch(flow_uuid), lambda state: (state.update(values), message))
@@ -225,6 +245,8 @@ def _tag(location: str, checkpoint_id: str) -> str:
 
 def _as_json(state: dict[str, Any] | BaseModel) -> dict[str, Any]:
     if not isinstance(state, dict | BaseModel):
-        raise InvalidArgumentError(f"the state of a flow must be a dict or a model of pydantic, not {type(state).__name__}")
+        raise InvalidArgumentError(
+            f"the state of a flow must be a dict or a model of pydantic, not {type(state).__name__}"
+        )
     found: dict[str, Any] = to_jsonable_python(state, fallback=str)
     return found

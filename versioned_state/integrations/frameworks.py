@@ -57,7 +57,10 @@ FRAMEWORKS: Final[tuple[Framework, ...]] = (
 
 
 def check_version(module: str) -> None:
-    """Warn if the installed version of a framework is outside of the tested range. Each adapter calls this when it is imported."""
+    """Warn if the installed version of a framework is outside of the tested range.
+
+    Each adapter calls this when it is imported.
+    """
     framework = next(each for each in FRAMEWORKS if each.module == module)
     if framework.installed is not None and not framework.tested:
         warnings.warn(

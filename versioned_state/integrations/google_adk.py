@@ -1,4 +1,6 @@
-"""``VersionedSessionService``: the sessions of Google's Agent Development Kit, each a branch. Needs the extra ``google-adk``.
+"""``VersionedSessionService``: the sessions of Google's Agent Development Kit, each a branch.
+
+Needs the extra ``google-adk``.
 
 Layer: integrations.
 """
@@ -48,13 +50,15 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         sessions = VersionedSessionService("./agent-state")
         runner = Runner(app_name="trips", agent=agent, session_service=sessions)
 
-    The state of a session is the dict ``state`` of its branch. The state of an app (``app:``) and that of a user (``user:``) are the dict
-    ``state`` of branches of their own. An event and all that it changes in the three become visible in one step, or not at all. ``temp:``
-    is not stored. As in ADK's own databases, events and states are kept in the form that they have in JSON.
+    The state of a session is the dict ``state`` of its branch. The state of an app (``app:``) and that of a user
+    (``user:``) are the dict ``state`` of branches of their own. An event and all that it changes in the three become
+    visible in one step, or not at all. ``temp:`` is not stored. As in ADK's own databases, events and states are kept
+    in the form that they have in JSON.
 
-    An event costs its bytes, whatever the length of the session. Any number of tasks, threads and processes may use one store. An event is
-    refused with ``StaleSessionError`` if its ``Session`` is not the stored one any more; an event that was stored already is not stored
-    again. A deleted session stays in the reflog for 30 days. On S3 an event cannot change two of the three states at once.
+    An event costs its bytes, whatever the length of the session. Any number of tasks, threads and processes may use one
+    store. An event is refused with ``StaleSessionError`` if its ``Session`` is not the stored one any more; an event
+    that was stored already is not stored again. A deleted session stays in the reflog for 30 days. On S3 an event
+    cannot change two of the three states at once.
 
     Args:
         place: as for ``Adapter``.
@@ -80,7 +84,8 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         """Begin a session, and return it.
 
         Args:
-            state: its first state. Keys that begin with ``user:`` and ``app:`` change the states of the user and of the app.
+            state: its first state. Keys that begin with ``user:`` and ``app:`` change the states of the user and of the
+                app.
 
         Raises:
             AlreadyExistsError: there is such a session. Nothing was changed.
@@ -88,7 +93,9 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         session_id = (session_id or "").strip() or str(uuid4())
         return await off_loop(partial(self._create, app_name, user_id, session_id, _as_json(state or {})))
 
-    async def get_session(self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None) -> Session | None:
+    async def get_session(
+        self, *, app_name: str, user_id: str, session_id: str, config: GetSessionConfig | None = None
+    ) -> Session | None:
         """Return a session, or None if there is none. Cost: that of the events that the configuration leaves."""
         return await off_loop(partial(self._get, app_name, user_id, session_id.strip(), config or GetSessionConfig()))
 
@@ -142,7 +149,9 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         fork_before_invocation_id: str | None = None,
         session_id: str | None = None,
     ) -> Session:
-        """Begin a session with the events and the state of another one, and return it. Both share what they have in common.
+        """Begin a session with the events and the state of another one, and return it.
+
+        Both share what they have in common.
 
         The states of the user and of the app are those of both sessions, and stay as they are.
 
@@ -156,7 +165,9 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
             AlreadyExistsError: there is a session of the new id.
         """
         new_id = (session_id or "").strip() or str(uuid4())
-        return await off_loop(partial(self._fork, app_name, user_id, source_session_id.strip(), fork_before_invocation_id, new_id))
+        return await off_loop(
+            partial(self._fork, app_name, user_id, source_session_id.strip(), fork_before_invocation_id, new_id)
+        )
 
     # Reading
 
@@ -165,10 +176,15 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         return found
 
     def _at_head(self, branch: str, read: Callable[[Commit, Snapshot], Any], absent: Any) -> Any:
-        return at_head(self.repository.database, branch, lambda head: read(head, self.repository.snapshot(head)), absent)
+        return at_head(
+            self.repository.database, branch, lambda head: read(head, self.repository.snapshot(head)), absent
+        )
 
     def _session(self, head: Commit, snapshot: Snapshot, config: GetSessionConfig) -> Session | None:
-        """Return the session of a commit, with its own state only. None if another program made the branch, and it has no session."""
+        """Return the session of a commit, with its own state only.
+
+        None if another program made the branch, and it has no session.
+        """
         ids = snapshot.get(SESSION)
         if ids is None:
             return None
@@ -184,11 +200,16 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         return session
 
     def _get(self, app_name: str, user_id: str, session_id: str, config: GetSessionConfig) -> Session | None:
-        found: Session | None = self._at_head(self.branch(app_name, user_id, session_id), partial(self._session, config=config), None)
+        found: Session | None = self._at_head(
+            self.branch(app_name, user_id, session_id), partial(self._session, config=config), None
+        )
         return None if found is None else self._merged(found)
 
     def _merged(self, session: Session, shared: dict[str, dict[str, Any]] | None = None) -> Session:
-        """Add the states of the app and of the user to a session. They are read once for all calls with the same ``shared``."""
+        """Add the states of the app and of the user to a session.
+
+        They are read once for all calls with the same ``shared``.
+        """
         shared = {} if shared is None else shared
         for prefix, branch in (
             (State.APP_PREFIX, self.branch(session.app_name)),
@@ -253,15 +274,19 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
 
         return self._write(ids, append, event.get("actions", {}).get("state_delta") or {})
 
-    def _write(self, ids: Mapping[str, str], edit: Callable[[Versioned], str | None], delta: Mapping[str, Any]) -> Commit:
+    def _write(
+        self, ids: Mapping[str, str], edit: Callable[[Versioned], str | None], delta: Mapping[str, Any]
+    ) -> Commit:
         """Change a session and the states that a delta changes, in one step. Returns the session's head.
 
         Args:
-            edit: called with the session's state, and again with a new one if a branch has moved. Returns the message of the commit, or
-                None if there is nothing to do.
+            edit: called with the session's state, and again with a new one if a branch has moved. Returns the message
+                of the commit, or None if there is nothing to do.
         """
         app, user = ids["app_name"], ids["user_id"]
-        deltas = _by_branch(delta, own=self.branch(app, user, ids["id"]), user=self.branch(app, user), app=self.branch(app))
+        deltas = _by_branch(
+            delta, own=self.branch(app, user, ids["id"]), user=self.branch(app, user), app=self.branch(app)
+        )
 
         def commit(states: list[Versioned]) -> Commit:
             message = edit(states[0])
@@ -306,13 +331,16 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         events = list(snapshot.sequence(EVENTS))
         kept = list(takewhile(lambda event: event.get("invocation_id") != invocation_id, events))
         if len(kept) == len(events):
-            raise InvalidArgumentError(f"the session {snapshot[SESSION]['id']!r:.80} has no invocation {invocation_id!r:.80}")
+            raise InvalidArgumentError(
+                f"the session {snapshot[SESSION]['id']!r:.80} has no invocation {invocation_id!r:.80}"
+            )
         for commit in self.repository.log(head, first_parent=True):
             found = self.repository.snapshot(commit)
             if SESSION in found and len(found.sequence(EVENTS)) <= len(kept):
                 return commit, kept[len(found.sequence(EVENTS)) :]
         raise InvalidArgumentError(
-            f"the history of the session no longer reaches back to the invocation {invocation_id!r:.80}", hint="fork before a later one"
+            f"the history of the session no longer reaches back to the invocation {invocation_id!r:.80}",
+            hint="fork before a later one",
         )
 
 
@@ -338,7 +366,9 @@ def _by_branch(delta: Mapping[str, Any], *, own: str, user: str, app: str) -> di
 def _replay(state: Versioned, events: Sequence[dict[str, Any]]) -> None:
     state.sequence(EVENTS).extend(events)
     for event in events:
-        changes = next(iter(_by_branch(event.get("actions", {}).get("state_delta") or {}, own="", user="user", app="app").values()))
+        changes = next(
+            iter(_by_branch(event.get("actions", {}).get("state_delta") or {}, own="", user="user", app="app").values())
+        )
         if changes:
             state.setdefault(STATE, {}).update(changes)
 

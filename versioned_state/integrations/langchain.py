@@ -1,4 +1,7 @@
-"""``RoundCallback``: the model and tool calls of a LangChain program as rounds. Needs the extra ``langchain``. Layer: integrations."""
+"""``RoundCallback``: the model and tool calls of a LangChain program as rounds.
+
+Needs the extra ``langchain``. Layer: integrations.
+"""
 
 from __future__ import annotations
 
@@ -60,14 +63,16 @@ class RoundCallback(BaseCallbackHandler):  # type: ignore[misc] # its types are 
 
         chain.invoke(question, config={"callbacks": [RoundCallback("./agent-state")], "metadata": {"thread_id": "t1"}})
 
-    The conversation is named by ``thread_id``, ``conversation_id`` or ``session_id`` in the metadata of a run, or of one around it; else by
-    the id of the outermost run. A round is committed before the program continues. If the program runs in an event loop, LangChain calls
-    this on a thread. If the store fails, the round is lost, the log says so, and the program continues.
+    The conversation is named by ``thread_id``, ``conversation_id`` or ``session_id`` in the metadata of a run, or of
+    one around it; else by the id of the outermost run. A round is committed before the program continues. If the
+    program runs in an event loop, LangChain calls this on a thread. If the store fails, the round is lost, the log says
+    so, and the program continues.
 
     Args:
-        place: a state: all rounds go to its branch, in its namespace ``rounds``. Or a repository, a store or a URL: each conversation gets
-            a branch under ``langchain/``.
-        content: whether to record messages, arguments and results; otherwise only who was called, for how long, and how it ended.
+        place: a state: all rounds go to its branch, in its namespace ``rounds``. Or a repository, a store or a URL:
+            each conversation gets a branch under ``langchain/``.
+        content: whether to record messages, arguments and results; otherwise only who was called, for how long, and how
+            it ended.
     """
 
     def __init__(self, place: Versioned | Place, *, content: bool = True) -> None:
@@ -118,7 +123,10 @@ class RoundCallback(BaseCallbackHandler):  # type: ignore[misc] # its types are 
         if run is None:
             return
         given = [generation for generations in response.generations for generation in generations]
-        outputs = [_message(each.message) if hasattr(each, "message") else {"role": "assistant", "content": each.text} for each in given]
+        outputs = [
+            _message(each.message) if hasattr(each, "message") else {"role": "assistant", "content": each.text}
+            for each in given
+        ]
         usage = getattr(given[0].message, "usage_metadata", None) if given and hasattr(given[0], "message") else None
         tokens = {name: usage[name] for name in ("input_tokens", "output_tokens")} if usage else {}
         self._record(run, "chat", tokens, inputs=run.inputs, outputs=outputs)
@@ -129,7 +137,9 @@ class RoundCallback(BaseCallbackHandler):  # type: ignore[misc] # its types are 
         if run is not None:
             self._record(run, "chat", _failure(error), inputs=run.inputs)
 
-    def on_tool_start(self, serialized: Any, input_str: str, *, inputs: dict[str, Any] | None = None, **run: Any) -> None:
+    def on_tool_start(
+        self, serialized: Any, input_str: str, *, inputs: dict[str, Any] | None = None, **run: Any
+    ) -> None:
         """Remember the arguments of a tool."""
         self._begin(serialized, input_str if inputs is None else inputs, run)
 
@@ -139,13 +149,20 @@ class RoundCallback(BaseCallbackHandler):  # type: ignore[misc] # its types are 
         if run is not None:
             result = _message(output) if isinstance(output, BaseMessage) else output
             id = {"id": output.tool_call_id} if getattr(output, "tool_call_id", None) else {}
-            self._record(run, "execute_tool", {}, tool={"name": run.name, **id, "arguments": run.inputs, "result": result})
+            self._record(
+                run, "execute_tool", {}, tool={"name": run.name, **id, "arguments": run.inputs, "result": result}
+            )
 
     def on_tool_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
         """Record a call of a tool that failed."""
         run = self._end(run_id)
         if run is not None:
-            self._record(run, "execute_tool", _failure(error), tool={"name": run.name, "arguments": run.inputs, "error": repr(error)})
+            self._record(
+                run,
+                "execute_tool",
+                _failure(error),
+                tool={"name": run.name, "arguments": run.inputs, "error": repr(error)},
+            )
 
     # Parts
 
@@ -155,7 +172,9 @@ class RoundCallback(BaseCallbackHandler):  # type: ignore[misc] # its types are 
         with self._guard:
             around = None if parent is None else self._open.get(parent)
             found = next((str(metadata[key]) for key in _CONVERSATION if metadata.get(key)), None)
-            self._open[id] = _Run(name, found or (str(parent or id) if around is None else around.conversation), inputs=inputs)
+            self._open[id] = _Run(
+                name, found or (str(parent or id) if around is None else around.conversation), inputs=inputs
+            )
             if len(self._open) > _OPEN_RUNS:
                 self._open.popitem(last=False)
 
@@ -163,7 +182,16 @@ class RoundCallback(BaseCallbackHandler):  # type: ignore[misc] # its types are 
         with self._guard:
             return self._open.pop(id, None)
 
-    def _record(self, run: _Run, operation: str, meta: dict[str, Any], *, tool: Any = None, inputs: Any = None, outputs: Any = ()) -> None:
+    def _record(
+        self,
+        run: _Run,
+        operation: str,
+        meta: dict[str, Any],
+        *,
+        tool: Any = None,
+        inputs: Any = None,
+        outputs: Any = (),
+    ) -> None:
         seconds = perf_counter() - run.began
         meta = {"operation": operation, "outcome": "success", "seconds": seconds, **meta}
         if not self._content:

@@ -1,4 +1,6 @@
-"""``VersionedChatStore`` and ``VersionedDBChatStore``: chat stores of LlamaIndex whose keys are branches. Needs the extra ``llama-index``.
+"""``VersionedChatStore`` and ``VersionedDBChatStore``: chat stores of LlamaIndex whose keys are branches.
+
+Needs the extra ``llama-index``.
 
 Layer: integrations.
 """
@@ -59,8 +61,9 @@ class VersionedChatStore(_Kept, BaseChatStore):  # type: ignore[misc, unused-ign
         chat_store = VersionedChatStore("./agent-state")
         memory = ChatMemoryBuffer.from_defaults(chat_store=chat_store, chat_store_key="user-123")
 
-    A message is kept as the dict that LlamaIndex makes of it for JSON, as in its stores in databases. To add one costs the message. Any
-    number of threads and processes may use one store. What is deleted stays in history until it is purged.
+    A message is kept as the dict that LlamaIndex makes of it for JSON, as in its stores in databases. To add one costs
+    the message. Any number of threads and processes may use one store. What is deleted stays in history until it is
+    purged.
 
     Args:
         place: as for ``Adapter``.
@@ -145,8 +148,8 @@ class VersionedDBChatStore(_Kept, AsyncDBChatStore):  # type: ignore[misc, unuse
         store = VersionedDBChatStore("./agent-state")
         memory = Memory.from_defaults(session_id="user-123", chat_store=store)
 
-    The active messages of a key are those that a ``VersionedChatStore`` over the same repository has under it. The rest is as in that
-    class. Archiving is one commit.
+    The active messages of a key are those that a ``VersionedChatStore`` over the same repository has under it. The rest
+    is as in that class. Archiving is one commit.
 
     Args:
         place: as for ``Adapter``.
@@ -157,7 +160,11 @@ class VersionedDBChatStore(_Kept, AsyncDBChatStore):  # type: ignore[misc, unuse
         return "VersionedDBChatStore"
 
     async def get_messages(
-        self, key: str, status: MessageStatus | None = MessageStatus.ACTIVE, limit: int | None = None, offset: int | None = None
+        self,
+        key: str,
+        status: MessageStatus | None = MessageStatus.ACTIVE,
+        limit: int | None = None,
+        offset: int | None = None,
     ) -> list[ChatMessage]:
         """Return the messages of a status, or the archived ones and then the active ones, oldest first.
 
@@ -191,7 +198,9 @@ class VersionedDBChatStore(_Kept, AsyncDBChatStore):  # type: ignore[misc, unuse
         """Append a message."""
         await self.add_messages(key, [message], status)
 
-    async def add_messages(self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE) -> None:
+    async def add_messages(
+        self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
+    ) -> None:
         """Append messages: all of them or none."""
         given = [_data(message) for message in messages]
 
@@ -201,7 +210,9 @@ class VersionedDBChatStore(_Kept, AsyncDBChatStore):  # type: ignore[misc, unuse
 
         await self._edit(key, add)
 
-    async def set_messages(self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE) -> None:
+    async def set_messages(
+        self, key: str, messages: list[ChatMessage], status: MessageStatus = MessageStatus.ACTIVE
+    ) -> None:
         """Replace all messages of a key by these."""
         given = [_data(message) for message in messages]
 
@@ -213,7 +224,10 @@ class VersionedDBChatStore(_Kept, AsyncDBChatStore):  # type: ignore[misc, unuse
         await self._edit(key, replace)
 
     async def delete_message(self, key: str, idx: int) -> ChatMessage | None:
-        """Delete a message and return it: the one at an index of all messages, archived ones first. Returns None if there is none."""
+        """Delete a message and return it: the one at an index of all messages, archived ones first.
+
+        Returns None if there is none.
+        """
 
         def delete(state: Versioned) -> tuple[Any, str]:
             at = idx

@@ -30,8 +30,9 @@ _ID: Final = "id"
 class MessageLog:
     """Messages of threads: a thread is a branch with a list under ``messages``, and a change of the list is a commit.
 
-    To append messages or to read the last ones costs these messages, whatever the length of the list. Any number of threads and processes
-    may change one list: a change whose branch has moved is made again on the new head, so changes are never mixed. Safe for many threads.
+    To append messages or to read the last ones costs these messages, whatever the length of the list. Any number of
+    threads and processes may change one list: a change whose branch has moved is made again on the new head, so changes
+    are never mixed. Safe for many threads.
     """
 
     def __init__(self, writers: Writers) -> None:
@@ -58,7 +59,10 @@ class MessageLog:
         return found
 
     def at_head(self, branch: str, read: Callable[[Snapshot], T], absent: T) -> T:
-        """Return the result of a function that reads a branch, or ``absent`` if there is none. It may be called again."""
+        """Return the result of a function that reads a branch, or ``absent`` if there is none.
+
+        It may be called again.
+        """
         return at_head(self._repository.database, branch, lambda head: read(self._repository.snapshot(head)), absent)
 
     def read(self, branch: str, last: int | None = None) -> list[Any]:
@@ -66,13 +70,19 @@ class MessageLog:
         return self.at_head(branch, partial(_messages, last), [])
 
     def change(
-        self, branch: str, change: Callable[[StateSequence], T], message: str = "", *, create: bool = True, thread: str | None = None
+        self,
+        branch: str,
+        change: Callable[[StateSequence], T],
+        message: str = "",
+        *,
+        create: bool = True,
+        thread: str | None = None,
     ) -> T:
         """Change the messages in one commit, and return the result of the function that does.
 
         Args:
-            change: called with the list at the head of the branch, and again with a new one if the branch has moved. If it raises, or
-                changes nothing, no commit is made.
+            change: called with the list at the head of the branch, and again with a new one if the branch has moved. If
+                it raises, or changes nothing, no commit is made.
             message: describes the commit; by default the number of messages that came or left.
             create, thread: as for ``edit``.
 
@@ -87,14 +97,17 @@ class MessageLog:
 
         return self.edit(branch, edit, create=create, thread=thread)
 
-    def edit(self, branch: str, edit: Callable[[Versioned], tuple[T, str]], *, create: bool = True, thread: str | None = None) -> T:
+    def edit(
+        self, branch: str, edit: Callable[[Versioned], tuple[T, str]], *, create: bool = True, thread: str | None = None
+    ) -> T:
         """Change a state in one commit.
 
         Args:
-            edit: called with the state at the head of the branch, and again with a new one if the branch has moved. Returns the result and
-                the message of the commit. If it raises, or changes nothing, no commit is made.
+            edit: called with the state at the head of the branch, and again with a new one if the branch has moved.
+                Returns the result and the message of the commit. If it raises, or changes nothing, no commit is made.
             create: begin a missing branch.
-            thread: the id that ``threads`` returns of a branch that is begun; only needed if the name of the branch has a hash of it.
+            thread: the id that ``threads`` returns of a branch that is begun; only needed if the name of the branch has
+                a hash of it.
 
         Raises:
             UnknownRevisionError: there is no such branch, and none is begun.
@@ -118,14 +131,17 @@ class MessageLog:
         """Begin a branch with the messages of another one, and its history. A missing branch has an empty fork.
 
         Args:
-            keep: the messages that it begins with, the first ones. By default all: then both share them, and nothing is read.
+            keep: the messages that it begins with, the first ones. By default all: then both share them, and nothing is
+                read.
 
         Raises:
             RefExistsError: there is a branch of that name.
         """
         repository = self._repository
         if keep is None:
-            unless_erased(lambda: repository.branches.begin(target, head_of(repository.database, branch) or ROOT, origin=branch))
+            unless_erased(
+                lambda: repository.branches.begin(target, head_of(repository.database, branch) or ROOT, origin=branch)
+            )
             return
 
         def begin(state: Versioned) -> None:

@@ -1,4 +1,7 @@
-"""``ModelAdapter``: the base of adapters that a framework takes only if they are models of pydantic. Layer: integrations."""
+"""``ModelAdapter``: the base of adapters that a framework takes only if they are models of pydantic.
+
+Layer: integrations.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""``VersionedSession``: a session of the OpenAI Agents SDK whose items are a list on a branch. Needs the extra ``openai-agents``.
+"""``VersionedSession``: a session of the OpenAI Agents SDK whose items are a list on a branch.
+
+Needs the extra ``openai-agents``.
 
 Layer: integrations.
 """
@@ -55,11 +57,12 @@ class VersionedSession(Adapter):
         session = VersionedSession("./agent-state", "user-123")
         result = await Runner.run(agent, "Hello", session=session)
 
-    An append costs the items, whatever the length of the session. Any number of sessions, threads and processes may use one store: hand
-    them one ``Repository``, or the path or URL to each. Items that are popped, undone or cleared stay in the history of the branch.
+    An append costs the items, whatever the length of the session. Any number of sessions, threads and processes may use
+    one store: hand them one ``Repository``, or the path or URL to each. Items that are popped, undone or cleared stay
+    in the history of the branch.
 
-    The calls of branches, turns and usage are those of ``AdvancedSQLiteSession``. A turn is a message of the user with all that follows it;
-    the first one is number 1.
+    The calls of branches, turns and usage are those of ``AdvancedSQLiteSession``. A turn is a message of the user with
+    all that follows it; the first one is number 1.
 
     Args:
         place: as for ``Adapter``.
@@ -70,7 +73,9 @@ class VersionedSession(Adapter):
         branch_id: the branch of the session that the calls use, at first ``main``.
     """
 
-    def __init__(self, place: Place, session_id: str, *, session_settings: SessionSettings | dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, place: Place, session_id: str, *, session_settings: SessionSettings | dict[str, Any] | None = None
+    ) -> None:
         self.session_id: str = string("session_id", session_id)
         self.session_settings: SessionSettings | None = coerce_session_settings(session_settings or {})
         self.branch_id: str = _MAIN
@@ -105,11 +110,16 @@ class VersionedSession(Adapter):
 
     async def pop_item(self) -> TResponseInputItem | None:
         """Remove the newest item and return it, or return None if there is none."""
-        popped: TResponseInputItem | None = await self._change(lambda messages: messages.pop() if len(messages) else None)
+        popped: TResponseInputItem | None = await self._change(
+            lambda messages: messages.pop() if len(messages) else None
+        )
         return popped
 
     async def clear_session(self) -> None:
-        """Remove all items, and all branches but ``main``, which is used from then on. History keeps them until it is purged."""
+        """Remove all items, and all branches but ``main``, which is used from then on.
+
+        History keeps them until it is purged.
+        """
 
         def clear() -> None:
             for each in self._branch_ids():
@@ -123,7 +133,9 @@ class VersionedSession(Adapter):
     # Undo, and copies
 
     async def undo(self, turns: int = 1) -> list[TResponseInputItem]:
-        """Remove the last turns, in one commit: each a message of the user and what follows it. Returns the items, oldest first.
+        """Remove the last turns, in one commit: each a message of the user and what follows it.
+
+        Returns the items, oldest first.
 
         Raises:
             InvalidArgumentError: there are fewer turns. Nothing was removed.
@@ -155,9 +167,13 @@ class VersionedSession(Adapter):
             RefExistsError: there is such a session.
             InvalidArgumentError: there is no such turn.
         """
-        copy = VersionedSession(self.repository, str(uuid4()) if session_id is None else session_id, session_settings=self.session_settings)
+        copy = VersionedSession(
+            self.repository, str(uuid4()) if session_id is None else session_id, session_settings=self.session_settings
+        )
         source = self.branch()
-        await off_loop(lambda: self._log.fork(source, copy.branch(), keep=None if turn is None else self._start(source, turn)))
+        await off_loop(
+            lambda: self._log.fork(source, copy.branch(), keep=None if turn is None else self._start(source, turn))
+        )
         return copy
 
     # Branches of the session, and turns, as in AdvancedSQLiteSession
@@ -166,15 +182,21 @@ class VersionedSession(Adapter):
         """Begin a branch with the items before a turn, and use it from then on. Returns its id.
 
         Raises:
-            InvalidArgumentError: there is no such turn, or the name is blank or longer than 63 bytes, or a branch has it. It is a
-                ``ValueError``.
+            InvalidArgumentError: there is no such turn, or the name is blank or longer than 63 bytes, or a branch has
+                it. It is a ``ValueError``.
         """
-        branch_id = f"branch_from_turn_{turn_number}_{uuid4().hex[:8]}" if branch_name is None else string("branch_name", branch_name)
+        branch_id = (
+            f"branch_from_turn_{turn_number}_{uuid4().hex[:8]}"
+            if branch_name is None
+            else string("branch_name", branch_name)
+        )
         source, target = self.branch(), self.branch(None, branch_id)
         if branch_id == _MAIN:
             raise _exists(branch_id)
         if not branch_id.strip() or id_of(target.rpartition("/")[2]) != branch_id:
-            raise InvalidArgumentError(f"the name of a branch must have 1 to 63 bytes and not be blank, not {branch_id!r:.80}")
+            raise InvalidArgumentError(
+                f"the name of a branch must have 1 to 63 bytes and not be blank, not {branch_id!r:.80}"
+            )
         try:
             await off_loop(lambda: self._log.fork(source, target, keep=self._start(source, turn_number)))
         except RefExistsError:
@@ -194,7 +216,10 @@ class VersionedSession(Adapter):
         return await self.create_branch_from_turn(found[0]["turn"], branch_name)
 
     async def switch_to_branch(self, branch_id: str) -> None:
-        """Use another branch of the session from then on. Raises ``InvalidArgumentError`` if there is none of that id."""
+        """Use another branch of the session from then on.
+
+        Raises ``InvalidArgumentError`` if there is none of that id.
+        """
         if branch_id != _MAIN and not await off_loop(partial(self._log.exists, self.branch(None, branch_id))):
             raise _no_branch(branch_id)
         self.branch_id = branch_id
@@ -209,16 +234,23 @@ class VersionedSession(Adapter):
             InvalidArgumentError: it is ``main``, or in use, or there is none. Nothing was deleted.
         """
         if branch_id == _MAIN:
-            raise InvalidArgumentError("the branch 'main' of a session cannot be deleted", hint="clear_session() empties it")
+            raise InvalidArgumentError(
+                "the branch 'main' of a session cannot be deleted", hint="clear_session() empties it"
+            )
         if branch_id == self.branch_id and not force:
-            raise InvalidArgumentError(f"the branch {branch_id!r} is in use", hint="switch to another one, or pass force=True")
+            raise InvalidArgumentError(
+                f"the branch {branch_id!r} is in use", hint="switch to another one, or pass force=True"
+            )
         if await off_loop(partial(self._log.delete, self.branch(None, branch_id))) is None:
             raise _no_branch(branch_id)
         if branch_id == self.branch_id:
             self.branch_id = _MAIN
 
     async def list_branches(self) -> list[dict[str, Any]]:
-        """List the branches: of each ``branch_id``, ``message_count``, ``user_turns`` and ``is_current``. Cost: reads all their items."""
+        """List the branches: of each ``branch_id``, ``message_count``, ``user_turns`` and ``is_current``.
+
+        Cost: reads all their items.
+        """
 
         def listing() -> list[dict[str, Any]]:
             found = []
@@ -226,7 +258,9 @@ class VersionedSession(Adapter):
                 items = self._log.read(self.branch(None, branch_id))
                 turns = sum(map(_is_of_user, items))
                 current = branch_id == self.branch_id
-                found.append({"branch_id": branch_id, "message_count": len(items), "user_turns": turns, "is_current": current})
+                found.append(
+                    {"branch_id": branch_id, "message_count": len(items), "user_turns": turns, "is_current": current}
+                )
             return found
 
         return await off_loop(listing)
@@ -280,7 +314,10 @@ class VersionedSession(Adapter):
     async def get_turn_usage(
         self, user_turn_number: int | None = None, branch_id: str | None = None
     ) -> list[dict[str, Any]] | dict[str, Any]:
-        """Return the usage of a turn, or an empty dict if none was kept. Without a number, return a list of all that was kept."""
+        """Return the usage of a turn, or an empty dict if none was kept.
+
+        Without a number, return a list of all that was kept.
+        """
         found = await off_loop(partial(self._usage, branch_id))
         if user_turn_number is None:
             return found
@@ -288,13 +325,24 @@ class VersionedSession(Adapter):
         return {name: value for name, value in kept.items() if name != "user_turn_number"}
 
     async def get_session_usage(self, branch_id: str | None = None) -> dict[str, int] | None:
-        """Return the sums of the usage of a branch, by default of all branches, with ``total_turns``. None if none was kept."""
+        """Return the sums of the usage of a branch, by default of all branches, with ``total_turns``.
+
+        None if none was kept.
+        """
 
         def usage() -> list[dict[str, Any]]:
-            return [each for branch in (self._branch_ids() if branch_id is None else [branch_id]) for each in self._usage(branch)]
+            return [
+                each
+                for branch in (self._branch_ids() if branch_id is None else [branch_id])
+                for each in self._usage(branch)
+            ]
 
         found = await off_loop(usage)
-        return {name: sum(each[name] for each in found) for name in _COUNTS} | {"total_turns": len(found)} if found else None
+        return (
+            {name: sum(each[name] for each in found) for name in _COUNTS} | {"total_turns": len(found)}
+            if found
+            else None
+        )
 
     # The hook of OpenAIResponsesCompactionSession
 
@@ -379,7 +427,9 @@ class VersionedSession(Adapter):
         turn = count("turn", turn, least=1)
         starts = [at for at, item in enumerate(self._log.read(branch)) if _is_of_user(item)]
         if turn > len(starts):
-            raise InvalidArgumentError(f"the session has {len(starts)} turn{'s' * (len(starts) != 1)}, and no turn {turn}")
+            raise InvalidArgumentError(
+                f"the session has {len(starts)} turn{'s' * (len(starts) != 1)}, and no turn {turn}"
+            )
         return starts[turn - 1]
 
 
@@ -389,7 +439,8 @@ class _CompactionSnapshot:
 
     Attributes:
         complete: whether these are all.
-        replace_suffix: replaces the items from an index on by others, if nobody has changed them meanwhile. Returns whether it did.
+        replace_suffix: replaces the items from an index on by others, if nobody has changed them meanwhile. Returns
+            whether it did.
     """
 
     items: list[Any]
@@ -441,7 +492,11 @@ def _is_of_user(item: Any) -> bool:
 def _texts(content: Any) -> list[str]:
     if isinstance(content, str):
         return [content]
-    return [str(part["text"]) for part in content if isinstance(part, dict) and "text" in part] if isinstance(content, list) else []
+    return (
+        [str(part["text"]) for part in content if isinstance(part, dict) and "text" in part]
+        if isinstance(content, list)
+        else []
+    )
 
 
 def _preview(content: Any) -> str:

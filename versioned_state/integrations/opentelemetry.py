@@ -1,7 +1,10 @@
-"""``RoundRecorder``: the spans of an instrumented program as rounds. Needs the extra ``opentelemetry``. Layer: integrations.
+"""``RoundRecorder``: the spans of an instrumented program as rounds.
 
-The names are those of OpenTelemetry's semantic conventions for generative AI, version 1.37 and later, where a span has its messages in
-attributes; and of what instrumentations did before: messages as events of the span, or as numbered attributes (OpenLLMetry).
+Needs the extra ``opentelemetry``. Layer: integrations.
+
+The names are those of OpenTelemetry's semantic conventions for generative AI, version 1.37 and later, where a span has
+its messages in attributes; and of what instrumentations did before: messages as events of the span, or as numbered
+attributes (OpenLLMetry).
 """
 
 from __future__ import annotations
@@ -61,7 +64,10 @@ _EVENT: Final = re.compile(r"gen_ai\.(system|user|assistant|tool)\.message|gen_a
 _NUMBERED: Final = re.compile(r"gen_ai\.(prompt|completion)\.(\d+)\.(.+)")
 
 _OPEN_SPANS: Final = 65_536
-"""The spans whose descendants are still told what they belong to. A program that never ends its spans must not fill the memory."""
+"""The spans whose descendants are still told what they belong to.
+
+A program that never ends its spans must not fill the memory.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,15 +96,16 @@ class RoundRecorder(SpanProcessor):  # type: ignore[misc] # its types are not re
         provider = TracerProvider()
         provider.add_span_processor(RoundRecorder("./agent-state"))
 
-    Messages are recorded where the instrumentation puts them into its spans, which many do only when told to. A span without
-    ``gen_ai.conversation.id``, in itself or around it, belongs to a conversation named after its trace. The program does not wait:
-    a thread of ``BatchSpanProcessor`` records, and its environment variables (``OTEL_BSP_…``) and bounds apply. If the store fails,
-    these spans are lost, and the log says so.
+    Messages are recorded where the instrumentation puts them into its spans, which many do only when told to. A span
+    without ``gen_ai.conversation.id``, in itself or around it, belongs to a conversation named after its trace. The
+    program does not wait: a thread of ``BatchSpanProcessor`` records, and its environment variables (``OTEL_BSP_…``)
+    and bounds apply. If the store fails, these spans are lost, and the log says so.
 
     Args:
-        place: a state: all rounds go to its branch, in its namespace ``rounds``. Or a repository, a store or a URL: each conversation gets
-            a branch under ``opentelemetry/``.
-        content: whether to record messages, arguments and results; otherwise only who was called, for how long, and how it ended.
+        place: a state: all rounds go to its branch, in its namespace ``rounds``. Or a repository, a store or a URL:
+            each conversation gets a branch under ``opentelemetry/``.
+        content: whether to record messages, arguments and results; otherwise only who was called, for how long, and how
+            it ended.
     """
 
     def __init__(self, place: Versioned | Place, *, content: bool = True) -> None:
@@ -194,7 +201,9 @@ def _is_round(attributes: Mapping[str, Any]) -> bool:
 def _round(span: ReadableSpan, line: list[Mapping[str, Any]], *, content: bool) -> Round:
     own = line[0]
     trace, id = _key(span)
-    conversation = next((str(each[_CONVERSATION]) for each in line if _CONVERSATION in each), None) or format_trace_id(trace)
+    conversation = next((str(each[_CONVERSATION]) for each in line if _CONVERSATION in each), None) or format_trace_id(
+        trace
+    )
     within = takewhile(lambda each: str(each.get(_CONVERSATION, conversation)) == conversation, line)
     called = [str(each.get(_AGENT, "")) for each in within if each.get(_OPERATION) in _AGENT_CALLS][::-1]
     agents = tuple(filter(None, called[1:]))
@@ -202,7 +211,9 @@ def _round(span: ReadableSpan, line: list[Mapping[str, Any]], *, content: bool) 
     for name, keys in _META.items():
         if found := [own[key] for key in keys if key in own]:
             meta[name] = _plain(found[0])
-    meta.setdefault("outcome", "failure" if span.status.status_code is StatusCode.ERROR or "error" in meta else "success")
+    meta.setdefault(
+        "outcome", "failure" if span.status.status_code is StatusCode.ERROR or "error" in meta else "success"
+    )
     if span.start_time is not None and span.end_time is not None:
         meta["seconds"] = (span.end_time - span.start_time) / 1e9
     meta |= {"trace": format_trace_id(trace), "span": format_span_id(id)}
@@ -233,7 +244,11 @@ def _messages(span: ReadableSpan, own: Mapping[str, Any]) -> tuple[list[Any] | N
     for source in (own, *(attributes for name, attributes in events if name == _DETAILS)):
         if _INPUT in source or _OUTPUT in source:
             inputs = _data(source.get(_INPUT))
-            return inputs if isinstance(inputs, list) else None, _as_list(_data(source.get(_OUTPUT))), _data(source.get(_SYSTEM))
+            return (
+                inputs if isinstance(inputs, list) else None,
+                _as_list(_data(source.get(_OUTPUT))),
+                _data(source.get(_SYSTEM)),
+            )
     named = [(match, attributes) for name, attributes in events if (match := _EVENT.fullmatch(name))]
     if named:
         given = [{"role": match[1], **_fields(attributes)} for match, attributes in named if match[1]]
@@ -248,7 +263,9 @@ def _messages(span: ReadableSpan, own: Mapping[str, Any]) -> tuple[list[Any] | N
 
 
 def _fields(attributes: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: _data(value) for key, value in attributes.items() if key not in ("gen_ai.system", "gen_ai.provider.name")}
+    return {
+        key: _data(value) for key, value in attributes.items() if key not in ("gen_ai.system", "gen_ai.provider.name")
+    }
 
 
 def _data(value: Any) -> Any:

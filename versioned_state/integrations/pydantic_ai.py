@@ -1,4 +1,7 @@
-"""``VersionedConversationStore``: conversations of pydantic-ai, each a branch. Needs the extra ``pydantic-ai``. Layer: integrations."""
+"""``VersionedConversationStore``: conversations of pydantic-ai, each a branch.
+
+Needs the extra ``pydantic-ai``. Layer: integrations.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,12 @@ from itertools import takewhile
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, overload
 
-from pydantic_ai.conversation_store import ConversationConflict, ConversationEntry, ConversationRecord, ConversationStore
+from pydantic_ai.conversation_store import (
+    ConversationConflict,
+    ConversationEntry,
+    ConversationRecord,
+    ConversationStore,
+)
 
 from versioned_state.arguments import string
 from versioned_state.errors import UnknownRevisionError
@@ -45,7 +53,10 @@ _RECORD: Final = "record"
 """The key of the record, without what the other keys have."""
 
 _KNOWN: Final = 10_000
-"""Entries whose conversation is kept in memory. An entry does not say where it is, and to search for it reads all conversations."""
+"""Entries whose conversation is kept in memory.
+
+An entry does not say where it is, and to search for it reads all conversations.
+"""
 
 
 class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[misc, unused-ignore] # a class of an untyped module
@@ -60,12 +71,14 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
         result = await agent.run("A room in Rome, please.", conversation=conversation)
         await store.save(result)
 
-    A save costs the messages that are new. Any number of threads and processes may use one store. If two save one conversation at once, one
-    of them gets ``ConversationConflict``. A deleted conversation stays in the reflog for 30 days; ``repository.purge`` erases it.
+    A save costs the messages that are new. Any number of threads and processes may use one store. If two save one
+    conversation at once, one of them gets ``ConversationConflict``. A deleted conversation stays in the reflog for 30
+    days; ``repository.purge`` erases it.
 
     Args:
         place: as for ``Adapter``.
-        classes: modules of your own classes that messages hold, such as results of tools; those of pydantic-ai need not be named.
+        classes: modules of your own classes that messages hold, such as results of tools; those of pydantic-ai need not
+            be named.
 
     Raises:
         InvalidArgumentError: the place is a ``Repository`` that reads no classes of pydantic-ai.
@@ -80,11 +93,14 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
     @overload
     def branch(self, conversation_id: str) -> str: ...
     @overload
-    def branch(self, conversation_id: str, *, expected_revision: str | None, **options: Any) -> Coroutine[Any, Any, Conversation]: ...
+    def branch(
+        self, conversation_id: str, *, expected_revision: str | None, **options: Any
+    ) -> Coroutine[Any, Any, Conversation]: ...
     def branch(self, conversation_id: str, **options: Any) -> str | Coroutine[Any, Any, Conversation]:
         """Return the name of a conversation's branch in the repository.
 
-        With ``expected_revision``, continue the conversation from an earlier message: pydantic-ai's own call of this name, a coroutine.
+        With ``expected_revision``, continue the conversation from an earlier message: pydantic-ai's own call of this
+        name, a coroutine.
         """
         return super().branch(conversation_id, **options) if options else self._name(conversation_id)
 
@@ -97,7 +113,10 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
         return await off_loop(partial(self._read_at, self._name(conversation_id)))
 
     async def read_records(self, *, scope: str | None = None, limit: int | None = None) -> Sequence[ConversationRecord]:
-        """Return the stored records, or those with a scope, newest first, at most ``limit``. Cost: the heads that it passes over."""
+        """Return the stored records, or those with a scope, newest first, at most ``limit``.
+
+        Cost: the heads that it passes over.
+        """
 
         def read() -> list[ConversationRecord]:
             found: list[ConversationRecord] = []
@@ -112,14 +131,21 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
         return await off_loop(read)
 
     async def write_record(
-        self, record: ConversationRecord, *, new_entries: Sequence[ConversationEntry] = (), expected_revision: str | None
+        self,
+        record: ConversationRecord,
+        *,
+        new_entries: Sequence[ConversationEntry] = (),
+        expected_revision: str | None,
     ) -> None:
         """Store a record and its new entries: both, or neither."""
         entries = list(new_entries)
         await off_loop(lambda: self._write(record, entries, expected_revision))
 
     async def delete_record(self, conversation_id: str, *, expected_revision: str) -> None:
-        """Delete a conversation: its record and its entries. Forks of it keep theirs. The reflog has it until it expires."""
+        """Delete a conversation: its record and its entries.
+
+        Forks of it keep theirs. The reflog has it until it expires.
+        """
         branch = self._name(conversation_id)
 
         def check(_: object, head: Commit) -> None:
@@ -140,7 +166,9 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
         return (await self.read_history(entry_id, limit=1))[0]
 
     async def read_history(self, head_id: str | None, *, limit: int | None = None) -> list[ConversationEntry]:
-        """Return the entries up to one, oldest first, or only the last ``limit`` of them. Raises ``KeyError`` if there is no such entry.
+        """Return the entries up to one, oldest first, or only the last ``limit`` of them.
+
+        Raises ``KeyError`` if there is no such entry.
 
         Cost: of a conversation that was read lately, the entries; of any other, a search of all conversations.
         """
@@ -169,7 +197,12 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
 
     def _history(self, entry_id: str, limit: int | None) -> list[ConversationEntry]:
         for branch in self._where(entry_id):
-            line = at_head(self.repository.database, branch, lambda head: _line_of(self.repository.snapshot(head), entry_id, limit), None)
+            line = at_head(
+                self.repository.database,
+                branch,
+                lambda head: _line_of(self.repository.snapshot(head), entry_id, limit),
+                None,
+            )
             if line is not None:
                 self._homes.add(branch, [entry_id])
                 return line
@@ -205,10 +238,14 @@ class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[mi
         self._homes.add(branch, [entry.id for entry in line])
 
     def _rewrite(self, state: Versioned, record: ConversationRecord, base: str | None) -> Commit | None:
-        """Set the messages to those up to an entry, and the histories that were left. Returns the commit that has the entry."""
+        """Set the messages to those up to an entry, and the histories that were left.
+
+        Returns the commit that has the entry.
+        """
         own = self.repository.snapshot(state.head)
         source, kept = state.head, [] if base is None else _line_of(own, base)
-        for branch in () if kept is not None else self._where(base or ""):  # an entry of another conversation: this one is its fork
+        # an entry of another conversation: this one is its fork
+        for branch in () if kept is not None else self._where(base or ""):
             found = head_of(self.repository.database, branch)
             kept = None if found is None else _line_of(self.repository.snapshot(found), base or "")
             if found is not None and kept is not None:
@@ -239,7 +276,10 @@ def _new_line(head_id: str | None, new: list[ConversationEntry]) -> tuple[list[C
 
 
 def _line_of(snapshot: Snapshot, entry_id: str, limit: int | None = None) -> list[ConversationEntry] | None:
-    """Return the entries of a conversation up to one, oldest first, or only the last ones. None if it does not have that entry."""
+    """Return the entries of a conversation up to one, oldest first, or only the last ones.
+
+    None if it does not have that entry.
+    """
     kept, messages = snapshot.sequence(_IDS), snapshot.sequence(MESSAGES)
     if kept and kept[-1] == entry_id:
         start = 0 if limit is None else max(len(kept) - limit, 0)
@@ -259,13 +299,20 @@ def _entries(ids: list[str], messages: list[Any]) -> list[ConversationEntry]:
     """Return entries of these messages. The ids have one more at the beginning if an entry precedes the first one."""
     before = [None, *ids][: len(messages)] if len(ids) == len(messages) else ids[:-1]
     own = ids[-len(messages) :] if messages else []
-    return [ConversationEntry(id=id, parent_id=parent, message=each) for id, parent, each in zip(own, before, messages, strict=True)]
+    return [
+        ConversationEntry(id=id, parent_id=parent, message=each)
+        for id, parent, each in zip(own, before, messages, strict=True)
+    ]
 
 
 def _after(ids: list[str], line: list[ConversationEntry]) -> dict[str, Any]:
     """Return what a history has beyond the entries that it shares with the present one."""
     shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1].id, zip(ids, line, strict=False)))
-    return {"shared": shared, "ids": [entry.id for entry in line[shared:]], "messages": [entry.message for entry in line[shared:]]}
+    return {
+        "shared": shared,
+        "ids": [entry.id for entry in line[shared:]],
+        "messages": [entry.message for entry in line[shared:]],
+    }
 
 
 class _Homes:

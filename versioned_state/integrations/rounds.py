@@ -1,4 +1,6 @@
-"""``RoundLog``: the steps of a program that is observed from outside, each a commit on the branch of its conversation. Layer: integrations.
+"""``RoundLog``: the steps of a program that is observed from outside, each a commit on the branch of its conversation.
+
+Layer: integrations.
 
 ::
 
@@ -52,7 +54,8 @@ class Round:
         conversation: rounds of one conversation are on one branch.
         agents: the agents that were called by others, outermost first; empty for the outermost agent.
         name: the message of the commit.
-        inputs: all messages that the model was given, or None if it is not a call of a model, or if they are not observed.
+        inputs: all messages that the model was given, or None if it is not a call of a model, or if they are not
+            observed.
         outputs: the messages that it answered.
         system: its instructions, or None.
         tool: the record of a tool call, or None.
@@ -70,13 +73,16 @@ class Round:
 
 
 class RoundLog:
-    """Rounds of conversations. Safe for many threads and processes: a round whose branch has moved is made again on the new head.
+    """Rounds of conversations.
 
-    A model is given the whole conversation at each call; a round compares it with the messages before, and stores what is new.
+    Safe for many threads and processes: a round whose branch has moved is made again on the new head.
+
+    A model is given the whole conversation at each call; a round compares it with the messages before, and stores what
+    is new.
 
     Args:
-        place: a state, whose branch then gets all rounds, in its namespace ``rounds``; or as for ``Adapter``: each conversation gets a
-            branch under ``prefix``.
+        place: a state, whose branch then gets all rounds, in its namespace ``rounds``; or as for ``Adapter``: each
+            conversation gets a branch under ``prefix``.
     """
 
     def __init__(self, place: Versioned | Place, prefix: str) -> None:
@@ -85,14 +91,18 @@ class RoundLog:
         self.repository: Final = self._adapter.repository
         self._prefix = prefix
         self._guard = Lock()
-        self._known: OrderedDict[str, tuple[str, Digests]] = OrderedDict()  # by branch, with the head that they are those of
+        # by branch, with the head that they are those of
+        self._known: OrderedDict[str, tuple[str, Digests]] = OrderedDict()
 
     def branch(self, conversation: str) -> str:
         """Return the name of a conversation's branch."""
         return branch_name(self._prefix, conversation) if self._state is None else self._state.branch
 
     def record(self, step: Round) -> Commit:
-        """Make the commit of a round. Cost: its new messages. Raises as ``Versioned.commit``, and records nothing then."""
+        """Make the commit of a round.
+
+        Cost: its new messages. Raises as ``Versioned.commit``, and records nothing then.
+        """
         branch = self.branch(step.conversation)
 
         def commit(state: Versioned) -> Commit:
@@ -129,7 +139,10 @@ class RoundLog:
         else:
             given = [*step.inputs, *step.outputs]
             now = [_digest(each) for each in given]
-            same = next((at for at, (old, new) in enumerate(zip(before, now, strict=False)) if old != new), min(len(before), len(now)))
+            same = next(
+                (at for at, (old, new) in enumerate(zip(before, now, strict=False)) if old != new),
+                min(len(before), len(now)),
+            )
             given = given[same:]
         if same < len(before):  # the program has shortened or rewritten what its model is given
             del messages[same:]

@@ -1,8 +1,9 @@
 """The stored form of an object: compressed if that helps, as a zstd frame that states its raw length. Layer: objects.
 
-The address does not cover the envelope, so another compression level or algorithm changes no hash. An object may be stored *in segments*:
-its envelope names other objects that hold parts of the raw bytes, and contains the remaining bytes. So a leaf that grows by one element
-does not store the others again. A segment is never stored in segments itself, and the raw bytes alone determine the segments.
+The address does not cover the envelope, so another compression level or algorithm changes no hash. An object may be
+stored *in segments*: its envelope names other objects that hold parts of the raw bytes, and contains the remaining
+bytes. So a leaf that grows by one element does not store the others again. A segment is never stored in segments
+itself, and the raw bytes alone determine the segments.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from versioned_state.errors import LimitExceededError
 from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind
 
 MAX_OBJECT = 1 << 20
-"""Raw bytes of the largest object. Nodes and chunks end at 64 KiB and below; the rest is room for long keys and messages."""
+"""Raw bytes of the largest object.
+
+Nodes and chunks end at 64 KiB and below; the rest is room for long keys and messages.
+"""
 
 MAX_SEGMENTS: Final = 255
 """Segments of the largest object; their number takes one byte."""
@@ -122,7 +126,10 @@ def _seal_rest(raw: Segmented) -> bytes:
 
 
 def segments_in(stored: bytes) -> list[Address]:
-    """Return the addresses of the segments that an envelope names, or none if the object is stored whole. Raises ``ValueError``."""
+    """Return the addresses of the segments that an envelope names, or none if the object is stored whole.
+
+    Raises ``ValueError``.
+    """
     if stored[:1] not in IN_SEGMENTS:
         return []
     count = stored[1] if len(stored) > 1 else 0
@@ -160,7 +167,10 @@ def join(stored: bytes, names: list[Address], segments: Mapping[Address, bytes])
 
 
 def unseal_segment(stored: bytes) -> bytes:
-    """Convert the stored bytes of a segment to raw bytes. Raises ``ValueError``, also if they are too long for a segment."""
+    """Convert the stored bytes of a segment to raw bytes.
+
+    Raises ``ValueError``, also if they are too long for a segment.
+    """
     return unseal(stored, limit=MAX_SEGMENT)
 
 

@@ -1,4 +1,6 @@
-"""The keys of a ``KVStore``, and the functions that format and parse them. No other module formats a key. Layer: objects.
+"""The keys of a ``KVStore``, and the functions that format and parse them.
+
+No other module formats a key. Layer: objects.
 
 =============================  ==========================================================
 key                            value
@@ -92,13 +94,31 @@ _DIGITS = 16  # of a time in the key of an index
 _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 _RECORDS: Final = frozenset({FORMAT, SHALLOW, GC, KEEPERS, MERGE_POLICIES})
 _PREFIXES: Final = (
-    *(DUE, EFFECTS, GC_MARKS, GONE, KEEPER_PAGES, LOCKS, META, MOVED, NOTES, PURGES, RECENT, RECORDS, SHALLOW_PAGES, SHARED, STAMPS),
+    *(
+        DUE,
+        EFFECTS,
+        GC_MARKS,
+        GONE,
+        KEEPER_PAGES,
+        LOCKS,
+        META,
+        MOVED,
+        NOTES,
+        PURGES,
+        RECENT,
+        RECORDS,
+        SHALLOW_PAGES,
+        SHARED,
+        STAMPS,
+    ),
 )
 
 
 def is_record(key: str) -> bool:
     """Return whether a mutable key is one of the library's."""
-    return key in _RECORDS or key.startswith((*_PREFIXES, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key))))
+    return key in _RECORDS or key.startswith(
+        (*_PREFIXES, *(prefix(kind, "") for kind in _KINDS for prefix in (ref_key, birth_key)))
+    )
 
 
 def object_key(address: Address) -> str:
@@ -181,7 +201,10 @@ def moved_key(marking: int, key: str) -> str:
 
 
 def read_moved_key(key: str) -> tuple[int, str]:
-    """Return the marking, and the key of the ref's record, in a ``moved_key``. Raises ``ValueError`` for any other key."""
+    """Return the marking, and the key of the ref's record, in a ``moved_key``.
+
+    Raises ``ValueError`` for any other key.
+    """
     _, digits, ref = key.split("/", 2)
     return int(digits, 16), REFS + ref
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
-from versioned_state.errors import CorruptObjectError, CorruptRefError, CorruptStoreError, MissingObjectError, StateError
+from versioned_state.errors import (
+    CorruptObjectError,
+    CorruptRefError,
+    CorruptStoreError,
+    MissingObjectError,
+    StateError,
+)
 from versioned_state.objects.address import Address
 from versioned_state.objects.envelope import MAX_SEGMENT
 from versioned_state.objects.keys import object_key
@@ -44,8 +50,8 @@ class Reading:
     def objects(self, addresses: Iterable[Address]) -> tuple[dict[Address, bytes], dict[Address, list[StateError]]]:
         """Return the raw bytes of the objects that are sound, and the errors of the others.
 
-        An error is a ``MissingObjectError`` or a ``CorruptObjectError`` that names the object, or one of its segments; or the store's own
-        error for the object.
+        An error is a ``MissingObjectError`` or a ``CorruptObjectError`` that names the object, or one of its segments;
+        or the store's own error for the object.
         """
         raws: dict[Address, bytes] = {}
         errors: dict[Address, list[StateError]] = {}
@@ -67,7 +73,10 @@ class Reading:
         return raws, errors
 
     def _join(
-        self, group: Mapping[Address, tuple[bytes, list[Address]]], raws: dict[Address, bytes], errors: dict[Address, list[StateError]]
+        self,
+        group: Mapping[Address, tuple[bytes, list[Address]]],
+        raws: dict[Address, bytes],
+        errors: dict[Address, list[StateError]],
     ) -> None:
         names = list(dict.fromkeys(name for _, each in group.values() for name in each))
         stored = self._stored(names)
@@ -102,7 +111,9 @@ def _value(address: Address, stored: Mapping[Address, bytes | StateError]) -> by
     return value
 
 
-def _groups(found: Mapping[Address, tuple[bytes, list[Address]]]) -> Iterator[dict[Address, tuple[bytes, list[Address]]]]:
+def _groups(
+    found: Mapping[Address, tuple[bytes, list[Address]]],
+) -> Iterator[dict[Address, tuple[bytes, list[Address]]]]:
     """Yield groups of objects that are stored in segments, so that the segments of a group fit in memory."""
     group: dict[Address, tuple[bytes, list[Address]]] = {}
     count = 0

@@ -1,4 +1,6 @@
-"""Records: the values of mutable keys, each with a checksum over key and value, so that no record passes for another. Layer: objects.
+"""Records: the values of mutable keys, each with a checksum over key and value, so that no record passes for another.
+
+Layer: objects.
 
 A record changes by compare-and-set only.
 """
@@ -39,9 +41,12 @@ def _checksum(key: str, body: bytes) -> bytes:
 
 
 def replace_record(store: KVStore, name: str, before: bytes | None, after: bytes | None) -> bool:
-    """Replace the record under a key of the store (None: no record), if it has not changed since it was read. Returns whether it did.
+    """Replace the record under a key of the store (None: no record), if it has not changed since it was read.
 
-    A lost reply does no harm: the record is read back and the write repeated, which is safe because the write has a condition.
+    Returns whether it did.
+
+    A lost reply does no harm: the record is read back and the write repeated, which is safe because the write has a
+        condition.
 
     Raises:
         UnknownOutcomeError: each reply was lost. Any other ``StorageError``: nothing was changed.

@@ -1,7 +1,7 @@
 """Objects by address over a ``KVStore``: reads are verified, writes are staged first. Layer: objects.
 
-``ObjectStore`` reads objects in one call of the store, and one more if some are stored in segments. ``KeptObjects`` keeps each object that
-it has read. ``Staging`` is one writer's overlay of objects that are not yet in the store.
+``ObjectStore`` reads objects in one call of the store, and one more if some are stored in segments. ``KeptObjects``
+keeps each object that it has read. ``Staging`` is one writer's overlay of objects that are not yet in the store.
 """
 
 from __future__ import annotations
@@ -11,7 +11,16 @@ from typing import Final, Protocol
 
 from versioned_state.errors import CorruptObjectError, MissingObjectError
 from versioned_state.objects.address import Address, address_of, is_address_of
-from versioned_state.objects.envelope import IN_SEGMENTS, MAX_OBJECT, Segmented, join, seal, segments_in, unseal, unseal_segment
+from versioned_state.objects.envelope import (
+    IN_SEGMENTS,
+    MAX_OBJECT,
+    Segmented,
+    join,
+    seal,
+    segments_in,
+    unseal,
+    unseal_segment,
+)
 from versioned_state.objects.keys import OBJECTS, address_in
 from versioned_state.storage import KVStore
 
@@ -41,7 +50,8 @@ class ObjectStore:
     """Verified reads of objects from a ``KVStore``. Holds no object, so it may be shared by handles and threads.
 
     Attributes:
-        from_memory: whether the last read returned an object that may not be in the store now. Only a subclass for one handle does that.
+        from_memory: whether the last read returned an object that may not be in the store now. Only a subclass for one
+            handle does that.
     """
 
     from_memory = False
@@ -61,7 +71,10 @@ class ObjectStore:
         return read_objects(self.kv.get_many, addresses)
 
     def iter_addresses(self, prefix: str) -> Iterator[Address]:
-        """Yield the addresses whose hex digits begin with ``prefix``, in the order of the store. Lists one range of keys."""
+        """Yield the addresses whose hex digits begin with ``prefix``, in the order of the store.
+
+        Lists one range of keys.
+        """
         return map(address_in, self.kv.keys(OBJECTS + prefix))
 
 
@@ -90,14 +103,16 @@ class Staging:
     ``add`` hashes and keeps an object; ``sealed`` gives the objects for the batch that publishes them.
 
     Args:
-        flush_at: the number of raw bytes from which staged objects are stored ahead of the commit, so that a large commit is not held in
-            memory twice. If the commit is not made, they are garbage. None: never, for objects that must leave no trace.
+        flush_at: the number of raw bytes from which staged objects are stored ahead of the commit, so that a large
+            commit is not held in memory twice. If the commit is not made, they are garbage. None: never, for objects
+            that must leave no trace.
         since: see the attribute.
 
     Attributes:
-        since: the staged objects lead to others that are not staged here. This is the lowest number of gc's ``sweeps`` (see ``GcFence``)
-            at which these were known to be stored. It is fixed when the objects are encoded, and a ref that is read later does not raise
-            it. None: these are objects of the ref that is moved. -1: they were not known to be stored.
+        since: the staged objects lead to others that are not staged here. This is the lowest number of gc's ``sweeps``
+            (see ``GcFence``) at which these were known to be stored. It is fixed when the objects are encoded, and a
+            ref that is read later does not raise it. None: these are objects of the ref that is moved. -1: they were
+            not known to be stored.
     """
 
     def __init__(self, store: ObjectStore, *, flush_at: int | None = None, since: int | None = None) -> None:
@@ -193,14 +208,16 @@ class Staging:
     def distrust(self) -> None:
         """Note that objects that are not staged here may be gone: the tree shares them with a commit that may be unreachable by now.
 
-        They are read, and sent again, before the commit is published. Cost: reading the nodes that differ from the parents' trees.
+        They are read, and sent again, before the commit is published. Cost: reading the nodes that differ from the
+            parents' trees.
         """
         self.rely_on(-1)
 
     def resend(self) -> None:
         """Note that gc may have deleted objects that were sent: the next batch takes all of them again.
 
-        The batch also takes the segments of staged objects that were in the store already, such as those of an extended leaf.
+        The batch also takes the segments of staged objects that were in the store already, such as those of an extended
+        leaf.
         """
         self._sent.clear()
         for raw in list(self._staged.values()):
@@ -231,8 +248,9 @@ def read_objects(get_many: GetMany, addresses: Iterable[Address]) -> dict[Addres
     if len(found) < len(keys):
         missing = next(address for key, address in keys.items() if key not in found)
         raise MissingObjectError(missing.hex())
-    # One by one, on this thread. Measured on opening a store and reading 1,000 messages (254 leaves): having 60 % of them decompressed
-    # on another thread meanwhile, in one call without the GIL, gained 4 % in one run and lost 3 % in the next.
+    # One by one, on this thread. Measured on opening a store and reading 1,000 messages (254 leaves): having 60 % of
+    # them decompressed on another thread meanwhile, in one call without the GIL, gained 4 % in one run and lost 3 % in
+    # the next.
     raws: dict[Address, bytes] = {}
     in_segments: dict[Address, bytes] = {}
     for key, stored in found.items():
@@ -247,7 +265,9 @@ def read_objects(get_many: GetMany, addresses: Iterable[Address]) -> dict[Addres
 
 
 def joined(found: Mapping[Address, bytes], get_many: GetMany) -> dict[Address, bytes]:
-    """Return the raw bytes of objects that are stored in segments, verified. Cost: one call of the store for about 500 segments.
+    """Return the raw bytes of objects that are stored in segments, verified.
+
+    Cost: one call of the store for about 500 segments.
 
     Raises:
         MissingObjectError, CorruptObjectError: the object, or the segment, that is missing or damaged.
@@ -266,12 +286,18 @@ def joined(found: Mapping[Address, bytes], get_many: GetMany) -> dict[Address, b
     return raws
 
 
-def _join(found: Mapping[Address, bytes], group: Mapping[Address, list[Address]], get_many: GetMany, raws: dict[Address, bytes]) -> None:
+def _join(
+    found: Mapping[Address, bytes],
+    group: Mapping[Address, list[Address]],
+    get_many: GetMany,
+    raws: dict[Address, bytes],
+) -> None:
     keys = {"o/" + name.hex(): name for names in group.values() for name in names}
     stored = get_many(keys)
     if len(stored) < len(keys):
         raise MissingObjectError(next(name for key, name in keys.items() if key not in stored).hex())
-    # Versions of one leaf share most of their segments, so each is decompressed once. The hash of the leaf shows a damaged segment.
+    # Versions of one leaf share most of their segments, so each is decompressed once. The hash of the leaf shows a
+    # damaged segment.
     segments: dict[Address, bytes] = {}
     for key, value in stored.items():
         name = keys[key]
@@ -283,8 +309,12 @@ def _join(found: Mapping[Address, bytes], group: Mapping[Address, list[Address]]
         raws[address] = verified_whole(address, found[address], names, segments)
 
 
-def verified_whole(address: Address, stored: bytes, names: list[Address], segments: Mapping[Address, bytes]) -> Segmented:
-    """Return the raw bytes of an object that is stored in segments, checked against its address. Raises ``CorruptObjectError``.
+def verified_whole(
+    address: Address, stored: bytes, names: list[Address], segments: Mapping[Address, bytes]
+) -> Segmented:
+    """Return the raw bytes of an object that is stored in segments, checked against its address.
+
+    Raises ``CorruptObjectError``.
 
     Args:
         names: the segments that the envelope names.
@@ -303,7 +333,10 @@ def verified_whole(address: Address, stored: bytes, names: list[Address], segmen
 
 
 def segments_named(address: Address, stored: bytes) -> list[Address]:
-    """Return the segments that the envelope of an object names, or none if it is stored whole. Raises ``CorruptObjectError``."""
+    """Return the segments that the envelope of an object names, or none if it is stored whole.
+
+    Raises ``CorruptObjectError``.
+    """
     try:
         return segments_in(stored)
     except ValueError as error:
@@ -311,7 +344,10 @@ def segments_named(address: Address, stored: bytes) -> list[Address]:
 
 
 def verified(address: Address, stored: bytes, *, limit: int = MAX_OBJECT) -> bytes:
-    """Return the raw bytes of an object that is stored whole, checked against its address. Raises ``CorruptObjectError``."""
+    """Return the raw bytes of an object that is stored whole, checked against its address.
+
+    Raises ``CorruptObjectError``.
+    """
     try:
         raw = unseal(stored, limit=limit)
     except ValueError as error:

@@ -1,8 +1,8 @@
 """The caches of a store: decoded nodes and commits, for all databases over it in this process. Layer: repository.
 
-A server that makes a handle for each request finds the nodes of the request before. Only what was read and verified through this store
-object, or written through it, is here: never a decoded value, which depends on what a handle may unpickle. So handles with other options
-may share the caches, and a wrapper, such as one with a key, has its own.
+A server that makes a handle for each request finds the nodes of the request before. Only what was read and verified
+through this store object, or written through it, is here: never a decoded value, which depends on what a handle may
+unpickle. So handles with other options may share the caches, and a wrapper, such as one with a key, has its own.
 """
 
 from __future__ import annotations
@@ -96,7 +96,10 @@ class StoreCaches:
         _all.add(self)
 
     def begin(self, sweeps: int) -> None:
-        """Note the number of ``sweeps`` that a new database has read. A lower one than before means that the store was replaced."""
+        """Note the number of ``sweeps`` that a new database has read.
+
+        A lower one than before means that the store was replaced.
+        """
         if sweeps < self.since:
             self.restart(sweeps)
         else:
@@ -111,7 +114,8 @@ class StoreCaches:
         """Empty the caches if gc or purge has deleted something since they were last emptied: a cached node may name deleted segments.
 
         Args:
-            sweeps: as a database has read it. One that has not read it for long may still have an older number, and changes nothing.
+            sweeps: as a database has read it. One that has not read it for long may still have an older number, and
+                changes nothing.
         """
         if sweeps > self.since:
             self.commits.clear()

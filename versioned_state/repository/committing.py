@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 
 
 class OnMoved(Enum):
-    """The choice for a commit whose branch has moved since the handle last saw it. ``OnMoved("refuse")`` is ``OnMoved.REFUSE``."""
+    """The choice for a commit whose branch has moved since the handle last saw it.
+
+    ``OnMoved("refuse")`` is ``OnMoved.REFUSE``.
+    """
 
     MERGE = "merge"
     """Merge our changes by path onto the new head; ``MergeConflictError`` if both sides changed the same path."""
@@ -34,7 +37,10 @@ OnMovedOption = OnMoved | Literal["merge", "refuse", "replace"]
 
 
 class Committing(Protocol):
-    """A state over a branch: ``Versioned``. Only the repository calls the methods. Other code calls ``commit_together``."""
+    """A state over a branch: ``Versioned``.
+
+    Only the repository calls the methods. Other code calls ``commit_together``.
+    """
 
     def __commit_together__(
         self,

@@ -1,4 +1,6 @@
-"""The database beneath a repository: its store, format, commits and refs, and the one way to move a ref. Layer: repository.
+"""The database beneath a repository: its store, format, commits and refs, and the one way to move a ref.
+
+Layer: repository.
 
 ``Repository`` is the public class. Code that works on a store (gc, purge, a handle on a branch) takes a ``Database``.
 """
@@ -31,11 +33,28 @@ from versioned_state.records import replace
 from versioned_state.repository.caches import caches_of
 from versioned_state.repository.format import FORMAT_VERSION, read_format, write_format
 from versioned_state.repository.history import graph
-from versioned_state.repository.history.commit import EARLIEST, LATEST, ROOT_ADDRESS, ROOT_RAW, Commit, new_commit, read_commit
+from versioned_state.repository.history.commit import (
+    EARLIEST,
+    LATEST,
+    ROOT_ADDRESS,
+    ROOT_RAW,
+    Commit,
+    new_commit,
+    read_commit,
+)
 from versioned_state.repository.history.reader import CommitReader
 from versioned_state.repository.names.times import system_clock
 from versioned_state.repository.refs.gc_fence import FencedBatch, GcFence
-from versioned_state.repository.refs.ref import NOTHING, BatchPart, Ref, after_move, batch_of, move_ref, read_ref, read_refs
+from versioned_state.repository.refs.ref import (
+    NOTHING,
+    BatchPart,
+    Ref,
+    after_move,
+    batch_of,
+    move_ref,
+    read_ref,
+    read_refs,
+)
 from versioned_state.repository.refs.reflog import LogEntry, Reflog, read_entry, write_entry
 from versioned_state.repository.refs.reupload import reupload_history, reupload_tree
 from versioned_state.repository.refs.shared import write_shared
@@ -54,7 +73,9 @@ _NEAR_HEADS: Final = 8
 
 
 class Database:
-    """Commits and refs over one ``KVStore``. Safe for many threads. Opening an empty store makes it a database, in one small write.
+    """Commits and refs over one ``KVStore``.
+
+    Safe for many threads. Opening an empty store makes it a database, in one small write.
 
     Args:
         store: the store.
@@ -70,9 +91,9 @@ class Database:
         commits: commits by address.
         fence: the fence between gc and writers.
         policy: ``pickle`` and ``pickle_key``, applied to this store.
-        nodes: the cache of tree nodes of this store, which handles, diffs and snapshots of all its databases share: the next request of a
-            session finds the end of its list there, and successive commits share most nodes. This cache and that of commits are emptied
-            as soon as a database finds that gc or purge deleted something.
+        nodes: the cache of tree nodes of this store, which handles, diffs and snapshots of all its databases share: the
+            next request of a session finds the end of its list there, and successive commits share most nodes. This
+            cache and that of commits are emptied as soon as a database finds that gc or purge deleted something.
         format_version: that of the store.
         stamps: the ids of the stamps of commits that the store is known to have.
         current_branch: the meaning of ``HEAD``. If it is None, see ``names.resolve.default_branch``.
@@ -150,7 +171,9 @@ class Database:
                 hint="it belongs to something else, or its format record was lost: restore it from a backup",
             )
         try:
-            created = self.store.apply({FORMAT: None}, {FORMAT: write_format(FORMAT_VERSION)}, objects={root_key: seal(ROOT_RAW)})
+            created = self.store.apply(
+                {FORMAT: None}, {FORMAT: write_format(FORMAT_VERSION)}, objects={root_key: seal(ROOT_RAW)}
+            )
         except ReadOnlyError as error:
             raise StoreNotFoundError("the store is empty, and is open for reading only") from error
         if created:
@@ -166,10 +189,16 @@ class Database:
     # Refs
 
     def ref(self, kind: RefKind, name: str) -> Ref:
-        """Return the record of a ref. Raises ``CorruptRefError``, and ``InvalidArgumentError`` for a name that is not a string."""
+        """Return the record of a ref.
+
+        Raises ``CorruptRefError``, and ``InvalidArgumentError`` for a name that is not a string.
+        """
         if type(name) is not str or kind not in ("branch", "tag"):
-            raise InvalidArgumentError(f"a ref must be a branch or a tag, and its name a string: not {kind!r}, {name!r:.80}")
-        sweeps = self.fence.sweeps  # before the ref is read: all objects that the ref leads to existed after these sweeps
+            raise InvalidArgumentError(
+                f"a ref must be a branch or a tag, and its name a string: not {kind!r}, {name!r:.80}"
+            )
+        # before the ref is read: all objects that the ref leads to existed after these sweeps
+        sweeps = self.fence.sweeps
         if sweeps > self._caches.since:
             self._caches.advance(sweeps)
         ref = read_ref(self.store, kind, name)
@@ -196,9 +225,12 @@ class Database:
         return [replace(ref, sweeps=sweeps) for ref in found] if sweeps else found
 
     def read_head(self, kind: RefKind, name: str) -> tuple[Ref, Commit | None]:
-        """Read a ref and the commit that it points to, or None. Cost: a read or two. Raises ``MissingObjectError`` and as ``ref``.
+        """Read a ref and the commit that it points to, or None.
 
-        The two reads are not a snapshot: if the ref moved in between, and gc or purge deleted the commit, both are read again.
+        Cost: a read or two. Raises ``MissingObjectError`` and as ``ref``.
+
+        The two reads are not a snapshot: if the ref moved in between, and gc or purge deleted the commit, both are read
+            again.
         """
         ref = self.ref(kind, name)
         while ref.head is not None:
@@ -277,7 +309,13 @@ class Database:
         raw = self.log_entry(ref, commit, action=action, author=author) if entry is None else entry
         log = staging.add(raw)
         after = after_move(
-            ref, _address_of(commit), log, changed=read_entry(log, raw).time, is_new=False, indexed=self.fence.enabled, ttl=ttl
+            ref,
+            _address_of(commit),
+            log,
+            changed=read_entry(log, raw).time,
+            is_new=False,
+            indexed=self.fence.enabled,
+            ttl=ttl,
         )
 
         if commit is not None:
@@ -289,8 +327,12 @@ class Database:
 
         return move_ref(self.fence, ref, after, staging=staging, secure=secure, part=part)
 
-    def move_together(self, moves: Sequence[tuple[Ref, Commit | None]], *, action: str, origins: Mapping[str, Sequence[str]]) -> bool:
-        """Do ``move`` for many refs in one batch. Returns False if one of them was no longer as given, and nothing was changed.
+    def move_together(
+        self, moves: Sequence[tuple[Ref, Commit | None]], *, action: str, origins: Mapping[str, Sequence[str]]
+    ) -> bool:
+        """Do ``move`` for many refs in one batch.
+
+        Returns False if one of them was no longer as given, and nothing was changed.
 
         Args:
             origins: by the name of a ref, the names by which its commit was found.
@@ -304,7 +346,9 @@ class Database:
             raw = self.log_entry(ref, commit, action=action)
             log = staging.add(raw)
             time = read_entry(log, raw).time
-            part = batch_of(ref, after_move(ref, _address_of(commit), log, changed=time, is_new=False, indexed=self.fence.enabled))
+            part = batch_of(
+                ref, after_move(ref, _address_of(commit), log, changed=time, is_new=False, indexed=self.fence.enabled)
+            )
             expected.update(part.expected)
             puts.update(part.puts)
             if commit is not None:
@@ -318,12 +362,16 @@ class Database:
                     self._secure_history(commit, ref, sweeps)
 
         since = min(ref.sweeps for ref, _ in moves)
-        return self.fence.apply(expected, puts, deletes, staging=staging, keep=keep, since=since, secure=secure) is not None
+        return (
+            self.fence.apply(expected, puts, deletes, staging=staging, keep=keep, since=since, secure=secure)
+            is not None
+        )
 
     def publish(self, publications: Sequence[Publication]) -> list[Ref] | None:
         """Move refs to staged commits, with all staged objects, in one batch.
 
-        Returns the new refs, or None if a ref had moved or a condition of a part does not hold, and then no ref was changed.
+        Returns the new refs, or None if a ref had moved or a condition of a part does not hold, and then no ref was
+        changed.
         """
         one = publications[0]
         staging = one.staging
@@ -343,7 +391,14 @@ class Database:
                 self._secure_staged(each.ref, each.commit, each.staging, sweeps)
 
         sweeps = self.fence.apply(
-            batch.expected, batch.puts, batch.deletes, staging=staging, keep=batch.keep, instead_of=parents, since=since, secure=secure
+            batch.expected,
+            batch.puts,
+            batch.deletes,
+            staging=staging,
+            keep=batch.keep,
+            instead_of=parents,
+            since=since,
+            secure=secure,
         )
         if sweeps is None:
             return None
@@ -353,9 +408,12 @@ class Database:
         return moved
 
     def publish_each(self, publications: Sequence[Publication]) -> list[Ref | StateError | None]:
-        """Do ``publish`` for several branches, each independently. Cost: one round trip, if the store sends batches together.
+        """Do ``publish`` for several branches, each independently.
 
-        Returns for each the new ref, or the error. None: the ref had moved, or only ``publish`` can find out; the ref was not changed.
+        Cost: one round trip, if the store sends batches together.
+
+        Returns for each the new ref, or the error. None: the ref had moved, or only ``publish`` can find out; the ref
+            was not changed.
         """
         sent = [self._sending(each) for each in publications]
         batches = [
@@ -393,7 +451,8 @@ class Database:
 
     def _relied_on(self, ref: Ref, commit: Commit, staging: Staging) -> tuple[tuple[Address, ...], int]:
         """Return the stored parents of a staged commit, and the number of ``sweeps`` at which all objects that it relies on existed."""
-        # Lowered for good: if the branch has moved, its next record is read later, and says nothing of what was staged before.
+        # Lowered for good: if the branch has moved, its next record is read later, and says nothing of what was staged
+        # before.
         since = ref.sweeps if staging.since is None or ref.sweeps < staging.since else staging.since
         staging.since = since
         parents = commit.parent_addresses
@@ -429,21 +488,28 @@ class Database:
 
     def after_commit(self, ref: Ref, commit: Commit, *, ttl: int | None = None) -> Ref:
         """Return the ref after a move to a new commit that adds no log entry. See ``publish``."""
-        return after_move(ref, commit.address, ref.log, changed=commit.time, is_new=True, indexed=self.fence.enabled, ttl=ttl)
+        return after_move(
+            ref, commit.address, ref.log, changed=commit.time, is_new=True, indexed=self.fence.enabled, ttl=ttl
+        )
 
     def _secure_history(self, commit: Commit, ref: Ref, sweeps: int) -> None:
-        """Make sure, before a ref is moved to a commit, that all objects that it leads to are stored. Raises ``MissingObjectError``."""
+        """Make sure, before a ref is moved to a commit, that all objects that it leads to are stored.
+
+        Raises ``MissingObjectError``.
+        """
         address = commit.address
         if address in (ROOT_ADDRESS, ref.head) or self.fence.knows(address, sweeps) or not sweeps:
             return
-        # History may have been pruned before gc ran; the shallow commits in memory would still lead to the deleted commits.
+        # History may have been pruned before gc ran; the shallow commits in memory would still lead to the deleted
+        # commits.
         self.commits.refresh_shallow()
         heads = self.fence.known_heads(_NEAR_HEADS, sweeps)
         if ref.head is not None:
             heads.insert(0, ref.head)
         near = []
         for head in heads:
-            with suppress(MissingObjectError):  # known by an old record of gc: then the batch is tried again with the new record
+            # known by an old record of gc: then the batch is tried again with the new record
+            with suppress(MissingObjectError):
                 near.append(self.commits.read(head))
         reupload_history(self.objects, self.commits.read(address), near, self.commits.read)
 
@@ -463,7 +529,9 @@ class Database:
         """Stage a commit. Moving a ref to it stores it, in one batch with the tag of the name ``tag``, if given."""
 
         def read(address: Address) -> Commit:
-            return read_commit(address, staging.read(address)) if address in staging else self.commits.read_stored(address)
+            return (
+                read_commit(address, staging.read(address)) if address in staging else self.commits.read_stored(address)
+            )
 
         commit, raw = new_commit(
             tree,
@@ -483,7 +551,9 @@ class Database:
         """Return the time by the clock. Raises ``InvalidArgumentError`` if it is not a time."""
         now = self.clock()
         if type(now) is not int or not EARLIEST <= now <= LATEST:
-            raise InvalidArgumentError(f"the clock gave {now!r}, not an int of microseconds between the years 1 and 9999")
+            raise InvalidArgumentError(
+                f"the clock gave {now!r}, not an int of microseconds between the years 1 and 9999"
+            )
         return now
 
     def meta_cell(self, meta: Mapping[str, Any]) -> bytes:
@@ -529,8 +599,12 @@ def _entry_changes(
     deletes: Collection[str],
     staging: Staging,
 ) -> tuple[dict[str, bytes], list[str]]:
-    """Return the changes of the index of meta that belong to a batch. Only a store with such an index loads the module."""
-    # A function of the module: a method would make a circle of references, which keeps a store open that nobody else refers to.
+    """Return the changes of the index of meta that belong to a batch.
+
+    Only a store with such an index loads the module.
+    """
+    # A function of the module: a method would make a circle of references, which keeps a store open that nobody else
+    # refers to.
     from versioned_state.repository.refs.meta_index import entry_changes
 
     return entry_changes(store, commits, indexed, expected, puts, deletes, staging)

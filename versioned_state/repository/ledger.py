@@ -1,7 +1,7 @@
 """The ledger of effects: which effects were begun, and their results. Layer: repository.
 
-It is outside of the history, in mutable keys that change only by compare-and-set, so no reset, undo or fork forgets an effect. A record is
-written before the effect is carried out and again after it::
+It is outside of the history, in mutable keys that change only by compare-and-set, so no reset, undo or fork forgets an
+effect. A record is written before the effect is carried out and again after it::
 
     nothing ── begin ──> begun, by an owner ── record ──> done, with the result
        ^                  │      │     ^
@@ -129,7 +129,9 @@ class Entry:
         try:
             cell = join_parts(self.parts)
         except ValueError as error:
-            raise CorruptObjectError(self.key or "(an erased effect)", f"the result of the effect is damaged: {error}") from error
+            raise CorruptObjectError(
+                self.key or "(an erased effect)", f"the result of the effect is damaged: {error}"
+            ) from error
         return decode_inline(cell, policy)
 
 
@@ -139,7 +141,8 @@ class EffectRecord:
 
     Attributes:
         key: its full key; ``""`` if a purge erased it.
-        status: ``"done"``, or ``"in doubt"``: it was begun, and the ledger does not have its outcome. It may still be running.
+        status: ``"done"``, or ``"in doubt"``: it was begun, and the ledger does not have its outcome. It may still be
+            running.
         since: when it was begun, in UTC.
         branch: the branch of the state that it was carried out for, or None if that is not known.
         on_rollback: the name of the function that rolls it back, or None.
@@ -185,14 +188,18 @@ class Ledger:
 
         Cost: reads the ledger. Raises ``CorruptObjectError`` for a damaged record; ``fsck`` names it.
         """
-        entries = sorted((entry for _, entry in iter_entries(self._store)), key=lambda entry: (entry.since, entry.key or ""))
+        entries = sorted(
+            (entry for _, entry in iter_entries(self._store)), key=lambda entry: (entry.since, entry.key or "")
+        )
         return list(map(self.shown, entries))
 
     def shown(self, entry: Entry) -> EffectRecord:
         """Return the effect of a record, for callers."""
         status: EffectStatus = "done" if entry.done else "in doubt"
         facts = entry.facts
-        return EffectRecord(entry.key or "", status, entry.begun, partial(self._shown, entry), facts.branch, facts.on_rollback)
+        return EffectRecord(
+            entry.key or "", status, entry.begun, partial(self._shown, entry), facts.branch, facts.on_rollback
+        )
 
     def result(self, entry: Entry) -> Any:
         """Return a copy of the result of an effect that is done. Raises as ``Entry.result``."""
@@ -207,22 +214,31 @@ class Ledger:
     # An effect, step by step
 
     def draft(self, key: str, owner: Owner, *, since: int | None = None, facts: Facts = NO_FACTS) -> Entry:
-        """Return the record that ``begin`` writes, begun now, or at the time given in microseconds. Nothing is written yet."""
+        """Return the record that ``begin`` writes, begun now, or at the time given in microseconds.
+
+        Nothing is written yet.
+        """
         return _entry(key, self._database.now() if since is None else since, owner.id, facts=facts)
 
     def begin(self, key: str, draft: Entry, *, instead_of: Entry | None = None) -> bool:
-        """Record that an effect is about to be carried out. Returns False if the present record is not ``instead_of`` (None: no record).
+        """Record that an effect is about to be carried out.
+
+        Returns False if the present record is not ``instead_of`` (None: no record).
 
         Raises:
-            StorageError: nothing was begun. After an ``UnknownOutcomeError`` the record may turn up all the same, and is then in doubt.
+            StorageError: nothing was begun. After an ``UnknownOutcomeError`` the record may turn up all the same, and
+                is then in doubt.
         """
         return self._replace(key, instead_of, draft)
 
     def record(self, key: str, begun: Entry, result: Any) -> Entry | None:
-        """Record that an effect has happened, with its result. Returns None, or the record of another result that was recorded first.
+        """Record that an effect has happened, with its result.
+
+        Returns None, or the record of another result that was recorded first.
 
         Raises:
-            UnserializableValueError, PickleRefusedError, LimitExceededError: the result cannot be stored; the record is as it was.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: the result cannot be stored; the record is
+                as it was.
             StorageError: the store failed; the record may be as it was.
         """
         done = _entry(key, begun.since, None, self._parts(key, result), facts=begun.facts)
@@ -241,7 +257,10 @@ class Ledger:
         return self._replace(key, begun, _entry(key, begun.since, b"", facts=begun.facts))
 
     def withdraw(self, key: str, begun: Entry, *, restore: Entry | None = None) -> bool:
-        """Record that an effect did not happen: remove its record, or put back ``restore``. Returns False if the record has changed."""
+        """Record that an effect did not happen: remove its record, or put back ``restore``.
+
+        Returns False if the record has changed.
+        """
         return self._replace(key, begun, restore)
 
     # Settling effects in doubt by hand
@@ -344,7 +363,9 @@ def check_effect_key(key: str) -> None:
 # The bytes of a record
 
 
-def _entry(key: str, since: int, owner: bytes | None, parts: tuple[bytes, ...] = (), *, facts: Facts = NO_FACTS) -> Entry:
+def _entry(
+    key: str, since: int, owner: bytes | None, parts: tuple[bytes, ...] = (), *, facts: Facts = NO_FACTS
+) -> Entry:
     """Return the record of an effect, with its bytes."""
     return _with_bytes(effect_key(key), Entry(key, since, owner, parts, facts=facts))
 
@@ -385,7 +406,9 @@ def _facts(more: list[Any]) -> Facts:
     if not more:
         return NO_FACTS
     facts = Facts(*more[0])
-    if len(more) > 1 or any(value is not None and type(value) is not kind for value, kind in zip(facts, _FACTS, strict=True)):
+    if len(more) > 1 or any(
+        value is not None and type(value) is not kind for value, kind in zip(facts, _FACTS, strict=True)
+    ):
         raise ValueError("a field of another type")
     return facts
 
@@ -414,8 +437,12 @@ def erase_effects(store: KVStore, patterns: Collection[str], *, dry_run: bool = 
     erased = []
     for name, entry in iter_entries(store) if patterns else ():
         found: Entry | None = entry
-        while found is not None and found.key is not None and any(fnmatchcase(found.key, pattern) for pattern in patterns):
-            if dry_run or replace_record(store, name, found.stored, _with_bytes(name, Entry(None, found.since, found.owner)).stored):
+        while (
+            found is not None and found.key is not None and any(fnmatchcase(found.key, pattern) for pattern in patterns)
+        ):
+            if dry_run or replace_record(
+                store, name, found.stored, _with_bytes(name, Entry(None, found.since, found.owner)).stored
+            ):
                 erased.append(found.key)
                 break
             stored = store.get(name)  # it has changed since it was listed

@@ -71,15 +71,18 @@ class Repository:
     """Commits, branches and tags over one ``KVStore``. Safe for many threads.
 
     Args:
-        store: where everything is kept; memory if there is none. An empty store is made a repository, in one small write.
-        pickle, pickle_key: when values that are not data are pickled and unpickled: ``"own"``: if the store is private. See
-            ``docs/reference.md``.
-        classes: modules, or names or patterns of modules (``"langchain_core"``, ``"app.models.*"``), whose classes come back from the store
-            as instances, as in a private store: their module is imported. Those of other modules are ``Tagged`` unless registered.
+        store: where everything is kept; memory if there is none. An empty store is made a repository, in one small
+            write.
+        pickle, pickle_key: when values that are not data are pickled and unpickled: ``"own"``: if the store is private.
+            See ``docs/reference.md``.
+        classes: modules, or names or patterns of modules (``"langchain_core"``, ``"app.models.*"``), whose classes come
+            back from the store as instances, as in a private store: their module is imported. Those of other modules
+            are ``Tagged`` unless registered.
         author: the author of commits, unless a call names another.
         signer: signs every commit that is made through this repository; see ``signing``.
         clock: microseconds since 1970; for tests and imports.
-        stamp: what makes the commits: as for ``Versioned``, for every state over this repository, also those of services.
+        stamp: what makes the commits: as for ``Versioned``, for every state over this repository, also those of
+            services.
 
     Attributes:
         branches, tags: mappings from name to commit, with ``create`` and ``delete``.
@@ -187,7 +190,8 @@ class Repository:
 
         Args:
             rev: see ``names.syntax``; a commit is passed through.
-            head, branch: what ``HEAD`` means: this commit, or the head of this branch; by default of ``default_branch()``.
+            head, branch: what ``HEAD`` means: this commit, or the head of this branch; by default of
+                ``default_branch()``.
 
         Raises:
             UnknownRevisionError: there is no such commit; ``near`` has similar refs and ids.
@@ -214,25 +218,28 @@ class Repository:
         policies: Mapping[str, Policy] | None = None,
         tags: Iterable[str | None] = (),
     ) -> list[Commit]:
-        """Commit the changes of several states of one store in one batch: all of them or none. Returns their heads, in order.
+        """Commit the changes of several states of one store in one batch: all of them or none.
 
-        A state without changes makes no commit. If one of the branches has moved, its changes are merged onto its new head as by
-        ``commit``, and all commits are tried again. Cost: as for the commits, in one request.
+        Returns their heads, in order.
+
+        A state without changes makes no commit. If one of the branches has moved, its changes are merged onto its new
+        head as by ``commit``, and all commits are tried again. Cost: as for the commits, in one request.
 
         Args:
             states: states on different branches of one store. They must not be in a transaction.
             message, author, meta, on_moved, policies: as for ``Versioned.commit``, for each of the commits.
-            tags: for each state the name of a tag for its commit, or None, in the order of the states. The tags are made in the same
-                batch; for a state without changes, the head gets the tag after it.
+            tags: for each state the name of a tag for its commit, or None, in the order of the states. The tags are
+                made in the same batch; for a state without changes, the head gets the tag after it.
 
         Raises:
             UnsupportedByStoreError: the store takes too few conditions a batch (S3).
-            InvalidArgumentError: two states are on one branch, or in different stores; or there are not as many tags as states.
-            RefExistsError: there is a tag of one of these names.
-            MergeConflictError, BranchMovedError, CommitInDoubtError, StorageError, UnserializableValueError, and others: as ``commit``.
+            InvalidArgumentError: two states are on one branch, or in different stores; or there are not as many tags as
+                states.
+            RefExistsError: there is a tag of one of these names. MergeConflictError, BranchMovedError,
+            CommitInDoubtError, StorageError, UnserializableValueError, and others: as ``commit``.
 
-            After any of them no branch has moved, and the staged changes are still there. If the commits are in doubt, all or none of them
-            are made, and the next call on each state finds out.
+            After any of them no branch has moved, and the staged changes are still there. If the commits are in doubt,
+            all or none of them are made, and the next call on each state finds out.
         """
         wanted = list(states)
         if not wanted:
@@ -241,11 +248,15 @@ class Repository:
             raise InvalidArgumentError("commit_together takes states: Versioned(store, branch=…)")
         names = list_of("tags", tags)
         if names and len(names) != len(wanted):
-            raise InvalidArgumentError(f"{len(names)} tags were given for {len(wanted)} states", hint="None stands for no tag")
+            raise InvalidArgumentError(
+                f"{len(names)} tags were given for {len(wanted)} states", hint="None stands for no tag"
+            )
         found = [name for name in names if name is not None]
         if len(set(found)) < len(found):
             raise InvalidArgumentError("two of the tags have one name")
-        return wanted[0].__commit_together__(wanted, message, author, meta, on_moved, policies or {}, names or [None] * len(wanted))
+        return wanted[0].__commit_together__(
+            wanted, message, author, meta, on_moved, policies or {}, names or [None] * len(wanted)
+        )
 
     # Log
 
@@ -261,26 +272,31 @@ class Repository:
         branch: str | None = None,
         **filters: Unpack[Filters],
     ) -> Log:
-        """Return commits from a revision back, newest first, without the empty root commit. Cost: one read for each commit that is taken.
+        """Return commits from a revision back, newest first, without the empty root commit.
+
+        Cost: one read for each commit that is taken.
 
         A range ``A..B`` gives the commits that lead to B and not to A, as in git.
 
         Args:
             limit: at most this many commits.
-            deadline: stop examining commits after this many seconds, counted from the first one. ``Log.complete`` says whether it, or the
-                limit, has ended the log.
+            deadline: stop examining commits after this many seconds, counted from the first one. ``Log.complete`` says
+                whether it, or the limit, has ended the log.
             first_parent: follow only the first parent of each commit.
             include_root: include the empty root commit.
             head, branch: what ``HEAD`` means; see ``commit``.
-            filters: only commits by this ``author``, ``since`` this time, and so on; see ``Filters``. Cost: one read for each commit that
-                is tested; ``path`` and ``changed`` also read the differences.
+            filters: only commits by this ``author``, ``since`` this time, and so on; see ``Filters``. Cost: one read
+                for each commit that is tested; ``path`` and ``changed`` also read the differences.
 
         Raises:
             InvalidArgumentError: a limit or a filter makes no sense.
         """
         from versioned_state.repository.views.lists import Bound, Log
 
-        bound = Bound(None if limit is None else count("limit", limit), None if deadline is None else seconds("deadline", deadline))
+        bound = Bound(
+            None if limit is None else count("limit", limit),
+            None if deadline is None else seconds("deadline", deadline),
+        )
         read = self.database.commits.read
         walk: Callable[[], Iterator[Commit]]
         ends = split_range(rev) if isinstance(rev, str) else None
@@ -303,7 +319,10 @@ class Repository:
         return Log(commits, bound)
 
     def stamp(self, rev: str | Commit = "HEAD") -> dict[str, Any]:
-        """Return what a commit was made with: the ``stamp`` of the state that made it, or an empty dict. Cost: two reads."""
+        """Return what a commit was made with: the ``stamp`` of the state that made it, or an empty dict.
+
+        Cost: two reads.
+        """
         from versioned_state.repository.refs.stamps import Stamps
 
         return Stamps(self.store).of(self.commit(rev))
@@ -320,24 +339,26 @@ class Repository:
     ) -> Watch:
         """Return an iterator over the moves of branches from now on: which one, from which commit to which.
 
-        It never ends, unless a timeout is given. Every head that stays for longer than an interval is reported, exactly once as long as the
-        watch lives. A branch that moves several times between two polls is one move, from the head last seen to the newest:
-        ``log(f"{move.before}..{move.id}")`` has the commits between. A new branch has no ``before``, a deleted one no ``head``, and a
-        rename is both. The moves that one poll finds come by their times. A watch that continues at a cursor repeats the moves of the last
-        ``lag`` seconds before it.
+        It never ends, unless a timeout is given. Every head that stays for longer than an interval is reported, exactly
+        once as long as the watch lives. A branch that moves several times between two polls is one move, from the head
+        last seen to the newest: ``log(f"{move.before}..{move.id}")`` has the commits between. A new branch has no
+        ``before``, a deleted one no ``head``, and a rename is both. The moves that one poll finds come by their times.
+        A watch that continues at a cursor repeats the moves of the last ``lag`` seconds before it.
 
-        Cost: a poll is three calls of the store, and reads the branches that moved within ``lag`` seconds before the last move, or twice
-        within five minutes. On a store of one condition a batch (S3) it reads all branches with the prefix, and with ``branches`` those
-        alone.
+        Cost: a poll is three calls of the store, and reads the branches that moved within ``lag`` seconds before the
+        last move, or twice within five minutes. On a store of one condition a batch (S3) it reads all branches with the
+        prefix, and with ``branches`` those alone.
 
         Args:
             prefix: only branches whose name begins with it.
             branches: only these branches. They need not exist. Does not depend on clocks.
-            after: the ``cursor`` of a move or of a watch, to continue there; ``""`` reports all branches first, the oldest change first.
+            after: the ``cursor`` of a move or of a watch, to continue there; ``""`` reports all branches first, the
+                oldest change first.
             interval: seconds between two polls. After a poll that took long, it is nine times as long as that.
             timeout: seconds without a move after which the iteration ends; another one continues there. 0 is one poll.
-            lag: by how many seconds a move may become visible later than its time says. It must be above the differences of the writers'
-                clocks, and above the time that a commit takes to arrive. A move beyond it may be missed.
+            lag: by how many seconds a move may become visible later than its time says. It must be above the
+                differences of the writers' clocks, and above the time that a commit takes to arrive. A move beyond it
+                may be missed.
 
         Raises:
             InvalidArgumentError: an argument is not what it should be.
@@ -346,7 +367,9 @@ class Repository:
 
         return Watch(self.database, prefix, branches=branches, after=after, interval=interval, timeout=timeout, lag=lag)
 
-    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Matches:
+    def grep(
+        self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = ""
+    ) -> Matches:
         """Yield the lines of the strings of a state that a regular expression matches, by path. See ``grep.grep``."""
         from versioned_state.repository.inspect.grep import grep
         from versioned_state.repository.views.lists import Matches
@@ -355,11 +378,21 @@ class Repository:
         return Matches(lambda: grep(self.database, pattern, at, path=path))
 
     def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
-        """Return the first bad commit between a good one and a bad one, found by asking O(log n) times. See ``bisect.bisect``."""
+        """Return the first bad commit between a good one and a bad one, found by asking O(log n) times.
+
+        See ``bisect.bisect``.
+        """
         instance_of("is_bad", is_bad, Callable)
         from versioned_state.repository.inspect.bisect import bisect
 
-        return bisect(self.commit(good), self.commit(bad), is_bad, read=self.database.commits.read, snapshot=self.snapshot, diff=self.diff)
+        return bisect(
+            self.commit(good),
+            self.commit(bad),
+            is_bad,
+            read=self.database.commits.read,
+            snapshot=self.snapshot,
+            diff=self.diff,
+        )
 
     def blame(
         self,
@@ -379,10 +412,15 @@ class Repository:
 
         within = None if deadline is None else seconds("deadline", deadline)
         objects, commits = self.database.objects, self.database.commits
-        return BlameList(blame(self.commit(rev), path, objects=objects, commits=commits, start=start, end=end, deadline=within))
+        return BlameList(
+            blame(self.commit(rev), path, objects=objects, commits=commits, start=start, end=end, deadline=within)
+        )
 
     def history(self, path: str | StatePath, rev: str | Commit = "HEAD", *, deadline: float | None = None) -> History:
-        """Yield the commits that changed the value at a path, newest first, with its values before and after. See ``PathLog``."""
+        """Yield the commits that changed the value at a path, newest first, with its values before and after.
+
+        See ``PathLog``.
+        """
         from versioned_state.repository.inspect.path_log import PathLog
         from versioned_state.repository.views.lists import History
 
@@ -400,7 +438,10 @@ class Repository:
 
     @property
     def merge_policies(self) -> dict[str, PolicyName]:
-        """The merge policies that the repository keeps, by path pattern. Changing the dict changes no policy. Cost: one read."""
+        """The merge policies that the repository keeps, by path pattern.
+
+        Changing the dict changes no policy. Cost: one read.
+        """
         return read_policies(self.store)
 
     def set_merge_policy(self, pattern: str, policy: PolicyName | None) -> None:
@@ -412,20 +453,35 @@ class Repository:
         write_policy(self.store, pattern, policy)
 
     def diff(
-        self, a: str | Commit, b: str | Commit, *, internal: bool = False, limit: int | None = None, deadline: float | None = None
+        self,
+        a: str | Commit,
+        b: str | Commit,
+        *,
+        internal: bool = False,
+        limit: int | None = None,
+        deadline: float | None = None,
     ) -> Diff:
         """Return the changes from one revision to another, by path. Unpickles nothing. Cost: reading the differences.
 
         Args:
             internal: include the engine's own keys.
-            limit: the most changes to find, the first by their paths, at the cost of these. ``Diff.more`` is true if there are others.
-            deadline: stop looking for changes after this many seconds, counted from the first use of the diff. ``Diff.complete`` is false
-                if there may be others then.
+            limit: the most changes to find, the first by their paths, at the cost of these. ``Diff.more`` is true if
+                there are others.
+            deadline: stop looking for changes after this many seconds, counted from the first use of the diff.
+                ``Diff.complete`` is false if there may be others then.
         """
         from versioned_state.repository.views.diff import Diff
 
         before, after = self.commit(a).tree, self.commit(b).tree
-        return Diff(self.database.objects, before, after, internal=internal, cache=self.database.nodes, limit=limit, deadline=deadline)
+        return Diff(
+            self.database.objects,
+            before,
+            after,
+            internal=internal,
+            cache=self.database.nodes,
+            limit=limit,
+            deadline=deadline,
+        )
 
     def snapshot(self, rev: str | Commit = "HEAD", *, describe: bool = False) -> Snapshot:
         """Return a read-only view of a commit.
@@ -437,7 +493,12 @@ class Repository:
         from versioned_state.repository.views.snapshot import Snapshot
 
         return Snapshot(
-            self.database.objects, commit.tree, self.database.policy, commit=commit, describe=describe, cache=self.database.nodes
+            self.database.objects,
+            commit.tree,
+            self.database.policy,
+            commit=commit,
+            describe=describe,
+            cache=self.database.nodes,
         )
 
     def read(self, name: str) -> Reading:
@@ -453,7 +514,10 @@ class Repository:
         return read_all_of(self.database, name)
 
     def reflog(self, name: str, *, kind: RefKind = "branch") -> Iterator[Position]:
-        """Yield the positions of a branch or tag, deleted ones too, newest first. Cost: one read for each that is taken."""
+        """Yield the positions of a branch or tag, deleted ones too, newest first.
+
+        Cost: one read for each that is taken.
+        """
         return iter(self.database.reflog(self.database.ref(kind, name)))
 
     # Maintenance
@@ -470,7 +534,10 @@ class Repository:
         gc: bool = False,
         dry_run: bool = False,
     ) -> PruneReport:
-        """End the history of branches before the commits to keep. See ``prune.prune``. Deletes nothing unless ``gc`` is true."""
+        """End the history of branches before the commits to keep.
+
+        See ``prune.prune``. Deletes nothing unless ``gc`` is true.
+        """
         from versioned_state.repository.maintenance.prune import prune
 
         return prune(
@@ -527,19 +594,29 @@ class Repository:
         time_limit: float | None = None,
         progress: Progress | None = None,
     ) -> GcReport:
-        """Delete every object that no ref and no log entry younger than ``expire`` leads to. See ``collector.collect``."""
+        """Delete every object that no ref and no log entry younger than ``expire`` leads to.
+
+        See ``collector.collect``.
+        """
         from versioned_state.repository.maintenance.gc.collector import collect
 
         return collect(
-            self.database, expire=expire, dry_run=dry_run, compact=compact, force=force, time_limit=time_limit, progress=progress
+            self.database,
+            expire=expire,
+            dry_run=dry_run,
+            compact=compact,
+            force=force,
+            time_limit=time_limit,
+            progress=progress,
         )
 
     def expire(self, *, dry_run: bool = False) -> list[str]:
         """Delete the branches whose time to live is over (``ttl_seconds=`` of a state), and return their names.
 
-        Others may write meanwhile: a branch that is committed to at this moment stays, and a commit of a handle on one that was deleted
-        brings it back. Its reflog keeps a deleted branch until gc. With ``dry_run`` nothing is written. Cost: that of
-        what expires; a branch in use costs a write in its time to live. On a store of one condition a batch (S3) it reads all branches.
+        Others may write meanwhile: a branch that is committed to at this moment stays, and a commit of a handle on one
+        that was deleted brings it back. Its reflog keeps a deleted branch until gc. With ``dry_run`` nothing is
+        written. Cost: that of what expires; a branch in use costs a write in its time to live. On a store of one
+        condition a batch (S3) it reads all branches.
 
         Raises:
             StorageError: the store failed. What was deleted so far stays deleted; call it again.
@@ -551,10 +628,10 @@ class Repository:
     def index_meta(self, key: str) -> None:
         """Index branches and tags by the values of a key in the meta of their heads: from then on, ``where={key: …}`` costs what it finds.
 
-        Call it once, or at each start of a program: if there is the index, it costs a read. It reads the heads of all branches and tags,
-        while others may write; a call that was cut off continues when it is repeated. From then on each move of a ref to another value
-        writes and deletes an empty key in its batch. Texts, ints, bools and None are in the index; ``where=`` with a value of another type
-        reads all heads.
+        Call it once, or at each start of a program: if there is the index, it costs a read. It reads the heads of all
+        branches and tags, while others may write; a call that was cut off continues when it is repeated. From then on
+        each move of a ref to another value writes and deletes an empty key in its batch. Texts, ints, bools and None
+        are in the index; ``where=`` with a value of another type reads all heads.
 
         Args:
             key: a key of meta: ``"run_id"``. A store has at most 16 indexes, and an index stays.
@@ -584,13 +661,23 @@ class Repository:
         return upgrade(self.database, dry_run=dry_run, force=force)
 
     def verify(
-        self, rev: str | Commit = "HEAD", *, keys: Iterable[PublicKey], limit: int | None = None, since: str | Commit | None = None
+        self,
+        rev: str | Commit = "HEAD",
+        *,
+        keys: Iterable[PublicKey],
+        limit: int | None = None,
+        since: str | Commit | None = None,
     ) -> Verification:
-        """Check the signatures of a commit and all its ancestors against keys that you trust. See ``signing.verify``."""
+        """Check the signatures of a commit and all its ancestors against keys that you trust.
+
+        See ``signing.verify``.
+        """
         from versioned_state.repository.history.signing import verify
 
         database = self.database
-        return verify(self.commit(rev), objects=database.objects, commits=database.commits, keys=keys, limit=limit, since=since)
+        return verify(
+            self.commit(rev), objects=database.objects, commits=database.commits, keys=keys, limit=limit, since=since
+        )
 
     def close(self) -> None:
         """Close the store. Calls after it raise ``StoreClosedError``."""
@@ -610,12 +697,15 @@ class Repository:
 
 
 class RepositoryAio(Aio[Repository]):
-    """The awaitable twins of a repository's calls, any number at once. ``run`` is for all others, and those of ``branches`` and ``notes``.
+    """The awaitable twins of a repository's calls, any number at once.
 
-    ``log``, ``history``, ``grep`` and ``reflog`` are asynchronous iterators. ``bisect`` calls its function on a background thread.
+    ``run`` is for all others, and those of ``branches`` and ``notes``.
 
-    A cancelled call that has begun ends first, and raises ``CancelledError`` then. Each raises ``EventLoopError`` if asyncio runs no event
-    loop here.
+    ``log``, ``history``, ``grep`` and ``reflog`` are asynchronous iterators. ``bisect`` calls its function on a
+    background thread.
+
+    A cancelled call that has begun ends first, and raises ``CancelledError`` then. Each raises ``EventLoopError`` if
+    asyncio runs no event loop here.
     """
 
     bisect: Final = awaitable(lambda: Repository.bisect)
@@ -659,7 +749,10 @@ class RepositoryAio(Aio[Repository]):
         policies: Mapping[str, Policy] | None = None,
         tags: Iterable[str | None] = (),
     ) -> list[Commit]:
-        """Do ``Repository.commit_together``. The commits have the values as they are when it is called, or when its turn comes."""
+        """Do ``Repository.commit_together``.
+
+        The commits have the values as they are when it is called, or when its turn comes.
+        """
         wanted = list(states)
         call = partial(
             self.of.commit_together,

@@ -1,7 +1,10 @@
-"""Sandboxes, in which the tools of an agent run code and keep files. Layer: sandbox, beneath the services. Does not use the engine.
+"""Sandboxes, in which the tools of an agent run code and keep files.
 
-``BaseSandbox`` runs Python and shell commands in processes of their own, ``FilesystemSandbox`` is a folder. Other types, such as browsers
-and containers, are plug-ins: ``register`` their factories. docs/howto/sandboxes.md says what a local sandbox does not hold back.
+Layer: sandbox, beneath the services. Does not use the engine.
+
+``BaseSandbox`` runs Python and shell commands in processes of their own, ``FilesystemSandbox`` is a folder. Other
+types, such as browsers and containers, are plug-ins: ``register`` their factories. docs/howto/sandboxes.md says what a
+local sandbox does not hold back.
 """
 
 from __future__ import annotations

@@ -6,7 +6,9 @@ from enum import StrEnum
 
 
 class SandboxType(StrEnum):
-    """The types that tools of the library name. ``base`` and ``filesystem`` are local. The others need a registered factory.
+    """The types that tools of the library name.
+
+    ``base`` and ``filesystem`` are local. The others need a registered factory.
 
     A factory may be registered under any other name too; such a type is a string.
     """

@@ -26,13 +26,16 @@ _registered: dict[str, Factory] = {}
 
 
 def register(name: str | SandboxType, factory: Factory) -> None:
-    """Make sandboxes of a type by ``factory`` from now on. The type may be new or known, ``base`` and ``filesystem`` included.
+    """Make sandboxes of a type by ``factory`` from now on.
 
-    The factory is called once for each session that needs the type. It gets those of these arguments that it names, or all with
-    ``**options``: ``folder`` (the session's, a ``Path``; files that it is to share with the other sandboxes go there), ``session_id``,
-    ``user_id``, ``timeout`` (seconds), ``max_memory``, ``max_file_bytes``, ``max_total_memory``, ``max_folder_bytes``, ``base_url``,
-    ``bearer_token``. What it returns is the sandbox: the tools of its type are its methods, or go through its
-    ``call_tool(name, arguments)``; its ``close()``, if it has one, releases it.
+    The type may be new or known, ``base`` and ``filesystem`` included.
+
+    The factory is called once for each session that needs the type. It gets those of these arguments that it names, or
+    all with ``**options``: ``folder`` (the session's, a ``Path``; files that it is to share with the other sandboxes go
+    there), ``session_id``, ``user_id``, ``timeout`` (seconds), ``max_memory``, ``max_file_bytes``,
+    ``max_total_memory``, ``max_folder_bytes``, ``base_url``, ``bearer_token``. What it returns is the sandbox: the
+    tools of its type are its methods, or go through its ``call_tool(name, arguments)``; its ``close()``, if it has one,
+    releases it.
 
     Raises:
         InvalidArgumentError: the name is empty, or the factory cannot be called so.
@@ -55,7 +58,10 @@ def register(name: str | SandboxType, factory: Factory) -> None:
 
 
 def unregister(name: str | SandboxType) -> None:
-    """Remove the factory of a type. ``base`` and ``filesystem`` are local again. Raises ``InvalidArgumentError`` if there is none."""
+    """Remove the factory of a type.
+
+    ``base`` and ``filesystem`` are local again. Raises ``InvalidArgumentError`` if there is none.
+    """
     if _registered.pop(type_name(name), None) is None:
         raise InvalidArgumentError(f"no factory is registered for {type_name(name)!r}")
 
@@ -85,7 +91,9 @@ def check_type(name: object) -> str:
         )
     known = sorted({*SandboxType, *_registered})
     raise InvalidArgumentError(
-        f"there is no type of sandbox {key!r}", remains="no sandbox was made", hint=f"known are {', '.join(known)}; for a new one: {hint}"
+        f"there is no type of sandbox {key!r}",
+        remains="no sandbox was made",
+        hint=f"known are {', '.join(known)}; for a new one: {hint}",
     )
 
 

@@ -32,8 +32,9 @@ class Sandbox(ABC):
     """A folder, and tools that work there. ``with sandbox:`` closes it at the end of the block.
 
     Args:
-        folder: the folder, which is made if it is missing, and stays when the sandbox is closed. Without it, the sandbox has one of its
-            own, which is removed with all that is in it when the sandbox is closed, is collected, or the program ends.
+        folder: the folder, which is made if it is missing, and stays when the sandbox is closed. Without it, the
+            sandbox has one of its own, which is removed with all that is in it when the sandbox is closed, is
+            collected, or the program ends.
     """
 
     sandbox_type: ClassVar[SandboxType]
@@ -50,7 +51,9 @@ class Sandbox(ABC):
                 self._folder = Path(os.fsdecode(folder)).absolute()
             self._folder.mkdir(parents=True, exist_ok=True)
         except (OSError, ValueError) as error:
-            raise SandboxError(f"the folder of the sandbox cannot be used: {error}", remains="no sandbox was made") from error
+            raise SandboxError(
+                f"the folder of the sandbox cannot be used: {error}", remains="no sandbox was made"
+            ) from error
 
     @property
     def folder(self) -> Path:
@@ -68,7 +71,9 @@ class Sandbox(ABC):
     def call_tool(self, name: str, arguments: dict[str, Any] | None = None) -> Any:
         """Call a tool by its name, as a model does. Raises ``InvalidArgumentError`` for an unknown tool or argument."""
         if name not in self.tools:
-            raise InvalidArgumentError(f"a {self.sandbox_type} sandbox has no tool {name!r}", hint=f"it has {', '.join(self.tools)}")
+            raise InvalidArgumentError(
+                f"a {self.sandbox_type} sandbox has no tool {name!r}", hint=f"it has {', '.join(self.tools)}"
+            )
         tool = getattr(self, name)
         try:
             inspect.signature(tool).bind(**(arguments or {}))

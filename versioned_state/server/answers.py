@@ -1,4 +1,7 @@
-"""Answers of the server: values in the form that the client accepts, and errors, each with its status. Layer: server."""
+"""Answers of the server: values in the form that the client accepts, and errors, each with its status.
+
+Layer: server.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +88,9 @@ def too_large(limit: int) -> RefusalError:
 
 def too_many_parts(limit: int) -> RefusalError:
     """Return the refusal of a small body that takes more memory as a value than all bodies together may."""
-    return RefusalError(413, LimitExceededError("the memory for the parts of a request's body", limit=limit, remains=UNCHANGED))
+    return RefusalError(
+        413, LimitExceededError("the memory for the parts of a request's body", limit=limit, remains=UNCHANGED)
+    )
 
 
 def too_large_an_answer(limit: int) -> RefusalError:
@@ -94,7 +99,9 @@ def too_large_an_answer(limit: int) -> RefusalError:
     return RefusalError(422, LimitExceededError("the size of an answer", limit=limit, remains=UNCHANGED, hint=hint))
 
 
-def late(cls: type[StateError] = UnreachableStoreError, *, remains: str = "nothing was changed", hint: str = "try again") -> RefusalError:
+def late(
+    cls: type[StateError] = UnreachableStoreError, *, remains: str = "nothing was changed", hint: str = "try again"
+) -> RefusalError:
     """Return the refusal of a request for which the store did not answer in time."""
     return RefusalError(504, cls("the store did not answer in time", remains=remains, hint=hint))
 
@@ -129,7 +136,10 @@ def refusal_of(error: BaseException) -> RefusalError:
             return RefusalError(422, error)
         case ValidationError():
             return RefusalError(422, invalid("the request", error))
-    return RefusalError(500, StateError("the server failed", hint="the server's log has the request under the X-Request-ID of this answer"))
+    return RefusalError(
+        500,
+        StateError("the server failed", hint="the server's log has the request under the X-Request-ID of this answer"),
+    )
 
 
 def refuse(refusal: RefusalError) -> Response:
@@ -139,7 +149,9 @@ def refuse(refusal: RefusalError) -> Response:
 
 
 def is_large(value: Any, part: int = _PART) -> bool:
-    """Return whether a value is, by a quick count, beyond ``LARGE``, so that the event loop must not process it. Cost: O(``LARGE``).
+    """Return whether a value is, by a quick count, beyond ``LARGE``, so that the event loop must not process it.
+
+    Cost: O(``LARGE``).
 
     Args:
         part: bytes that each part of the value counts as.
@@ -172,7 +184,10 @@ class Answer(Response):
 
 
 def answer(value: Any, accepted: list[str]) -> Answer:
-    """Return a value in the best form that the client accepts and that holds it exactly. Raises ``RefusalError`` if there is none."""
+    """Return a value in the best form that the client accepts and that holds it exactly.
+
+    Raises ``RefusalError`` if there is none.
+    """
     if value is NOTHING:
         return Answer(status_code=204)
     try:

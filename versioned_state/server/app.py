@@ -5,8 +5,8 @@
     id ── the head: 400, 431 ── 401 ── 413 ── 503 ── which operation: 404, 405
        ── 404: the one answer ── 403, 406, 415, 400, 422 ── the body: 413, 503, 408 ── 400, 413, 422 ── the service ── log
 
-The one answer, for a session of another user and for one that does not exist, comes before all refusals that would distinguish the two.
-A body is read only for an operation that has one and that the token allows.
+The one answer, for a session of another user and for one that does not exist, comes before all refusals that would
+distinguish the two. A body is read only for an operation that has one and that the token allows.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ _ON_LOOP: Final = {bodies.JSON: 1 << 14, bodies.NATIVE: 1 << 12}
 """The largest body that is decoded on the event loop: in 5 ms at most, whatever it holds. Three bytes may be a set."""
 
 _THREADS: Final = 4
-"""More threads would not be faster, because one runs at a time. With a few, a short body does not wait for the end of a long one."""
+"""More threads would not be faster, because one runs at a time.
+
+With a few, a short body does not wait for the end of a long one.
+"""
 
 _CHARSETS: Final = frozenset({"", "utf-8", "utf8", "us-ascii"})
 
@@ -93,8 +96,8 @@ class Server:
 
     Attributes:
         tokens: may be replaced at any time.
-        off_loop: threads for bodies and answers, which take more than a moment and never wait for a store. If the store hangs, the
-            threads of the services wait for it.
+        off_loop: threads for bodies and answers, which take more than a moment and never wait for a store. If the store
+            hangs, the threads of the services wait for it.
         under_way: calls on the services, those that were answered with 504 among them.
     """
 
@@ -107,7 +110,10 @@ class Server:
     slots: Room = field(init=False)
     off_loop: Threads = field(default_factory=lambda: Threads(_THREADS, "versioned-state-bodies"))
     _reading: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """A large body may take seventy times its size as a value. That is known only after reading, so they are read one by one."""
+    """A large body may take seventy times its size as a value.
+
+    That is known only after reading, so they are read one by one.
+    """
     _writes: dict[tuple[str, str], tuple[asyncio.Task[Any], str]] = field(default_factory=dict)
     """The writes that are under way, each with its fingerprint, by user and id."""
 
@@ -127,7 +133,10 @@ class Server:
             raise no_room("the server has as many requests under way as it may have")
 
     def end(self) -> None:
-        """Wait only a moment for bodies that are on their way. Requests that have arrived are carried out, and no others."""
+        """Wait only a moment for bodies that are on their way.
+
+        Requests that have arrived are carried out, and no others.
+        """
         self.bodies.end()
 
     def application(self) -> Starlette:
@@ -183,7 +192,9 @@ class Server:
             try:
                 yield
             except RefusalError:
-                is_named = (users or grant.user != EVERY_USER) and (operation.session != "required" or call.session_id is not None)
+                is_named = (users or grant.user != EVERY_USER) and (
+                    operation.session != "required" or call.session_id is not None
+                )
                 if operation.exists is not None and is_named and not await operation.exists(call):
                     raise absent() from None
                 raise
@@ -196,7 +207,9 @@ class Server:
             if not users and grant.user == EVERY_USER:
                 raise malformed("the token is for every user, so the request needs the parameter user_id")
             operation.check_session(call)
-        body = await self.bodies.read(request.receive, user_id, scope["versioned_state.declared"], operation.most_body(self.limits))
+        body = await self.bodies.read(
+            request.receive, user_id, scope["versioned_state.declared"], operation.most_body(self.limits)
+        )
         shares.append(body.share)
         scope["versioned_state.received"] = len(body.content)
         slot, room = Share(self.slots, user_id), Share(self.answers, user_id)
@@ -226,7 +239,10 @@ class Server:
 
     @staticmethod
     def _check(operation: Operation, grant: Grant, request: Request) -> list[str]:
-        """Return the media types that the client accepts. Raises ``RefusalError`` if there are none, or if the token lacks the scope."""
+        """Return the media types that the client accepts.
+
+        Raises ``RefusalError`` if there are none, or if the token lacks the scope.
+        """
         if operation.scope not in grant.scopes:
             raise forbidden(operation.scope)
         try:
@@ -238,7 +254,10 @@ class Server:
         return accepted
 
     async def _call(self, operation: Operation, call: Call, asked: Request, *shares: Share) -> Any:
-        """Return the result of an operation, which continues, with its shares, if its client does not wait. Raises ``RefusalError``."""
+        """Return the result of an operation, which continues, with its shares, if its client does not wait.
+
+        Raises ``RefusalError``.
+        """
         request = _written(operation, call, asked.headers)
         name = None if request is None else (call.user_id, request.id)
         task, fingerprint = (None, "") if name is None else self._writes.get(name, (None, ""))
@@ -261,10 +280,16 @@ class Server:
         if operation.scope == "read":
             task.cancel()  # if it waits for its turn; one that has begun checks its deadline
             raise late()
-        raise late(UnknownOutcomeError, remains="the write continues", hint="repeat it with its Idempotency-Key: it is done once")
+        raise late(
+            UnknownOutcomeError,
+            remains="the write continues",
+            hint="repeat it with its Idempotency-Key: it is done once",
+        )
 
 
-async def _run(operation: Operation, call: Call, request: exactly_once.Request | None, seconds: float, room: Share) -> Any:
+async def _run(
+    operation: Operation, call: Call, request: exactly_once.Request | None, seconds: float, room: Share
+) -> Any:
     exactly_once.REQUEST.set(request)
     if operation.scope == "read":
         set_deadline(seconds)
@@ -292,7 +317,9 @@ def _ignore(task: asyncio.Task[Any]) -> None:
 
 
 def _written(operation: Operation, call: Call, headers: Headers) -> exactly_once.Request | None:
-    """Return the identity of a write, if its client gave it one. With the same key, a write of another kind or session is another write.
+    """Return the identity of a write, if its client gave it one.
+
+    With the same key, a write of another kind or session is another write.
 
     Raises ``RefusalError``.
     """
@@ -317,7 +344,10 @@ def _read_body(operation: Operation, call: Call, kind: str, headers: Headers, bo
 
 
 def _kind_of_body(operation: Operation, headers: Headers) -> str:
-    """Return the media type of a request's body, empty if the operation has none. Raises ``RefusalError`` for an unsupported one."""
+    """Return the media type of a request's body, empty if the operation has none.
+
+    Raises ``RefusalError`` for an unsupported one.
+    """
     if operation.body is None:
         if headers.get("content-length", "0").strip("0"):
             raise malformed("this operation takes no body", 400)
@@ -354,7 +384,9 @@ async def _no_operation(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     what = "the server has no such path" if error.status_code == 404 else f"{error.detail}"
     headers = {name.replace("-", "_"): value for name, value in (error.headers or {}).items()}
-    return refuse(RefusalError(error.status_code, InvalidArgumentError(what, hint="/openapi.json has the API"), **headers))
+    return refuse(
+        RefusalError(error.status_code, InvalidArgumentError(what, hint="/openapi.json has the API"), **headers)
+    )
 
 
 class _Guard:

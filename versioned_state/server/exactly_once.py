@@ -1,20 +1,22 @@
 """Exactly-once writes: a write that a client repeats, because its reply was lost, is done once. Layer: server.
 
-Each write has an id, which the client keeps when it repeats the write. The commit has the id in its meta. Before a commit is made, the
-earlier commits are searched for the same id, back to the time at which the client may have sent the write first. This is repeated if
-another instance was faster and the commit is made again on its head. So the second of two attempts finds the first.
+Each write has an id, which the client keeps when it repeats the write. The commit has the id in its meta. Before a
+commit is made, the earlier commits are searched for the same id, back to the time at which the client may have sent the
+write first. This is repeated if another instance was faster and the commit is made again on its head. So the second of
+two attempts finds the first.
 
-A write of many steps, such as the deletion of all sessions, first commits a plan: the branches to delete. Later attempts do what is left
-of it, and nothing to a session that was created since.
+A write of many steps, such as the deletion of all sessions, first commits a plan: the branches to delete. Later
+attempts do what is left of it, and nothing to a session that was created since.
 
-The deletion of a branch makes no commit. The entry of the reflog has the id, and is searched each time before the branch is moved. So a
-repeated deletion does not delete a branch that was created after the first deletion. A gc whose ``expire`` is shorter than the time within
-which requests are repeated may delete that entry.
+The deletion of a branch makes no commit. The entry of the reflog has the id, and is searched each time before the
+branch is moved. So a repeated deletion does not delete a branch that was created after the first deletion. A gc whose
+``expire`` is shorter than the time within which requests are repeated may delete that entry.
 
-A commit has the fingerprint of its request too, so that another request with the same id is refused, and not taken for a repeated one.
+A commit has the fingerprint of its request too, so that another request with the same id is refused, and not taken for
+a repeated one.
 
-``prune`` may delete the commit of a request that is repeated later. An instance that has seen the commit has the answer in memory. Another
-instance cannot find out from the pruned history whether the request was done, and refuses it.
+``prune`` may delete the commit of a request that is repeated later. An instance that has seen the commit has the answer
+in memory. Another instance cannot find out from the pruned history whether the request was done, and refuses it.
 """
 
 from __future__ import annotations
@@ -56,7 +58,10 @@ _PLAN: Final = "plan"
 """The key of a state that is the plan of a request."""
 
 _PLAN_S: Final = 24 * 3600
-"""Seconds that the plan of a request stays that is never repeated: longer than any client repeats one. Then ``expire`` deletes it."""
+"""Seconds that the plan of a request stays that is never repeated: longer than any client repeats one.
+
+Then ``expire`` deletes it.
+"""
 
 _BY_REQUEST: Final = f"{DELETE} by request "
 """The beginning of the reflog's action for a deletion by a request."""
@@ -77,7 +82,10 @@ _BRANCHES: Final = 4096
 """Branches whose latest requests are kept in memory."""
 
 _REQUESTS: Final = 1 << 16
-"""The number of requests of all branches together, which take about 26 MB. Those of a branch that was dropped are read again."""
+"""The number of requests of all branches together, which take about 26 MB.
+
+Those of a branch that was dropped are read again.
+"""
 
 
 @dataclass(slots=True)
@@ -146,7 +154,8 @@ def conflict() -> IdempotencyConflictError:
 class RepeatedError(ApartError):
     """An earlier attempt did the write that is recorded in ``done``. Nothing was changed.
 
-    If it was batched with other writes, each of them is then done by itself, so ``request`` is that of the caller who gets this error.
+    If it was batched with other writes, each of them is then done by itself, so ``request`` is that of the caller who
+    gets this error.
     """
 
     request: Request
@@ -197,14 +206,21 @@ class OnceDatabase(Database):
         meta: Mapping[str, Any] | None = None,
         tag: str | None = None,
     ) -> Commit:
-        """Stage a commit, with the ids of the current requests. Raises ``RepeatedError`` if one of them has a commit already."""
+        """Stage a commit, with the ids of the current requests.
+
+        Raises ``RepeatedError`` if one of them has a commit already.
+        """
         requests = _requests()
         if not requests:
-            return super().write_commit(tree, parents, staging=staging, message=message, author=author, meta=meta, tag=tag)
+            return super().write_commit(
+                tree, parents, staging=staging, message=message, author=author, meta=meta, tag=tag
+            )
         self._check(requests, parents[0])
         marks = [request.mark for request in requests]
         meta = {**(meta or {}), META: marks[0] if len(marks) == 1 else marks}
-        commit = super().write_commit(tree, parents, staging=staging, message=message, author=author, meta=meta, tag=tag)
+        commit = super().write_commit(
+            tree, parents, staging=staging, message=message, author=author, meta=meta, tag=tag
+        )
         for request in requests:
             request.made.add(commit.address)
         return commit
@@ -219,7 +235,9 @@ class OnceDatabase(Database):
         request = REQUEST.get()
         if request is not None and commit is None and action == DELETE:
             if self._has_deleted(request, ref):
-                raise UnknownRevisionError(ref.name, reason="the request has deleted it already, and it was created again")
+                raise UnknownRevisionError(
+                    ref.name, reason="the request has deleted it already, and it was created again"
+                )
             action = _deletion(request)
         elif request is not None and action == RESET:
             done = self.move_of(request, ref)
@@ -229,9 +247,12 @@ class OnceDatabase(Database):
         return super().log_entry(ref, commit, action=action, author=author)
 
     def planned(self, branch: str, find: Callable[[], list[str]]) -> list[str]:
-        """Return the branches that a call works on, as ``Database.planned``. The first attempt of a request commits them as its plan.
+        """Return the branches that a call works on, as ``Database.planned``.
 
-        A later attempt gets the rest of the plan: nothing if the first one has ended, and no branch that was deleted since.
+        The first attempt of a request commits them as its plan.
+
+        A later attempt gets the rest of the plan: nothing if the first one has ended, and no branch that was deleted
+            since.
 
         Raises ``IdempotencyConflictError`` if the first one was another request with the same key.
         """
@@ -271,9 +292,12 @@ class OnceDatabase(Database):
             Repository.over(self).branches.remove(branch, check)
 
     def _find_plan(self, request: Request, ref: Ref) -> tuple[Commit | None, bool]:
-        """Return the plan of an earlier attempt, and whether that attempt has ended. Cost: the plans since the first attempt.
+        """Return the plan of an earlier attempt, and whether that attempt has ended.
 
-        In that case a request has deleted the branch of the plan: this one, or another one of the user that did the rest of it.
+        Cost: the plans since the first attempt.
+
+        In that case a request has deleted the branch of the plan: this one, or another one of the user that did the
+            rest of it.
         """
         heads = [] if ref.head is None else [(ref.head, False)]
         deletions = (entry for entry in self._moves_since(request.since, ref) if entry.new is None)
@@ -286,7 +310,10 @@ class OnceDatabase(Database):
         return None, False
 
     def _was_deleted(self, branch: str, since: int) -> bool:
-        """Return whether a branch was deleted after a time, in microseconds. It may be there again. Cost: its moves since."""
+        """Return whether a branch was deleted after a time, in microseconds.
+
+        It may be there again. Cost: its moves since.
+        """
         return any(entry.new is None for entry in self._moves_since(since, self.ref("branch", branch)))
 
     def _moves_since(self, since: int, ref: Ref) -> Iterator[LogEntry]:
@@ -301,14 +328,19 @@ class OnceDatabase(Database):
                 log = entry.previous
 
     def is_done(self, request: Request, branch: str) -> bool:
-        """Return whether an earlier attempt of a write to a branch was done. Cost: the moves and commits since the first attempt.
+        """Return whether an earlier attempt of a write to a branch was done.
+
+        Cost: the moves and commits since the first attempt.
 
         Raises ``IdempotencyConflictError`` if that was another request with the same key.
         """
         return self._has_deleted(request, self.ref("branch", branch)) or self.commit_of(request, branch) is not None
 
     def commit_of(self, request: Request, branch: str) -> Done | None:
-        """Return the record of the commit of an earlier attempt on a branch, or None. Cost and errors as ``is_done``."""
+        """Return the record of the commit of an earlier attempt on a branch, or None.
+
+        Cost and errors as ``is_done``.
+        """
         ref = self.ref("branch", branch)
         with suppress(MissingObjectError):  # erased meanwhile
             found = None if ref.head is None else self._find(request, self.commits.read(ref.head))
@@ -319,7 +351,10 @@ class OnceDatabase(Database):
         return None
 
     def move_of(self, request: Request, ref: Ref) -> Done | None:
-        """Return the record of the move of a branch by an earlier attempt, or None. Cost: the moves since the first attempt."""
+        """Return the record of the move of a branch by an earlier attempt, or None.
+
+        Cost: the moves since the first attempt.
+        """
         move = _move(request)
         for entry in self._moves_since(request.since, ref):
             if entry.new is not None and entry.action == move:
@@ -356,7 +391,10 @@ class OnceDatabase(Database):
                 raise RepeatedError(request, done)
 
     def _recent_of(self, head: Commit, since: int) -> _Recent:
-        """Return the requests of the commits up to ``head``. Cost: the commits since the last call, or else those since a time."""
+        """Return the requests of the commits up to ``head``.
+
+        Cost: the commits since the last call, or else those since a time.
+        """
         new: list[Commit] = []
         known = None
         for commit in islice(graph.first_parents(head, self.commits.read), _FIRST_STEPS):
@@ -386,7 +424,10 @@ class OnceDatabase(Database):
         return found
 
     def _find(self, request: Request, head: Commit) -> Commit | None:
-        """Find the commit of an attempt that may be old. Raises ``IdempotencyConflictError`` if the history of that time was pruned."""
+        """Find the commit of an attempt that may be old.
+
+        Raises ``IdempotencyConflictError`` if the history of that time was pruned.
+        """
         commit = head
         for commit in graph.first_parents(head, self.commits.read):
             if commit.time < request.since:
@@ -421,7 +462,9 @@ def _done_by(commit: Commit) -> dict[str, Done]:
     """Return the records of a commit's requests, by their ids."""
     meta = commit.meta or {}
     found = meta.get(META)
-    marks = [found] if type(found) is str else [mark for mark in found if type(mark) is str] if type(found) is list else []
+    marks = (
+        [found] if type(found) is str else [mark for mark in found if type(mark) is str] if type(found) is list else []
+    )
     number = meta.get("round")
     pairs = [(id, fingerprint) for id, _, fingerprint in (mark.partition(".") for mark in marks)]
     return {id: Done(commit.address, commit.time, fingerprint, number) for id, fingerprint in pairs}

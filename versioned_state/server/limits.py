@@ -13,7 +13,14 @@ from starlette.types import Message, Receive, Scope
 from versioned_state.arguments import count, seconds
 from versioned_state.errors import InvalidArgumentError, LimitExceededError, StoreBusyError
 from versioned_state.errors.base import UNCHANGED
-from versioned_state.server.answers import RETRY_S, RefusalError, malformed, too_large, too_large_an_answer, too_many_parts
+from versioned_state.server.answers import (
+    RETRY_S,
+    RefusalError,
+    malformed,
+    too_large,
+    too_large_an_answer,
+    too_many_parts,
+)
 from versioned_state.services.store_service import HANDLE_BYTES
 
 MAX_HEAD: Final = 1 << 16
@@ -36,14 +43,18 @@ class Limits:
     The requests of one user take no more of any room than they leave to others: see ``Room``.
 
     Attributes:
-        max_body: the largest body of a request, in bytes. That of a request that only reads is at most ``MAX_BODY_OF_A_READ``.
+        max_body: the largest body of a request, in bytes. That of a request that only reads is at most
+            ``MAX_BODY_OF_A_READ``.
         max_requests: how many requests may be under way at once. Others are refused with 503.
-        max_bodies: bytes of the bodies of all requests that are under way. A request beyond them is refused with 503, before its body is
-            read. A body of many small parts counts as the memory that they take. At least ``max_body``; 0 means four times that.
-        max_answers: bytes of all answers that are under way, about as stored, from the time at which they are read until their clients have
-            them. An answer without room is refused with 503, and one that is larger than all room with 422. While it is read, it takes
-            three to ten times its size in memory. At least ``max_body``; 0 means four times that.
-        max_connections: how many connections may be open at once. Others are closed. 0 means about as many as the process may have files.
+        max_bodies: bytes of the bodies of all requests that are under way. A request beyond them is refused with 503,
+            before its body is read. A body of many small parts counts as the memory that they take. At least
+            ``max_body``; 0 means four times that.
+        max_answers: bytes of all answers that are under way, about as stored, from the time at which they are read
+            until their clients have them. An answer without room is refused with 503, and one that is larger than all
+            room with 422. While it is read, it takes three to ten times its size in memory. At least ``max_body``; 0
+            means four times that.
+        max_connections: how many connections may be open at once. Others are closed. 0 means about as many as the
+            process may have files.
         handle_bytes: approximate bytes of memory for the open sessions of each service; see ``StoreService``.
         head_timeout: seconds within which the head of a request must arrive.
         body_timeout: seconds within which its body must arrive.
@@ -82,7 +93,11 @@ def check_head(scope: Scope) -> None:
     if b"transfer-encoding" in names and b"content-length" in names:
         both = InvalidArgumentError("the request must not have both a Content-Length and a Transfer-Encoding")
         raise RefusalError(400, both, connection="close")
-    size = len(scope["raw_path"]) + len(scope["query_string"]) + sum(len(name) + len(value) for name, value in scope["headers"])
+    size = (
+        len(scope["raw_path"])
+        + len(scope["query_string"])
+        + sum(len(name) + len(value) for name, value in scope["headers"])
+    )
     if size > MAX_HEAD:
         error = LimitExceededError("the size of a request's head", limit=MAX_HEAD, remains=UNCHANGED)
         raise RefusalError(431, error, connection="close")
@@ -90,7 +105,9 @@ def check_head(scope: Scope) -> None:
 
 def room_for_requests(limits: Limits) -> Room:
     """Return the room for requests that are under way."""
-    return Room(limits.max_requests, "requests", lambda _: no_room("the server has as many requests under way as it may have"))
+    return Room(
+        limits.max_requests, "requests", lambda _: no_room("the server has as many requests under way as it may have")
+    )
 
 
 def room_for_answers(limits: Limits) -> Room:
@@ -103,7 +120,10 @@ class DisconnectedError(Exception):
 
 
 def declared_length(header: str | None, limits: Limits) -> int:
-    """Return the length of a body by its Content-Length, or 0 if it has none. Raises ``RefusalError`` if it is too large."""
+    """Return the length of a body by its Content-Length, or 0 if it has none.
+
+    Raises ``RefusalError`` if it is too large.
+    """
     length = int(header[:20]) if header is not None and header.isdecimal() else 0
     if length > limits.max_body:
         raise too_large(limits.max_body)
@@ -113,8 +133,9 @@ def declared_length(header: str | None, limits: Limits) -> int:
 class Room:
     """Room that the requests under way share, such as bytes of memory. Safe for many threads.
 
-    One request may take all that is free. Several requests of one user together take at most as much as they leave free: half of the room
-    if no other user has any, a third each if two users want all. So some is always left for one more user.
+    One request may take all that is free. Several requests of one user together take at most as much as they leave
+    free: half of the room if no other user has any, a third each if two users want all. So some is always left for one
+    more user.
 
     Args:
         size: the size of the room.
@@ -161,7 +182,9 @@ class Share:
         if self.taken + more > room.size:
             raise room.refusal(room.size)
         whose = "the user" if has_room else "the server"
-        raise no_room(f"{whose} has as many {room.what} under way as {'one user may have' if has_room else 'it may have'}")
+        raise no_room(
+            f"{whose} has as many {room.what} under way as {'one user may have' if has_room else 'it may have'}"
+        )
 
     def keep(self, size: int) -> None:
         """Give back the room beyond this many bytes."""
@@ -210,8 +233,8 @@ class Bodies:
     async def read(self, receive: Receive, user: str, declared: int, most: int) -> Body:
         """Read the body of a request. Its room is taken until ``Share.free``.
 
-        Raises ``DisconnectedError``, and ``RefusalError`` if the body is too large, as soon as that is known, if it has no room, or if it
-        is too slow.
+        Raises ``DisconnectedError``, and ``RefusalError`` if the body is too large, as soon as that is known, if it has
+        no room, or if it is too slow.
 
         Args:
             user: the sender.

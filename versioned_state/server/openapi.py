@@ -71,7 +71,11 @@ _AGE: Final[dict[str, Any]] = {
 @cache
 def document() -> dict[str, Any]:
     """Return the OpenAPI document."""
-    kinds = [Failure, Health, *(kind for operation in OPERATIONS for kind in (operation.body, operation.result) if kind is not None)]
+    kinds = [
+        Failure,
+        Health,
+        *(kind for operation in OPERATIONS for kind in (operation.body, operation.result) if kind is not None),
+    ]
     asked: list[Any] = [(str(kind), "validation", adapter(kind)) for kind in kinds]
     found, shared = TypeAdapter.json_schemas(asked, ref_template="#/components/schemas/{model}")
     schemas = {kind: schema for (kind, _), schema in found.items()}
@@ -84,7 +88,8 @@ def document() -> dict[str, Any]:
             "summary": "Whether the server and its store answer.",
             "security": [],
             "responses": {
-                code: _response(text, schemas[str(Health)], json_only=True) for code, text in (("200", "They do."), ("503", "They do not."))
+                code: _response(text, schemas[str(Health)], json_only=True)
+                for code, text in (("200", "They do."), ("503", "They do not."))
             },
         }
     }
@@ -113,7 +118,10 @@ def _operation(operation: Operation, schemas: Mapping[str, Any]) -> dict[str, An
         "summary": operation.summary,
         "description": f"Needs the scope `{operation.scope}`.",
         "parameters": [
-            *(_parameter(each, required=each.name == "session_id" and operation.session == "required") for each in operation.parameters),
+            *(
+                _parameter(each, required=each.name == "session_id" and operation.session == "required")
+                for each in operation.parameters
+            ),
             *((_KEY, _AGE) if operation.scope == "write" else ()),
         ],
         "responses": responses,

@@ -28,7 +28,12 @@ from versioned_state.services.memory.memories import MESSAGES, session_name
 from versioned_state.services.schemas.agent_schemas import Message
 from versioned_state.services.schemas.session import Session
 from versioned_state.services.session import VersionedSessionService
-from versioned_state.services.session_history.messages import CheckedMessages, as_messages, document_of, session_document
+from versioned_state.services.session_history.messages import (
+    CheckedMessages,
+    as_messages,
+    document_of,
+    session_document,
+)
 from versioned_state.services.session_history.session_history_service import VersionedSessionHistoryService
 from versioned_state.services.store_service import StoreService
 
@@ -70,7 +75,9 @@ class Services:
             await service.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         for service in self._all:
             await service.stop()
 
@@ -181,7 +188,10 @@ class Operation:
 
 
 async def _repeated(service: StoreService, branch: str) -> Any:
-    """Return no answer to a deletion of a missing thing if an earlier attempt deleted it. Otherwise raises ``RefusalError``."""
+    """Return no answer to a deletion of a missing thing if an earlier attempt deleted it.
+
+    Otherwise raises ``RefusalError``.
+    """
     request, database = REQUEST.get(), service.repository.database
     if request is None or not isinstance(database, OnceDatabase):
         raise absent()
@@ -258,7 +268,9 @@ class Round(BaseModel):
     round_id: int
 
 
-_ROUND: Final = Parameter("round_id", int, "The number of the round; by default the latest, or for a save the next one.")
+_ROUND: Final = Parameter(
+    "round_id", int, "The number of the round; by default the latest, or for a save the next one."
+)
 _LAST: Final = Parameter("last", Count, "How many of the newest messages to return; by default all.")
 _TTL: Final = Parameter("ttl_seconds", Number, "Seconds after the last save until the session expires.")
 _AFTER: Final = (
@@ -277,7 +289,10 @@ Run = Callable[[Call], Awaitable[Any]]
 
 
 def _operation(method: Method, path: str, summary: str, **row: Any) -> Callable[[Run], Run]:
-    """Return a decorator that adds an operation to the table. The function makes its call, and has its name after an underscore."""
+    """Return a decorator that adds an operation to the table.
+
+    The function makes its call, and has its name after an underscore.
+    """
 
     def add(run: Run) -> Run:
         _TABLE.append(Operation(name=run.__name__[1:], method=method, path=path, summary=summary, run=run, **row))
@@ -310,16 +325,28 @@ async def _saved(_: Call, done: Done) -> Any:
 async def _save_state(call: Call) -> Any:
     given = call.arguments
     save = call.services.state.save_owned if is_large(call.body) else call.services.state.save_state
-    number = await save(call.user_id, call.body, call.session_id, given.get("round_id"), ttl_seconds=given.get("ttl_seconds"))
+    number = await save(
+        call.user_id, call.body, call.session_id, given.get("round_id"), ttl_seconds=given.get("ttl_seconds")
+    )
     return {"round_id": number}
 
 
-@_operation("GET", "/v1/state", "Return the state of a round.", own=(_ROUND,), session="optional", exists=_has_state, result=dict[Any, Any])
+@_operation(
+    "GET",
+    "/v1/state",
+    "Return the state of a round.",
+    own=(_ROUND,),
+    session="optional",
+    exists=_has_state,
+    result=dict[Any, Any],
+)
 async def _export_state(call: Call) -> Any:
     return _found(await call.services.state.export_state(call.user_id, call.session_id, call.arguments.get("round_id")))
 
 
-@_operation("DELETE", "/v1/state", "Delete a session, or one round of it.", own=(_ROUND,), session="optional", exists=_has_state)
+@_operation(
+    "DELETE", "/v1/state", "Delete a session, or one round of it.", own=(_ROUND,), session="optional", exists=_has_state
+)
 async def _delete_state(call: Call) -> Any:
     number = call.arguments.get("round_id")
     state = call.services.state
@@ -330,7 +357,14 @@ async def _delete_state(call: Call) -> Any:
     return NOTHING
 
 
-@_operation("GET", "/v1/state/rounds", "List the rounds of a session, in order.", session="optional", exists=_has_state, result=list[int])
+@_operation(
+    "GET",
+    "/v1/state/rounds",
+    "List the rounds of a session, in order.",
+    session="optional",
+    exists=_has_state,
+    result=list[int],
+)
 async def _list_rounds(call: Call) -> Any:
     return await call.services.state.list_rounds(call.user_id, call.session_id) or _found(None)
 
@@ -438,7 +472,9 @@ async def _delete_session(call: Call) -> Any:
 )
 async def _append_message(call: Call) -> Any:
     messages: Any = await call.messages(call.body)
-    await call.services.history.append_message(Session(id=call.session, user_id=call.user_id), messages, **call.arguments)
+    await call.services.history.append_message(
+        Session(id=call.session, user_id=call.user_id), messages, **call.arguments
+    )
     return NOTHING
 
 
@@ -450,34 +486,60 @@ async def _has_memory(call: Call) -> bool:
     if not call.session_id:
         return bool(await memory.list_memory(call.user_id, {"page_size": 1}))
     names = (MESSAGES, session_name(call.session_id))
-    return bool(await memory.read_in_turn(memory.branch(call.user_id), lambda memories: any(True for _ in memories.entries(names))))
+    return bool(
+        await memory.read_in_turn(
+            memory.branch(call.user_id), lambda memories: any(True for _ in memories.entries(names))
+        )
+    )
 
 
 def _documents(messages: list[Message]) -> list[dict[str, Any]]:
     return [document_of(message) for message in messages]
 
 
-@_operation("POST", "/v1/memory", "Add messages to the memory of a user.", session="optional", body=list[dict[str, Any]])
+@_operation(
+    "POST", "/v1/memory", "Add messages to the memory of a user.", session="optional", body=list[dict[str, Any]]
+)
 async def _add_memory(call: Call) -> Any:
     messages: Any = await call.messages(call.body)
     await call.services.memory.add_memory(call.user_id, messages, call.session_id)
     return NOTHING
 
 
-@_operation("POST", "/v1/memory/search", "Search the memory of a user.", document=_documents, body=Search, result=list[Message], reads=True)
+@_operation(
+    "POST",
+    "/v1/memory/search",
+    "Search the memory of a user.",
+    document=_documents,
+    body=Search,
+    result=list[Message],
+    reads=True,
+)
 async def _search_memory(call: Call) -> Any:
     query: Any = await call.messages(call.body.messages[-1:])
     return await call.services.memory.search_memory(call.user_id, query, call.body.filters)
 
 
 @_operation(
-    "POST", "/v1/memory/list", "List a page of the memory of a user.", document=_documents, body=Listing, result=list[Message], reads=True
+    "POST",
+    "/v1/memory/list",
+    "List a page of the memory of a user.",
+    document=_documents,
+    body=Listing,
+    result=list[Message],
+    reads=True,
 )
 async def _list_memory(call: Call) -> Any:
     return await call.services.memory.list_memory(call.user_id, call.body.filters)
 
 
-@_operation("DELETE", "/v1/memory", "Delete the memory of a user, or that of one session.", session="optional", exists=_has_memory)
+@_operation(
+    "DELETE",
+    "/v1/memory",
+    "Delete the memory of a user, or that of one session.",
+    session="optional",
+    exists=_has_memory,
+)
 async def _delete_memory(call: Call) -> Any:
     memory = call.services.memory
     if not await _has_memory(call):
@@ -505,7 +567,9 @@ def _commit_or_none(commit: Commit | None) -> dict[str, Any]:
 
 async def _made_commit(call: Call, done: Done) -> Any:
     sessions = call.services.sessions
-    return await sessions.run_in_turn(f"{done.address.hex()}", partial(sessions.repository.database.commits.read, done.address))
+    return await sessions.run_in_turn(
+        f"{done.address.hex()}", partial(sessions.repository.database.commits.read, done.address)
+    )
 
 
 async def _has_whole_session(call: Call) -> bool:
@@ -513,7 +577,11 @@ async def _has_whole_session(call: Call) -> bool:
 
 
 @_operation(
-    "GET", "/v1/session/turn", "Return the state of a session, and the head that a turn begins with.", session="required", result=TurnBegin
+    "GET",
+    "/v1/session/turn",
+    "Return the state of a session, and the head that a turn begins with.",
+    session="required",
+    result=TurnBegin,
 )
 async def _begin_turn(call: Call) -> Any:
     base, state = await call.services.sessions.read(call.user_id, call.session)
@@ -540,7 +608,8 @@ async def _end_turn(call: Call) -> Any:
     ttl = call.arguments.get("ttl_seconds")
     sessions, request = call.services.sessions, REQUEST.get()
     branch, database = sessions.branch(call.user_id, call.session), sessions.repository.database
-    if request is not None and request.age is not None and isinstance(database, OnceDatabase):  # repeated, it might change nothing
+    # repeated, it might change nothing
+    if request is not None and request.age is not None and isinstance(database, OnceDatabase):
         done = await sessions.run_in_turn(branch, partial(database.commit_of, request, branch))
         if done is not None:
             return await _made_commit(call, done)
@@ -580,7 +649,13 @@ async def _undo_turns(call: Call) -> Any:
 
 
 @_operation(
-    "POST", "/v1/session/fork", "Copy a session, with its history.", own=(_TO,), session="required", exists=_has_whole_session, result=Copy
+    "POST",
+    "/v1/session/fork",
+    "Copy a session, with its history.",
+    own=(_TO,),
+    session="required",
+    exists=_has_whole_session,
+    result=Copy,
 )
 async def _fork_session(call: Call) -> Any:
     sessions, request, to = call.services.sessions, REQUEST.get(), call.arguments.get("to")
@@ -613,7 +688,13 @@ async def _session_log(call: Call) -> Any:
     return await call.services.sessions.log(call.user_id, call.session, limit=limit)
 
 
-@_operation("DELETE", "/v1/session", "Delete a session: state, messages, memory and files.", session="required", exists=_has_whole_session)
+@_operation(
+    "DELETE",
+    "/v1/session",
+    "Delete a session: state, messages, memory and files.",
+    session="required",
+    exists=_has_whole_session,
+)
 async def _delete_whole_session(call: Call) -> Any:
     sessions = call.services.sessions
     if not await _has_whole_session(call):

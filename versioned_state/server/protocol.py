@@ -61,7 +61,8 @@ class GuardedProtocol(H11Protocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        # A client that reads a little now and then gets no more time than one that reads nothing, because its answer takes memory.
+        # A client that reads a little now and then gets no more time than one that reads nothing, because its answer
+        # takes memory.
         cycle: RequestResponseCycle | None = self.cycle
         if cycle is None or cycle.response_complete or not cycle.response_started:
             self._stop_writing_timer()

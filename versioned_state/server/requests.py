@@ -1,7 +1,7 @@
 """The parameters in the query of a request, among them ids of any characters. Layer: server.
 
-Ids are in the query, percent-encoded as UTF-8 (a lone surrogate as the three bytes that UTF-8 would give it). In a path, a proxy could
-change them by decoding ``%2F`` or removing ``..``.
+Ids are in the query, percent-encoded as UTF-8 (a lone surrogate as the three bytes that UTF-8 would give it). In a
+path, a proxy could change them by decoding ``%2F`` or removing ``..``.
 """
 
 from __future__ import annotations
@@ -38,7 +38,10 @@ class Parameter:
     description: str
 
     def read(self, text: str) -> Any:
-        """Return the value of a text, in which a number is as JSON writes it. Raises ``RefusalError``, which does not show it."""
+        """Return the value of a text, in which a number is as JSON writes it.
+
+        Raises ``RefusalError``, which does not show it.
+        """
         if self.kind is str:
             return text
         try:
@@ -52,7 +55,10 @@ SESSION: Final = Parameter("session_id", str, "The session.")
 
 
 def split_query(query: bytes) -> dict[str, list[str]]:
-    """Return the parameters of a query, each with all its values. Raises ``RefusalError`` if it is not UTF-8, or if there are too many."""
+    """Return the parameters of a query, each with all its values.
+
+    Raises ``RefusalError`` if it is not UTF-8, or if there are too many.
+    """
     found: dict[str, list[str]] = {}
     items = query.split(b"&", _MOST_PARAMETERS)
     if len(items) > _MOST_PARAMETERS:
@@ -72,7 +78,10 @@ def _text(raw: bytes) -> str:
 
 
 def arguments_of(query: Mapping[str, list[str]], parameters: tuple[Parameter, ...]) -> dict[str, Any]:
-    """Return the arguments in a query. Raises ``RefusalError``, which shows no value, for one that is unknown, repeated or malformed."""
+    """Return the arguments in a query.
+
+    Raises ``RefusalError``, which shows no value, for one that is unknown, repeated or malformed.
+    """
     known = {parameter.name: parameter for parameter in parameters}
     arguments = {}
     for name, values in query.items():

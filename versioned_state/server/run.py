@@ -47,11 +47,12 @@ class Options:
     Attributes:
         host, port: the address to listen on. Port 0 means any free port.
         tokens: the file of tokens. It is read again on SIGHUP. If it is invalid then, the server keeps the old tokens.
-        page: whether to serve the page too, under ``/ui``, for tokens with the scope ``read``: each for the sessions of its user.
+        page: whether to serve the page too, under ``/ui``, for tokens with the scope ``read``: each for the sessions of
+            its user.
         allow_hosts: further names by which browsers may reach the page.
         behind_tls: whether they reach it by HTTPS: then its cookie is for HTTPS alone.
-        grace: seconds that requests have to finish after SIGTERM or Ctrl-C. One second later the process ends, whatever its threads do. A
-            second signal ends it at once.
+        grace: seconds that requests have to finish after SIGTERM or Ctrl-C. One second later the process ends, whatever
+            its threads do. A second signal ends it at once.
     """
 
     tokens: str
@@ -74,7 +75,8 @@ def services_over(store: KVStore, handle_bytes: int = HANDLE_BYTES) -> Services:
     return Services(
         state=VersionedStateService(repository, handle_bytes=handle_bytes),
         history=VersionedSessionHistoryService(repository, create_missing=False, handle_bytes=handle_bytes),
-        opening=VersionedSessionHistoryService(repository, create_missing=True, handles=0),  # its sessions stay open in ``history``
+        # its sessions stay open in ``history``
+        opening=VersionedSessionHistoryService(repository, create_missing=True, handles=0),
         memory=VersionedMemoryService(repository, handle_bytes=handle_bytes),
         sessions=VersionedSessionService(repository, create_missing=False, handle_bytes=handle_bytes),
         opening_sessions=ChatService(repository, create_missing=True, handles=0),
@@ -103,7 +105,15 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
 
             port = listener.getsockname()[1]
             history = Repository.over(Database(store, pickle="refuse"))
-            both = Beside(application, history, lambda: server.tokens, options.host, port, options.allow_hosts, tls=options.behind_tls)
+            both = Beside(
+                application,
+                history,
+                lambda: server.tokens,
+                options.host,
+                port,
+                options.allow_hosts,
+                tls=options.behind_tls,
+            )
             application = both
             ends.append(both.end)
         config = uvicorn.Config(
@@ -128,7 +138,9 @@ def serve(store: KVStore, options: Options, *, ready: Callable[[str], None]) -> 
 def listen(host: str, port: int) -> socket.socket:
     """Return a socket that listens on an address. Raises ``InvalidArgumentError`` if it cannot."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
         listener = socket.socket(family, kind, protocol)
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -201,10 +213,12 @@ class _Process(uvicorn.Server):
         self._signals.put(sig)
 
     def _end_at_last(self) -> None:
-        """Wait for a signal, and end the process if it does not end by itself. This thread needs neither the event loop nor the store.
+        """Wait for a signal, and end the process if it does not end by itself.
 
-        A call on a store that hangs does not end, and Python does not end while the thread of that call runs. The call is then lost, as if
-        the process had died.
+        This thread needs neither the event loop nor the store.
+
+        A call on a store that hangs does not end, and Python does not end while the thread of that call runs. The call
+        is then lost, as if the process had died.
         """
         self._signals.get()
         time.sleep(self._options.grace + 1)

@@ -43,7 +43,9 @@ class Grant:
 
 
 class Tokens:
-    """The tokens of a server. It has only keyed hashes of them, so that neither the time of a lookup nor a memory dump reveals a token.
+    """The tokens of a server.
+
+    It has only keyed hashes of them, so that neither the time of a lookup nor a memory dump reveals a token.
 
     Args:
         grants: by token. Raises ``InvalidArgumentError`` if a token has characters that are not allowed.
@@ -65,8 +67,8 @@ class Tokens:
         """Return the tokens of a file.
 
         Raises:
-            InvalidArgumentError: others may write the file, everybody may read it, or its content is invalid. The error names the line, and
-                never a token.
+            InvalidArgumentError: others may write the file, everybody may read it, or its content is invalid. The error
+                names the line, and never a token.
             OSError: it cannot be read.
         """
         name = os.fspath(path)
@@ -74,7 +76,9 @@ class Tokens:
             _check_mode(name, os.fstat(file.fileno()))
             raw = file.read(_MOST_BYTES + 1)
         if len(raw) > _MOST_BYTES:
-            raise InvalidArgumentError(f"{name}: a file of tokens has at most {_MOST_BYTES >> 20} MiB", remains="nothing was started")
+            raise InvalidArgumentError(
+                f"{name}: a file of tokens has at most {_MOST_BYTES >> 20} MiB", remains="nothing was started"
+            )
         return cls(_parse(name, raw))
 
     def grant(self, authorization: str) -> Grant | None:
@@ -97,7 +101,9 @@ def _check_mode(name: str, status: os.stat_result) -> None:
         raise InvalidArgumentError(f"{name} is not a file", remains="nothing was started")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH | stat.S_IROTH):
         others = "others may read it" if status.st_mode & stat.S_IROTH else "others may write to it"
-        raise InvalidArgumentError(f"{name} has tokens, and {others}", remains="nothing was started", hint=f"chmod 600 {name}")
+        raise InvalidArgumentError(
+            f"{name} has tokens, and {others}", remains="nothing was started", hint=f"chmod 600 {name}"
+        )
 
 
 def _parse(name: str, raw: bytes) -> dict[str, Grant]:

@@ -1,4 +1,7 @@
-"""Services for many users: states, histories, memories and sandboxes by user and session, as coroutines. Layer: services."""
+"""Services for many users: states, histories, memories and sandboxes by user and session, as coroutines.
+
+Layer: services.
+"""
 
 from typing import TYPE_CHECKING
 
@@ -6,7 +9,9 @@ from versioned_state.lazy import lazy_names
 
 if TYPE_CHECKING:
     from versioned_state.services.remote.remote_memory_service import RemoteMemoryService as RemoteMemoryService
-    from versioned_state.services.remote.remote_session_history_service import RemoteSessionHistoryService as RemoteSessionHistoryService
+    from versioned_state.services.remote.remote_session_history_service import (
+        RemoteSessionHistoryService as RemoteSessionHistoryService,
+    )
     from versioned_state.services.remote.remote_session_service import RemoteSessionService as RemoteSessionService
     from versioned_state.services.remote.remote_state_service import RemoteStateService as RemoteStateService
     from versioned_state.services.session.session_service import SessionService as SessionService

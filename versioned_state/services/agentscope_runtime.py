@@ -59,15 +59,15 @@ async def copy_from_redis(
 ) -> CopyReport:
     """Copy the states, sessions and memories of AgentScope Runtime from a database of Redis, which is not changed.
 
-    Each round becomes a commit, in the order of the numbers. The messages of a session are one commit, and so is each session of a memory.
-    Nothing here is replaced, so the copy can be run again: it resumes after an interruption, and later it copies new data. Expiries are not
-    copied.
+    Each round becomes a commit, in the order of the numbers. The messages of a session are one commit, and so is each
+    session of a memory. Nothing here is replaced, so the copy can be run again: it resumes after an interruption, and
+    later it copies new data. Expiries are not copied.
 
     Args:
         redis_url: the URL of the services of AgentScope Runtime.
         store: a ``KVStore``, a ``Repository`` or a URL, as the services here take it.
-        ids: the user and the session in the name of a state, which is ambiguous if one of the ids has a colon. Without it, users who have a
-            session or a memory are recognised, and states that remain ambiguous are left out.
+        ids: the user and the session in the name of a state, which is ambiguous if one of the ids has a colon. Without
+            it, users who have a session or a memory are recognised, and states that remain ambiguous are left out.
         options: those of ``StoreService``.
 
     Raises:
@@ -101,7 +101,10 @@ class _Runtime:
         self._link.close()
 
     async def keys(self, prefix: str, kind: str) -> AsyncIterator[str]:
-        """Iterate over the keys of a kind with a prefix, sometimes one of them twice. Keys of another kind belong to other programs."""
+        """Iterate over the keys of a kind with a prefix, sometimes one of them twice.
+
+        Keys of another kind belong to other programs.
+        """
         cursor = b"0"
         while True:
             cursor, found = await self._ask("SCAN", cursor, "MATCH", f"{prefix}*", "COUNT", _KEYS_AT_ONCE, "TYPE", kind)
@@ -115,7 +118,9 @@ class _Runtime:
 
     async def value(self, key: str, name: str | None = None) -> bytes | None:
         """Read a string, or a field of a hash. Returns None if it does not exist any more."""
-        found: bytes | None = await (self._ask("GET", _bytes(key)) if name is None else self._ask("HGET", _bytes(key), _bytes(name)))
+        found: bytes | None = await (
+            self._ask("GET", _bytes(key)) if name is None else self._ask("HGET", _bytes(key), _bytes(name))
+        )
         return found
 
     async def _ask(self, *command: bytes | str | int) -> Any:
@@ -256,7 +261,10 @@ def _bytes(text: str) -> bytes:
 
 
 _UNUSABLE: Final = (ValueError, RecursionError, LimitExceededError, UnserializableValueError)
-"""The errors of one value, which do not affect the others. ``InvalidArgumentError`` and ``JSONDecodeError`` are ``ValueError``s."""
+"""The errors of one value, which do not affect the others.
+
+``InvalidArgumentError`` and ``JSONDecodeError`` are ``ValueError``s.
+"""
 
 
 def _reason(error: BaseException) -> str:

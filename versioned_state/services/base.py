@@ -1,4 +1,7 @@
-"""``ServiceWithLifecycleManager``, the base of all services, and the check of the ids that callers give. Layer: services."""
+"""``ServiceWithLifecycleManager``, the base of all services, and the check of the ids that callers give.
+
+Layer: services.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,10 @@ from versioned_state.arguments import instance_of
 
 
 class ServiceWithLifecycleManager(ABC):
-    """A service that is started and stopped. ``async with service:`` starts it, and stops it at the end of the block."""
+    """A service that is started and stopped.
+
+    ``async with service:`` starts it, and stops it at the end of the block.
+    """
 
     def __new__(cls, *_: Any, **__: Any) -> Self:
         if cls.__abstractmethods__ and "over" in vars(cls):  # not an adapter that lacks a method: Python names that
@@ -22,7 +28,10 @@ class ServiceWithLifecycleManager(ABC):
         """Get ready: open connections. A second call does nothing."""
 
     async def stop(self) -> None:  # noqa: B027 - as above
-        """Finish the accepted calls, and release the resources of ``start``. A second call does nothing. ``start`` works again."""
+        """Finish the accepted calls, and release the resources of ``start``.
+
+        A second call does nothing. ``start`` works again.
+        """
 
     @abstractmethod
     async def health(self) -> bool:
@@ -32,10 +41,15 @@ class ServiceWithLifecycleManager(ABC):
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         await self.stop()
 
 
 def as_id(name: str, id: object) -> str:
-    """Return an id as a plain string. Raises ``InvalidArgumentError``, which names the argument, if it is not a string."""
+    """Return an id as a plain string.
+
+    Raises ``InvalidArgumentError``, which names the argument, if it is not a string.
+    """
     return id if type(id) is str else str.__str__(instance_of(name, id, str))

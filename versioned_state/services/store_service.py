@@ -48,24 +48,32 @@ _REDIS: Final = "redis://localhost:6379/0"
 
 
 def on_redis(place: Place | None, client: object) -> Place:
-    """Return the store of a service on Redis, by default that of this machine. Raises ``InvalidArgumentError`` for a client."""
+    """Return the store of a service on Redis, by default that of this machine.
+
+    Raises ``InvalidArgumentError`` for a client.
+    """
     if client is not None:  # it may decode values, and others may use its connections
-        raise InvalidArgumentError("redis_client is not supported", hint="pass redis_url=, or a versioned_state.storage.Redis")
+        raise InvalidArgumentError(
+            "redis_client is not supported", hint="pass redis_url=, or a versioned_state.storage.Redis"
+        )
     return _REDIS if place is None else place
 
 
 class StoreService(ServiceWithLifecycleManager):
-    """A service over a ``KVStore``. Its calls are coroutines of any event loop, and do not wait for the store on the loop.
+    """A service over a ``KVStore``.
 
-    The calls on one session run one after another, in the order in which they were made. Sessions do not wait for each other. A call that
-    is cancelled before it has begun is dropped. One that has begun ends first, and then raises. Other processes and machines may work on
-    the same store.
+    Its calls are coroutines of any event loop, and do not wait for the store on the loop.
+
+    The calls on one session run one after another, in the order in which they were made. Sessions do not wait for each
+    other. A call that is cancelled before it has begun is dropped. One that has begun ends first, and then raises.
+    Other processes and machines may work on the same store.
 
     Args:
-        store: a ``KVStore``, a ``Repository`` or a URL for ``open_store``; by default a store in memory. A store that a URL names is opened
-            by ``start`` and closed by ``stop``. Others stay open.
-        threads: the largest number of threads that run calls. Another one begins only while calls wait and the process is not busy. A hook
-            runs on such a thread: if it waits there for a call on its own session, or for any call while all threads do, it waits for ever.
+        store: a ``KVStore``, a ``Repository`` or a URL for ``open_store``; by default a store in memory. A store that a
+            URL names is opened by ``start`` and closed by ``stop``. Others stay open.
+        threads: the largest number of threads that run calls. Another one begins only while calls wait and the process
+            is not busy. A hook runs on such a thread: if it waits there for a call on its own session, or for any call
+            while all threads do, it waits for ever.
         handles: how many sessions stay open between calls, so that the next call costs only what changed since.
         handle_bytes: approximate bytes of memory of all of them. The least recently used ones are closed first.
         cache_bytes: the size of the cache if the URL names a store across a network; 0 for none.
@@ -73,7 +81,10 @@ class StoreService(ServiceWithLifecycleManager):
     """
 
     kind: ClassVar[str] = ""
-    """The first part of the branches' names. Two services over one store differ in it. It begins with a mark that begins no id."""
+    """The first part of the branches' names.
+
+    Two services over one store differ in it. It begins with a mark that begins no id.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -119,7 +130,10 @@ class StoreService(ServiceWithLifecycleManager):
 
     @classmethod
     def over(cls, store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> Self:
-        """Return the service over a store, which it does not close, a ``Repository`` or a URL. Options are those of the constructor."""
+        """Return the service over a store, which it does not close, a ``Repository`` or a URL.
+
+        Options are those of the constructor.
+        """
         if store is None:
             # Most likely a missing setting: a store in memory would lose everything at the end.
             raise InvalidArgumentError("None is not a store, a Repository or a URL", hint="memory is 'memory:'")
@@ -137,7 +151,10 @@ class StoreService(ServiceWithLifecycleManager):
         await off_loop(self._start, undo=self._undo_start)
 
     async def stop(self) -> None:
-        """Refuse new calls, finish the accepted ones, and close what ``start`` opened. The content of a store in memory stays."""
+        """Refuse new calls, finish the accepted ones, and close what ``start`` opened.
+
+        The content of a store in memory stays.
+        """
         await off_loop(self._stop)
 
     async def health(self) -> bool:
@@ -149,7 +166,10 @@ class StoreService(ServiceWithLifecycleManager):
 
     @property
     def repository(self) -> Repository:
-        """The repository of the sessions: log, diff, checkout and the rest. Raises ``RuntimeError`` if the service is not started."""
+        """The repository of the sessions: log, diff, checkout and the rest.
+
+        Raises ``RuntimeError`` if the service is not started.
+        """
         self._check_started()
         assert self._repository is not None
         return self._repository
@@ -242,7 +262,9 @@ class StoreService(ServiceWithLifecycleManager):
         """Run a function off the loop, after the calls that its lane has already. Raises ``ServiceNotStartedError``."""
         return await self._submit(lambda lanes: lanes.submit(lane, function))
 
-    async def _run_item(self, lane: str, item: Item, function: Callable[[list[Item]], Sequence[T | BaseException]]) -> T:
+    async def _run_item(
+        self, lane: str, item: Item, function: Callable[[list[Item]], Sequence[T | BaseException]]
+    ) -> T:
         """Run a function of items off the loop, as ``Lanes.submit_item``: consecutive ones are processed together."""
         return await self._submit(lambda lanes: lanes.submit_item(lane, item, function))
 
@@ -250,7 +272,9 @@ class StoreService(ServiceWithLifecycleManager):
         """Run a generator function off the loop that yields ``Publication``s and gets the answer of ``publish_each`` to each."""
         return await self._submit(lambda lanes: lanes.submit_steps(lane, function))
 
-    async def _run_item_steps(self, lane: str, item: Item, function: Callable[[list[Item]], Steps[Sequence[T | BaseException]]]) -> T:
+    async def _run_item_steps(
+        self, lane: str, item: Item, function: Callable[[list[Item]], Steps[Sequence[T | BaseException]]]
+    ) -> T:
         """Run a generator function of items off the loop, as ``_run_item`` and ``_run_steps``."""
         return await self._submit(lambda lanes: lanes.submit_item_steps(lane, item, function))
 
@@ -267,7 +291,10 @@ class StoreService(ServiceWithLifecycleManager):
         return await result_of(future)
 
     async def _on(self, branch: str, function: Callable[[Versioned], T]) -> T:
-        """Run a function of a branch's handle off the loop. The handle may stand on a commit that is no longer the head."""
+        """Run a function of a branch's handle off the loop.
+
+        The handle may stand on a commit that is no longer the head.
+        """
 
         def call() -> T:
             handles = self._handles

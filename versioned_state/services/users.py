@@ -54,11 +54,11 @@ class UserErasure:
     Attributes:
         branches: the erased branches: sessions of all services, also deleted ones.
         commits: how many commits they led to.
-        left: the ids of the commits that are still in the store. Without concurrent writers, they are those in ``purge.shared`` and their
-            ancestors.
+        left: the ids of the commits that are still in the store. Without concurrent writers, they are those in
+            ``purge.shared`` and their ancestors.
         again: the branches that concurrent writers have created again. Erase the user again when they have stopped.
-        purge: the report of the purge: the collected objects, the ``shared`` commits that branches of others lead to, ``mentions``, and
-            the places that it cannot reach, such as backups.
+        purge: the report of the purge: the collected objects, the ``shared`` commits that branches of others lead to,
+            ``mentions``, and the places that it cannot reach, such as backups.
     """
 
     branches: tuple[str, ...]
@@ -78,8 +78,8 @@ class ExportedRecord:
     """A record of an exported user.
 
     Attributes:
-        kind: ``"state"`` for a round of a session's state, ``"files"`` for its files, ``"messages"`` and ``"memory"`` for those beside the
-            state; the kind of another service's branch.
+        kind: ``"state"`` for a round of a session's state, ``"files"`` for its files, ``"messages"`` and ``"memory"``
+            for those beside the state; the kind of another service's branch.
         session_id: the session, or None.
         round_id: the round, or None.
         commit, time: the commit that the value is from.
@@ -95,7 +95,10 @@ class ExportedRecord:
 
 
 def branches_of(repository: Repository, user_id: str) -> Iterator[tuple[str, Ref]]:
-    """Iterate over the branches of a user, each with its kind, deleted ones included. Cost: proportional to these branches."""
+    """Iterate over the branches of a user, each with its kind, deleted ones included.
+
+    Cost: proportional to these branches.
+    """
     user = branch_name(user_id)
     for kind in KINDS:
         name = f"{kind}/{user}" if kind else user
@@ -109,8 +112,8 @@ def branches_of(repository: Repository, user_id: str) -> Iterator[tuple[str, Ref
 def delete_user(repository: Repository, user_id: str) -> UserErasure:
     """Erase the branches of a user from the store, of all services, with their history, and check that nothing is left.
 
-    Commits and objects that branches of others lead to stay. A call on the user's sessions that is made meanwhile begins a new session.
-    Cost: as of ``purge``.
+    Commits and objects that branches of others lead to stay. A call on the user's sessions that is made meanwhile
+    begins a new session. Cost: as of ``purge``.
 
     Raises:
         UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
@@ -133,7 +136,10 @@ def _commits_of(repository: Repository, user_id: str) -> list[Address]:
         refs = [ref for _, ref in branches_of(repository, user_id)]
         heads = chain.from_iterable((entry.commit for entry in repository.reflog(ref.name)) for ref in refs)
         try:
-            return sorted({commit.address for commit in graph.walk([head for head in heads if head is not None], read)} - {ROOT_ADDRESS})
+            return sorted(
+                {commit.address for commit in graph.walk([head for head in heads if head is not None], read)}
+                - {ROOT_ADDRESS}
+            )
         except MissingObjectError:  # others pruned the history while it was read
             if attempt == ERASURES:
                 raise
@@ -153,10 +159,11 @@ def _in_store(repository: Repository, commits: list[Address]) -> Iterator[Addres
 def export_user(repository: Repository, user_id: str, path: str | os.PathLike[str]) -> int:
     """Write all of a user's data to a new file of JSON lines. Returns the number of records.
 
-    The first line names the format and the user. Then there is a line for each round of each session, for the files of a session, and for
-    the content of each branch of another service. The last line has their number, which distinguishes a whole file from a part. ``content``
-    is JSON for people and programs, with ``{"$tuple": [...]}`` and the like for types that JSON lacks. In that case ``exact`` has the value
-    with its types, for ``read_export``. The file is written whole or not at all, and only this user of the machine can read it.
+    The first line names the format and the user. Then there is a line for each round of each session, for the files of
+    a session, and for the content of each branch of another service. The last line has their number, which
+    distinguishes a whole file from a part. ``content`` is JSON for people and programs, with ``{"$tuple": [...]}`` and
+    the like for types that JSON lacks. In that case ``exact`` has the value with its types, for ``read_export``. The
+    file is written whole or not at all, and only this user of the machine can read it.
 
     Raises:
         InvalidArgumentError: the file exists.
@@ -165,7 +172,9 @@ def export_user(repository: Repository, user_id: str, path: str | os.PathLike[st
     """
     target = Path(path)
     if target.exists():
-        raise InvalidArgumentError(f"{os.fspath(path)!r} exists", remains="nothing was written", hint="choose another name")
+        raise InvalidArgumentError(
+            f"{os.fspath(path)!r} exists", remains="nothing was written", hint="choose another name"
+        )
     descriptor, name = tempfile.mkstemp(prefix=target.name, suffix=".part", dir=target.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -180,7 +189,9 @@ def export_user(repository: Repository, user_id: str, path: str | os.PathLike[st
             os.fsync(file.fileno())
         os.link(name, target)  # a file that was created meanwhile stays
     except FileExistsError:
-        raise InvalidArgumentError(f"{os.fspath(path)!r} exists", remains="nothing was written", hint="choose another name") from None
+        raise InvalidArgumentError(
+            f"{os.fspath(path)!r} exists", remains="nothing was written", hint="choose another name"
+        ) from None
     finally:
         Path(name).unlink()
     return count
@@ -189,7 +200,8 @@ def export_user(repository: Repository, user_id: str, path: str | os.PathLike[st
 def _lines(repository: Repository, user_id: str) -> Iterator[dict[str, Any]]:
     database = repository.database
     for kind, ref in branches_of(repository, user_id):
-        if ref.head is None or (kind == "%messages" and ref.name.count("/") == 1):  # that one is the plan of a deletion under way
+        # that one is the plan of a deletion under way
+        if ref.head is None or (kind == "%messages" and ref.name.count("/") == 1):
             continue
         head = database.commits.read(ref.head)
         if is_over(database, ref, head):
@@ -200,7 +212,8 @@ def _lines(repository: Repository, user_id: str) -> Iterator[dict[str, Any]]:
         if kind:
             snapshot = repository.snapshot(head)
             spaces = {name: snapshot.namespace(name).copy() for name in snapshot.namespaces()}
-            session = spaces.get("session", {}).get("id") if session is None else session  # as the session history service keeps it
+            # as the session history service keeps it
+            session = spaces.get("session", {}).get("id") if session is None else session
             content = {**snapshot.copy(), **({"namespaces": spaces} if spaces else {})}
             yield _line(kind.removeprefix("%"), session, None, head, content)
             continue
@@ -230,7 +243,14 @@ def beside_state(repository: Repository, head: Commit) -> Iterator[tuple[str, li
 def _line(kind: str, session: str | None, number: int | None, commit: Commit, content: Any) -> dict[str, Any]:
     shown = json_value(content)
     time = datetime.fromtimestamp(commit.time / 1e6, UTC).isoformat()
-    line = {"kind": kind, "session_id": session, "round_id": number, "commit": commit.id, "time": time, "content": shown}
+    line = {
+        "kind": kind,
+        "session_id": session,
+        "round_id": number,
+        "commit": commit.id,
+        "time": time,
+        "content": shown,
+    }
     if json.loads(json.dumps(shown)) != content:  # JSON joins two surrogates of a pair into one character
         with suppress(PickleRefusedError, UnserializableValueError):  # an object that is not data is only shown
             line["exact"] = b64encode(InlineEncoder().encode_inline(content)).decode()
@@ -260,7 +280,8 @@ def read_export(path: str | os.PathLike[str]) -> Iterator[ExportedRecord]:
                 content = line["content"] if exact is None else decode_inline(b64decode(exact, validate=True))
                 time = datetime.fromisoformat(line["time"])
                 yield ExportedRecord(line["kind"], line["session_id"], line["round_id"], line["commit"], time, content)
-            if json.loads(file.readline()) != {_END: count} or file.read(1):  # another export may follow, with as many records
+            # another export may follow, with as many records
+            if json.loads(file.readline()) != {_END: count} or file.read(1):
                 raise ValueError(f"it has more than {count} records")
         except (ValueError, KeyError, TypeError, AttributeError, CorruptObjectError) as error:
             raise InvalidArgumentError(f"{os.fspath(path)!r} is not the export of a user: {error}") from error

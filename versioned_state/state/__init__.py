@@ -1,1 +1,4 @@
-"""States: ``Live``, ``Versioned`` and its namespaces, and the detection of changes in place. Layer: above the repository."""
+"""States: ``Live``, ``Versioned`` and its namespaces, and the detection of changes in place.
+
+Layer: above the repository.
+"""

@@ -110,7 +110,13 @@ class KeySpace(State):
 
     @locked
     def iter_keys(
-        self, prefix: str = "", *, start: str | None = None, end: str | None = None, reverse: bool = False, limit: int | None = None
+        self,
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
     ) -> Iterator[str]:
         low, high = key_range(prefix, start, end)
         most = None if limit is None else count("limit", limit)
@@ -165,7 +171,9 @@ class KeySpaceAio(HandleAio[K]):
     @overload
     async def load(self, *paths: str | StatePath) -> list[Any]: ...
     async def load(self, *paths: str | StatePath) -> Any:
-        """Load the keys that paths begin with, so that later reads do not wait. Returns the live value of one path, or a list.
+        """Load the keys that paths begin with, so that later reads do not wait.
+
+        Returns the live value of one path, or a list.
 
         Raises:
             UnknownPathError: nothing is at one of the paths. The keys before it are loaded.

@@ -63,7 +63,13 @@ class Live(State):
 
     @locked
     def iter_keys(
-        self, prefix: str = "", *, start: str | None = None, end: str | None = None, reverse: bool = False, limit: int | None = None
+        self,
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
     ) -> Iterator[str]:
         low, high = key_range(prefix, start, end)
         most = None if limit is None else count("limit", limit)

@@ -44,11 +44,11 @@ def open(  # noqa: A001, PLR0913 - read as versioned_state.open, as gzip.open is
     """Open the state at a URL or path, of the kinds that ``open_store`` accepts. Closing the state closes its store.
 
     Args:
-        branch, author, pickle, pickle_key, classes, signer, schema, check_reads, migrations, stamp: as for ``Versioned``.
-        encryption_key: 32 bytes, the key of an ``Encrypted`` store; an empty store becomes one.
-        read_only: write nothing; ``commit`` raises ``ReadOnlyError``.
-        create: create the store if it does not exist; otherwise, and with ``read_only``, that is a ``StoreNotFoundError``.
-        cache_bytes: the size of the cache of a store across a network; 0 for none. A local store has no cache.
+        branch, author, pickle, pickle_key, classes, signer, schema, check_reads, migrations, stamp: as for
+        ``Versioned``. encryption_key: 32 bytes, the key of an ``Encrypted`` store; an empty store becomes one.
+        read_only: write nothing; ``commit`` raises ``ReadOnlyError``. create: create the store if it does not exist;
+        otherwise, and with ``read_only``, that is a ``StoreNotFoundError``. cache_bytes: the size of the cache of a
+        store across a network; 0 for none. A local store has no cache.
 
     Raises:
         InvalidArgumentError: the URL is malformed.
@@ -83,8 +83,8 @@ def _twin(opening: Callable[P, Versioned]) -> Callable[P, Coroutine[Any, Any, Ve
     async def open_async(*args: P.args, **kwargs: P.kwargs) -> Versioned:
         """Open the state at a URL or path off the event loop, as ``versioned_state.open`` does.
 
-        ``await state.aio.close()`` closes the state and its store, and so does the end of ``async with await open_async(url) as state:``.
-        If the call is cancelled, nothing stays open.
+        ``await state.aio.close()`` closes the state and its store, and so does the end of ``async with await
+        open_async(url) as state:``. If the call is cancelled, nothing stays open.
 
         Raises:
             EventLoopError: asyncio runs no event loop here.

@@ -28,9 +28,10 @@ class Space(LockedState, Protocol):
 class StateSequence(PartialSequence, MutableSequence[Any]):
     """A list under a key of a state, with all methods of a list.
 
-    A call costs O(log n) and the elements that it touches, whatever the length; only ``sort`` and ``reverse`` load the list. Elements that
-    were read or inserted are live values of the state: changes to them are detected while any caller refers to them. If the list is loaded
-    too (``state[key]``), this is a view of the loaded list. A missing key is an empty list.
+    A call costs O(log n) and the elements that it touches, whatever the length; only ``sort`` and ``reverse`` load the
+    list. Elements that were read or inserted are live values of the state: changes to them are detected while any
+    caller refers to them. If the list is loaded too (``state[key]``), this is a view of the loaded list. A missing key
+    is an empty list.
 
     Raises:
         TypeError: the value of the key is not a list.
@@ -139,7 +140,9 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
             try:
                 value = list(value)
             except TypeError:
-                raise TypeError("can only assign an iterable" if index.step is None else "must assign iterable to extended slice") from None
+                raise TypeError(
+                    "can only assign an iterable" if index.step is None else "must assign iterable to extended slice"
+                ) from None
         self._set(index, value)
 
     @locked
@@ -240,7 +243,10 @@ class StateSequence(PartialSequence, MutableSequence[Any]):
 
     @locked
     def remove(self, value: Any) -> None:
-        """Remove the first element that equals ``value``. Raises ``ValueError`` if there is none. Cost: the elements before it."""
+        """Remove the first element that equals ``value``.
+
+        Raises ``ValueError`` if there is none. Cost: the elements before it.
+        """
         try:
             at = self.index(value)
         except ValueError:

@@ -30,8 +30,8 @@ _KEYS_COMPARED: Final = 1000
 class State(MutableMapping[str, Any]):
     """A dict of plain values under string keys, in sorted order. ``|`` gives a plain dict.
 
-    ``Live``, ``Versioned`` and the namespaces of either are states, and one swaps for another. Calls are locked, so each is atomic
-    for the threads that share a state.
+    ``Live``, ``Versioned`` and the namespaces of either are states, and one swaps for another. Calls are locked, so
+    each is atomic for the threads that share a state.
     """
 
     _lock: HandleLock
@@ -41,9 +41,17 @@ class State(MutableMapping[str, Any]):
 
     @abstractmethod
     def iter_keys(
-        self, prefix: str = "", *, start: str | None = None, end: str | None = None, reverse: bool = False, limit: int | None = None
+        self,
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
     ) -> Iterator[str]:
-        """Iterate over the present keys that begin with ``prefix`` and lie in [start, end), in order. Cost: two paths, and those keys.
+        """Iterate over the present keys that begin with ``prefix`` and lie in [start, end), in order.
+
+        Cost: two paths, and those keys.
 
         Args:
             start, end: whole keys, which need not be there; the range has the first and not the last.
@@ -57,7 +65,10 @@ class State(MutableMapping[str, Any]):
 
     @abstractmethod
     def namespace(self, name: str) -> State:
-        """Return the part of the state under a name, a state of its own. Its keys never collide with those of another, or of this one."""
+        """Return the part of the state under a name, a state of its own.
+
+        Its keys never collide with those of another, or of this one.
+        """
 
     @abstractmethod
     def namespaces(self) -> list[str]:
@@ -69,7 +80,9 @@ class State(MutableMapping[str, Any]):
 
     @abstractmethod
     def release(self, key: str) -> bool:
-        """Stop tracking a loaded value that has not changed, which also saves comparing it. Returns whether the key is no longer loaded.
+        """Stop tracking a loaded value that has not changed, which also saves comparing it.
+
+        Returns whether the key is no longer loaded.
 
         The state no longer sees changes that are made through remaining references to the value.
         """
@@ -78,7 +91,9 @@ class State(MutableMapping[str, Any]):
         return self.iter_keys()
 
     def at(self, path: str | StatePath) -> Any:
-        """Return the live value at a path, such as ``messages[17].content``: changes to it are changes of the state. Loads the key.
+        """Return the live value at a path, such as ``messages[17].content``: changes to it are changes of the state.
+
+        Loads the key.
 
         Raises:
             InvalidPathError: the path does not parse.
@@ -95,12 +110,13 @@ class State(MutableMapping[str, Any]):
     def typed(self, model: type[M]) -> M:
         """Return the state as an instance of a class, to a type checker: ``state.typed(AppState).messages`` is ``state["messages"]``.
 
-        The fields of the class are attributes, which read and write the keys. Its methods and properties work on them. A missing key has
-        the default of its field, which is put into the state if it can change in place. Nothing is validated: ``schema=`` does that. Cost:
-        none.
+        The fields of the class are attributes, which read and write the keys. Its methods and properties work on them.
+        A missing key has the default of its field, which is put into the state if it can change in place. Nothing is
+        validated: ``schema=`` does that. Cost: none.
 
         Args:
-            model: a dataclass, a pydantic model, an attrs class, or a ``TypedDict``, for which the state itself is returned.
+            model: a dataclass, a pydantic model, an attrs class, or a ``TypedDict``, for which the state itself is
+                returned.
 
         Raises:
             InvalidArgumentError: it is another class.
@@ -112,7 +128,10 @@ class State(MutableMapping[str, Any]):
 
     @locked
     def pop(self, key: str, default: Any = _NONE) -> Any:
-        """Remove a key and return its value, or the default if there is no key. Raises ``KeyError`` if there is neither."""
+        """Remove a key and return its value, or the default if there is no key.
+
+        Raises ``KeyError`` if there is neither.
+        """
         try:
             value = self[key]
         except KeyError:
@@ -208,7 +227,10 @@ def value_at(state: State, path: StatePath) -> Any:
 
 
 def step_into(value: Any, step: Step) -> Any:
-    """Return the live value that one step leads to. Raises ``LookupError`` with a hint. Adds nothing to a ``defaultdict``."""
+    """Return the live value that one step leads to.
+
+    Raises ``LookupError`` with a hint. Adds nothing to a ``defaultdict``.
+    """
     if isinstance(step, Namespace):
         if isinstance(value, State):
             return value.namespace(step.name)

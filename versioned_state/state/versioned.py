@@ -70,30 +70,37 @@ T = TypeVar("T")
 class Versioned(KeySpace):
     """A state over one branch of a repository: a dict of plain Python values, each round of which is a commit.
 
-    Values are live: a key returns the same object that the state compares at ``status()`` and ``commit()``, so whoever holds the object
-    may mutate it in place. A live value keeps its identity for the life of the handle, even if a merge, ``refresh``, ``discard`` or
-    ``reset`` changes its content. Keys are strings and iterate in sorted order.
+    Values are live: a key returns the same object that the state compares at ``status()`` and ``commit()``, so whoever
+    holds the object may mutate it in place. A live value keeps its identity for the life of the handle, even if a
+    merge, ``refresh``, ``discard`` or ``reset`` changes its content. Keys are strings and iterate in sorted order.
 
-    A handle's calls are locked, so threads may share it; no thread may mutate a value while another commits. Any number of handles,
-    processes and machines may commit to one branch.
+    A handle's calls are locked, so threads may share it; no thread may mutate a value while another commits. Any number
+    of handles, processes and machines may commit to one branch.
 
     Args:
-        store: a ``KVStore``, or a ``Repository`` to share. By default a ``Memory`` of its own. The handle does not close it.
+        store: a ``KVStore``, or a ``Repository`` to share. By default a ``Memory`` of its own. The handle does not
+            close it.
         branch: begins at the empty state if it does not exist.
         author: the author of commits, unless a call names another. ``""`` is none.
         pickle, pickle_key, classes, signer, clock: as for ``Repository``, unless one is given.
-        schema: the shape of the state, which each commit and merge is checked against: a ``Schema``, or its argument. Forks have it too.
-        check_reads: check committed values when they are read too, here and by ``checkout``. Raises ``SchemaError`` for an invalid one.
-        migrations: read every state as the newest version. The first commit writes their changes, as a commit of its own.
-        ttl_seconds: the branch expires that long after its last change, and ``repository.expire()`` then deletes it. The time is kept
-            with the branch from the next commit on. 0 removes it, and None leaves it as it is. A fork has it too; ``switch`` drops it.
-        stamp: what makes the commits, such as ``{"code": "3f9c2a1", "model": "large-2"}``: a dict of data, or a function that returns one
-            and is called for each commit (it must not call this state). Each commit refers to it by an id in its meta, and the store
-            keeps it once. ``repository.stamp(rev)`` returns it, and ``log(stamp={…})`` finds it. A fork has it too.
+        schema: the shape of the state, which each commit and merge is checked against: a ``Schema``, or its argument.
+            Forks have it too.
+        check_reads: check committed values when they are read too, here and by ``checkout``. Raises ``SchemaError`` for
+            an invalid one.
+        migrations: read every state as the newest version. The first commit writes their changes, as a commit of its
+            own.
+        ttl_seconds: the branch expires that long after its last change, and ``repository.expire()`` then deletes it.
+            The time is kept with the branch from the next commit on. 0 removes it, and None leaves it as it is. A fork
+            has it too; ``switch`` drops it.
+        stamp: what makes the commits, such as ``{"code": "3f9c2a1", "model": "large-2"}``: a dict of data, or a
+            function that returns one and is called for each commit (it must not call this state). Each commit refers to
+            it by an id in its meta, and the store keeps it once. ``repository.stamp(rev)`` returns it, and
+            ``log(stamp={…})`` finds it. A fork has it too.
 
     Raises:
         StorageError: the store cannot be opened, or is not a store of this library; see ``errors``.
-        NewerVersionError, MigrationError: the state is newer than the migrations, or one of them raised. Nothing was changed.
+        NewerVersionError, MigrationError: the state is newer than the migrations, or one of them raised. Nothing was
+            changed.
     """
 
     _handle: BranchHandle
@@ -137,7 +144,9 @@ class Versioned(KeySpace):
                 )
             repository = store
         else:
-            repository = Repository(store, pickle=pickle, pickle_key=pickle_key, classes=classes, signer=signer, clock=clock)
+            repository = Repository(
+                store, pickle=pickle, pickle_key=pickle_key, classes=classes, signer=signer, clock=clock
+            )
         lock = HandleLock()
         super().__init__(b"", lock)
         handle = BranchHandle(repository, branch, author or None)
@@ -218,7 +227,10 @@ class Versioned(KeySpace):
 
     @property
     def head(self) -> Commit:
-        """The commit that the live values are compared with. Another handle may have moved the branch since: see ``refresh``."""
+        """The commit that the live values are compared with.
+
+        Another handle may have moved the branch since: see ``refresh``.
+        """
         return self._handle.head
 
     @locked
@@ -239,29 +251,33 @@ class Versioned(KeySpace):
     ) -> Commit:
         """Commit the changes since the head: all of them or none. Returns the commit, which is the new head.
 
-        Without changes it makes no commit and returns the head. If the branch has moved, our changes are merged by path onto its new head,
-        and the live values get the changes of others. If those equal ours, their commit is returned. Cost: packing the loaded values,
-        and writing the changed parts.
+        Without changes it makes no commit and returns the head. If the branch has moved, our changes are merged by path
+        onto its new head, and the live values get the changes of others. If those equal ours, their commit is returned.
+        Cost: packing the loaded values, and writing the changed parts.
 
         Args:
             message: describes the commit; a summary of the changes by default.
             author: the author; by default the handle's.
             meta: data to keep with the commit: task, session, step.
             allow_empty: commit even without changes.
-            skip_unserializable: leave out keys with a value that cannot be stored. They stay staged, and the result's ``skipped`` lists
-                the paths.
+            skip_unserializable: leave out keys with a value that cannot be stored. They stay staged, and the result's
+                ``skipped`` lists the paths.
             on_moved: what to do if the branch has moved: an ``OnMoved``, or "merge", "refuse" or "replace".
             policies: resolve conflicts by path pattern, before the policies that the repository keeps; see ``merge``.
-            keys: commit only the changes of these keys of the state. The others stay staged. If the branch has moved, all changes are
-                merged onto its new head first. A removed key may be named.
-            tag: make a tag of this name for the commit, in the same batch: both are made, or neither. Without changes, for the head.
-            parent: commit the difference to this commit, and move the branch there in the same step, from wherever it stands: nothing is
-                merged. The reflog keeps the commits that the branch leaves, and ``undo()`` reverses the move. With ``on_moved="refuse"`` a
-                branch that is not at ``head`` stays. Without a difference no commit is made, and the branch moves to the parent.
-            note: data to attach to the commit in the same batch, as ``repository.notes`` does afterwards. Without changes, to the head.
+            keys: commit only the changes of these keys of the state. The others stay staged. If the branch has moved,
+                all changes are merged onto its new head first. A removed key may be named.
+            tag: make a tag of this name for the commit, in the same batch: both are made, or neither. Without changes,
+                for the head.
+            parent: commit the difference to this commit, and move the branch there in the same step, from wherever it
+                stands: nothing is merged. The reflog keeps the commits that the branch leaves, and ``undo()`` reverses
+                the move. With ``on_moved="refuse"`` a branch that is not at ``head`` stays. Without a difference no
+                commit is made, and the branch moves to the parent.
+            note: data to attach to the commit in the same batch, as ``repository.notes`` does afterwards. Without
+                changes, to the head.
 
         Raises:
-            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names its path.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names
+                its path.
             UnknownPathError: one of ``keys`` is neither in the state nor in the head.
             UnknownRevisionError: there is no such ``parent``.
             SchemaError: a value breaks the schema; the error names its path and the rule.
@@ -278,7 +294,9 @@ class Versioned(KeySpace):
         """
         # The policies are checked by _resolvable.
         choice = on_moved if type(on_moved) is OnMoved else OnMoved(on_moved)
-        options = CommitOptions(message, author, meta, allow_empty, skip_unserializable, choice, policies or {}, keys, tag)
+        options = CommitOptions(
+            message, author, meta, allow_empty, skip_unserializable, choice, policies or {}, keys, tag
+        )
         if note is not None:
             options.note = as_note(note)
         if self._transactions.open:
@@ -289,7 +307,9 @@ class Versioned(KeySpace):
 
     def _commit_onto(self, rev: str | Commit, options: CommitOptions) -> Commit:
         if options.keys is not None:
-            raise InvalidArgumentError("keys and parent were both given", remains=STAGED, hint="a commit onto a parent has the whole state")
+            raise InvalidArgumentError(
+                "keys and parent were both given", remains=STAGED, hint="a commit onto a parent has the whole state"
+            )
         if options.on_moved is OnMoved.MERGE:
             options.on_moved = OnMoved.REPLACE  # the caller has chosen the parent, so there is nothing to merge
 
@@ -330,7 +350,9 @@ class Versioned(KeySpace):
 
     @locked
     def refresh(self, *, policies: Mapping[str, Policy] | None = None) -> Commit:
-        """Move to the head of the branch, which others may have moved, and return it. Uncommitted changes stay, merged on top.
+        """Move to the head of the branch, which others may have moved, and return it.
+
+        Uncommitted changes stay, merged on top.
 
         Raises:
             MergeConflictError: both sides changed a path. Nothing was changed.
@@ -362,12 +384,21 @@ class Versioned(KeySpace):
     ) -> Transaction[Versioned]:
         """Return a ``with`` block that is committed at its end, and rolled back if it raises.
 
-        Changes made before the block are part of the commit, and are still there after a failure. An inner transaction is rolled back by
-        itself and committed with the outer one. The options are those of ``commit``, without ``parent``. Calls that cannot be rolled back,
-        such as ``commit``, ``refresh``, ``reset`` and ``discard``, raise ``TransactionError`` within the block.
+        Changes made before the block are part of the commit, and are still there after a failure. An inner transaction
+        is rolled back by itself and committed with the outer one. The options are those of ``commit``, without
+        ``parent``. Calls that cannot be rolled back, such as ``commit``, ``refresh``, ``reset`` and ``discard``, raise
+        ``TransactionError`` within the block.
         """
         options = CommitOptions(
-            message, author, meta, allow_empty, skip_unserializable, OnMoved(on_moved), check_policies(policies), keys, tag
+            message,
+            author,
+            meta,
+            allow_empty,
+            skip_unserializable,
+            OnMoved(on_moved),
+            check_policies(policies),
+            keys,
+            tag,
         )
         options.note = as_note(note)
         from versioned_state.state.branch.transactions import Transaction
@@ -383,11 +414,11 @@ class Versioned(KeySpace):
                 state["balance"] -= 10          # the state is at the branch's head, as after refresh()
                 state.commit("pay")             # refused if somebody else has the lock by now
 
-        Writers without a lock are not kept out: their commits are merged as usual. The lock of a holder that died ends after ``ttl``
-        seconds, or at once on the same machine. A holder that is merely slow may lose it too: then each commit and each move of the branch
-        through this handle raises ``FencedError`` until the block is left, whatever keys it touches. Commits and ``lock.renew()`` restart
-        the time. A nested block of the same thread and task changes nothing. If the store fails at the end, the lock ends after ``ttl``
-        seconds.
+        Writers without a lock are not kept out: their commits are merged as usual. The lock of a holder that died ends
+        after ``ttl`` seconds, or at once on the same machine. A holder that is merely slow may lose it too: then each
+        commit and each move of the branch through this handle raises ``FencedError`` until the block is left, whatever
+        keys it touches. Commits and ``lock.renew()`` restart the time. A nested block of the same thread and task
+        changes nothing. If the store fails at the end, the lock ends after ``ttl`` seconds.
         Cost: three round trips to take the lock and to refresh, one to release it, and none for a commit.
 
         Args:
@@ -414,14 +445,15 @@ class Versioned(KeySpace):
     def status(self, *, internal: bool = False, explain: bool = False) -> Diff:
         """Return the changes since the head, by path. Cost: packing the loaded values, and encoding the changed ones.
 
-        The result is false if there are no changes. Its ``effects`` lie behind the head: they were carried out by rounds that were taken
-        back since, or that a fork left out. They are found when they are asked for, or printed.
+        The result is false if there are no changes. Its ``effects`` lie behind the head: they were carried out by
+        rounds that were taken back since, or that a fork left out. They are found when they are asked for, or printed.
 
         A value that cannot be stored is listed in ``unstorable``, and hides no other change.
 
         Args:
             internal: show the engine's own keys too.
-            explain: list in ``objects`` each object in the loaded values, and why it is not data, at the cost of a walk over all of them.
+            explain: list in ``objects`` each object in the loaded values, and why it is not data, at the cost of a walk
+                over all of them.
         """
         found = self._changes_since(self.head, internal=internal)
         if explain:
@@ -430,7 +462,9 @@ class Versioned(KeySpace):
             found.find_effects = partial(_effects_behind, self._handle.repository.database, self._handle.ref, self.head)
         return found
 
-    def _changes_since(self, commit: Commit, *, internal: bool, limit: int | None = None, deadline: float | None = None) -> Diff:
+    def _changes_since(
+        self, commit: Commit, *, internal: bool, limit: int | None = None, deadline: float | None = None
+    ) -> Diff:
         """Return the changes from a commit to the live values."""
         from versioned_state.repository.views.diff import Diff
 
@@ -445,11 +479,15 @@ class Versioned(KeySpace):
             if error is not None:
                 error.remains = ""
                 unstorable[error.path or str(path_of(key))] = error
-        return Diff(staged.staging, commit.tree, tree, internal=internal, unstorable=unstorable, limit=limit, deadline=deadline)
+        return Diff(
+            staged.staging, commit.tree, tree, internal=internal, unstorable=unstorable, limit=limit, deadline=deadline
+        )
 
     @locked
     def checkout(self, rev: str | Commit, *, migrated: bool = False) -> Snapshot:
-        """Return a read-only view of any commit in the store. Moves nothing. A value is read when it is used. Cost: reading the commit.
+        """Return a read-only view of any commit in the store.
+
+        Moves nothing. A value is read when it is used. Cost: reading the commit.
 
         Args:
             migrated: show the state after the migrations of this handle; otherwise as it was committed.
@@ -478,11 +516,14 @@ class Versioned(KeySpace):
 
         Args:
             internal: include the engine's own keys.
-            limit: the most changes to find, the first by their paths, at the cost of these. ``Diff.more`` is true if there are more.
+            limit: the most changes to find, the first by their paths, at the cost of these. ``Diff.more`` is true if
+                there are more.
             deadline: stop looking for changes after this many seconds; see ``Repository.diff``.
         """
         if b is not None:
-            return self.repository.diff(self._resolve(a), self._resolve(b), internal=internal, limit=limit, deadline=deadline)
+            return self.repository.diff(
+                self._resolve(a), self._resolve(b), internal=internal, limit=limit, deadline=deadline
+            )
         return self._changes_since(self._resolve(a), internal=internal, limit=limit, deadline=deadline)
 
     @locked
@@ -497,8 +538,9 @@ class Versioned(KeySpace):
     ) -> Log:
         """Return the commits from a revision, by default the head, back, or for a range ``A..B`` those of B that A does not have.
 
-        The newest commits come first. Cost: one read for each commit that is examined. The filters ``author``, ``message``, ``since``,
-        ``until``, ``meta``, ``path`` and ``changed`` choose among the commits, and ``deadline`` ends the search; see ``Repository.log``.
+        The newest commits come first. Cost: one read for each commit that is examined. The filters ``author``,
+        ``message``, ``since``, ``until``, ``meta``, ``path`` and ``changed`` choose among the commits, and ``deadline``
+        ends the search; see ``Repository.log``.
         """
         start, head = self.head if rev is None else rev, self.head
         return self.repository.log(
@@ -515,7 +557,10 @@ class Versioned(KeySpace):
         end: int | None = None,
         deadline: float | None = None,
     ) -> BlameList:
-        """Return the commit that each element, entry or line of a committed value comes from. See ``Repository.blame``."""
+        """Return the commit that each element, entry or line of a committed value comes from.
+
+        See ``Repository.blame``.
+        """
         return self.repository.blame(path, self._resolve(rev), start=start, end=end, deadline=deadline)
 
     @locked
@@ -524,7 +569,9 @@ class Versioned(KeySpace):
         return self.repository.history(path, self._resolve(rev), deadline=deadline)
 
     @locked
-    def grep(self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Matches:
+    def grep(
+        self, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = ""
+    ) -> Matches:
         """Iterate over the lines of committed strings that match a regular expression. See ``Repository.grep``."""
         return self.repository.grep(pattern, self._resolve(rev), path=path)
 
@@ -533,11 +580,14 @@ class Versioned(KeySpace):
         with ready(self._lock):
             self._check_open()
             first, last = self._resolve(good), self._resolve(bad)
-        return self.repository.bisect(first, last, is_bad)  # without the lock: it lasts as long as the calls of ``is_bad``
+        # without the lock: it lasts as long as the calls of ``is_bad``
+        return self.repository.bisect(first, last, is_bad)
 
     # Merges, repeated and reverted commits, and moves of the branch: each is all or nothing, and ``undo()`` reverses it
 
-    def _resolvable(self, run: Callable[[Resolving], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED) -> Commit:
+    def _resolvable(
+        self, run: Callable[[Resolving], Commit], policies: Mapping[str, Policy] | None, *, remains: str = UNCHANGED
+    ) -> Commit:
         """Run a call that may meet conflicts, so that the ``merge`` of the error can run it again with resolutions."""
         checked = check_policies(policies) if policies else {}
         call = _Resolvable(self, run, checked, remains)
@@ -550,7 +600,9 @@ class Versioned(KeySpace):
             self._handle.notify_hooks()
         return commit
 
-    def _taking(self, find: Callable[[], T], run: Callable[[T, Resolving], Commit], policies: Mapping[str, Policy] | None) -> Commit:
+    def _taking(
+        self, find: Callable[[], T], run: Callable[[T, Resolving], Commit], policies: Mapping[str, Policy] | None
+    ) -> Commit:
         """Do as ``_resolvable`` for a call on other commits, which ``find`` resolves, again if purge replaced them meanwhile."""
         return publisher.again_if_swept(self._handle, lambda: self._resolvable(partial(run, find()), policies))
 
@@ -590,18 +642,22 @@ class Versioned(KeySpace):
         policies: Mapping[str, Policy] | None = None,
         fast_forward: bool = True,
     ) -> Commit:
-        """Merge another line of history into this branch, by path, to any depth. Returns the commit, which is the new head.
+        """Merge another line of history into this branch, by path, to any depth.
 
-        Dicts are merged by key, lists by aligned elements, sets by element, texts by line. A revision that is merged already makes no
-        commit. If this branch has no commits of its own, it moves there (unless ``fast_forward=False``). Cost: the changes of both sides.
+        Returns the commit, which is the new head.
+
+        Dicts are merged by key, lists by aligned elements, sets by element, texts by line. A revision that is merged
+        already makes no commit. If this branch has no commits of its own, it moves there (unless
+        ``fast_forward=False``). Cost: the changes of both sides.
 
         Args:
-            policies: resolve a path that both sides changed: ``{"messages": "append", "users.*.score": "sum"}``, or a function of base,
-                ours and theirs. They come before those of ``repository.merge_policies``; see ``PolicyName``.
+            policies: resolve a path that both sides changed: ``{"messages": "append", "users.*.score": "sum"}``, or a
+                function of base, ours and theirs. They come before those of ``repository.merge_policies``; see
+                ``PolicyName``.
 
         Raises:
-            MergeConflictError: both sides changed a path, and no policy decides. Nothing was changed. Its ``merge`` resolves the
-                conflict: ``merge.resolve(path, value)``, then ``merge.commit()``.
+            MergeConflictError: both sides changed a path, and no policy decides. Nothing was changed. Its ``merge``
+                resolves the conflict: ``merge.resolve(path, value)``, then ``merge.commit()``.
             UncommittedChangesError: commit or discard first.
         """
         self._transactions.refuse("merge")
@@ -668,18 +724,25 @@ class Versioned(KeySpace):
 
     @locked
     def rebase(self, onto: str | Commit, *, policies: Mapping[str, Policy] | None = None) -> Commit:
-        """Repeat the branch's own commits on top of another commit, in one line. Returns the new head. ``undo()`` reverses it.
+        """Repeat the branch's own commits on top of another commit, in one line.
 
-        A commit whose changes are there already is left out. Merges are left out too, as in git: the commits that they brought in are
-        repeated themselves, unless the other line has them. Conflicts that a merge resolved come up again. Raises as ``merge``.
+        Returns the new head. ``undo()`` reverses it.
+
+        A commit whose changes are there already is left out. Merges are left out too, as in git: the commits that they
+        brought in are repeated themselves, unless the other line has them. Conflicts that a merge resolved come up
+        again. Raises as ``merge``.
         """
         self._transactions.refuse("rebase")
         self._handle.resolve_doubt()
         return self._taking(lambda: self._resolve(onto), partial(operations.rebase, self._handle), policies)
 
     @locked
-    def squash(self, since: str | Commit, until: str | Commit = "HEAD", *, message: str = "", author: str | None = None) -> Commit:
-        """Combine the commits after ``since`` up to ``until`` into one. Returns the new head, with the same state. ``undo()`` reverses it.
+    def squash(
+        self, since: str | Commit, until: str | Commit = "HEAD", *, message: str = "", author: str | None = None
+    ) -> Commit:
+        """Combine the commits after ``since`` up to ``until`` into one.
+
+        Returns the new head, with the same state. ``undo()`` reverses it.
 
         The default message joins theirs, each once. Commits after ``until`` are repeated as they are.
         """
@@ -687,14 +750,17 @@ class Versioned(KeySpace):
         self._handle.resolve_doubt()
         description = operations.Description(message, author)
         head = publisher.again_if_swept(
-            self._handle, lambda: operations.squash(self._handle, self._resolve(since), self._resolve(until), description)
+            self._handle,
+            lambda: operations.squash(self._handle, self._resolve(since), self._resolve(until), description),
         )
         self._handle.notify_hooks()
         return head
 
     @locked
     def undo(self, steps: int = 1) -> Commit:
-        """Reverse the last moves of this branch: commits, merges, resets, rebases. Returns the new head. ``redo`` repeats them.
+        """Reverse the last moves of this branch: commits, merges, resets, rebases.
+
+        Returns the new head. ``redo`` repeats them.
 
         Raises:
             UncommittedChangesError: commit or discard first.
@@ -717,7 +783,9 @@ class Versioned(KeySpace):
 
     @locked
     def rollback(self, steps: int = 1) -> Commit:
-        """Move the branch back by ``steps`` commits, at most to its first one, and drop uncommitted changes. Returns the new head.
+        """Move the branch back by ``steps`` commits, at most to its first one, and drop uncommitted changes.
+
+        Returns the new head.
 
         ``undo()`` reverses it. Raises as ``reset``.
         """
@@ -743,10 +811,13 @@ class Versioned(KeySpace):
 
     @locked
     def apply(self, patch: Diff | list[dict[str, Any]]) -> None:
-        """Apply a diff of any store, or its ``to_patch()``, perhaps by way of JSON: all changes or none. They are changes to commit.
+        """Apply a diff of any store, or its ``to_patch()``, perhaps by way of JSON: all changes or none.
+
+        They are changes to commit.
 
         Raises:
-            PatchConflictError: the old values of the patch are not there. ``paths`` names the places. Nothing was changed.
+            PatchConflictError: the old values of the patch are not there. ``paths`` names the places. Nothing was
+                changed.
             InvalidArgumentError: it is not a patch.
             PickleRefusedError: the diff has an object in it, and a patch has data only.
         """
@@ -769,7 +840,8 @@ class Versioned(KeySpace):
         """Move this handle to another branch, and return its head. Live values get the branch's content, in place.
 
         Args:
-            create: create the branch at the head if it does not exist; if nothing was committed yet, with the first commit.
+            create: create the branch at the head if it does not exist; if nothing was committed yet, with the first
+                commit.
 
         Raises:
             UncommittedChangesError: commit or discard first.
@@ -787,18 +859,22 @@ class Versioned(KeySpace):
 
     @locked
     def fork(self, branch: str, *, at: str | Commit = "HEAD", ttl_seconds: float | None = None) -> Versioned:
-        """Create a branch at a revision, and return a state on it: a what-if, to be merged or deleted. It shares this state's store.
+        """Create a branch at a revision, and return a state on it: a what-if, to be merged or deleted.
+
+        It shares this state's store.
 
         Args:
             ttl_seconds: as that of ``Versioned``. By default the one that this state was opened with.
 
         Raises:
             RefExistsError: the branch exists.
-            BranchMovedError: the branch was moved away from the head of this state, and gc collected that. Nothing was changed.
+            BranchMovedError: the branch was moved away from the head of this state, and gc collected that. Nothing was
+                changed.
         """
         ttl = self._handle.ttl if ttl_seconds is None else as_ttl(ttl_seconds)
         shape = {} if self._shape is None else self._shape.options
-        state = Versioned(self.repository, branch=branch, author=self.author, **shape)  # first: once there is a branch, nothing can fail
+        # first: once there is a branch, nothing can fail
+        state = Versioned(self.repository, branch=branch, author=self.author, **shape)
         state._handle.ttl = ttl
         if self._handle.stamp is not None:
             state._handle.use_stamp(self._handle.stamp.source)
@@ -812,11 +888,13 @@ class Versioned(KeySpace):
         return state
 
     def close(self) -> None:
-        """Release the store and the live values. Idempotent. A ``ResourceWarning`` names the uncommitted changes, which are dropped.
+        """Release the store and the live values.
 
-        The opener of a store closes it: a state from ``versioned_state.open()`` closes its store. A store that the caller opened stays
-        open, and is closed when nothing refers to it. A store that fails, or was closed before, does not keep the state from
-        closing; the warning then names the keys that may have changed.
+        Idempotent. A ``ResourceWarning`` names the uncommitted changes, which are dropped.
+
+        The opener of a store closes it: a state from ``versioned_state.open()`` closes its store. A store that the
+        caller opened stays open, and is closed when nothing refers to it. A store that fails, or was closed before,
+        does not keep the state from closing; the warning then names the keys that may have changed.
         """
         self._close(warning=True)
 
@@ -837,7 +915,12 @@ class Versioned(KeySpace):
         if keys:
             self._warn("closed", keys)
         if failure is not None:
-            warnings.warn(f"the store of a closed state could not be closed: {failure}", ResourceWarning, stacklevel=3, source=self)
+            warnings.warn(
+                f"the store of a closed state could not be closed: {failure}",
+                ResourceWarning,
+                stacklevel=3,
+                source=self,
+            )
 
     def _changed_keys(self) -> list[bytes]:
         with suppress(StateError):
@@ -845,7 +928,9 @@ class Versioned(KeySpace):
         return self._worktree.changed_keys()
 
     def _warn(self, happened: str, keys: list[bytes]) -> None:
-        shown = ", ".join(str(path_of(key)) for key in keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+        shown = ", ".join(str(path_of(key)) for key in keys[:5]) + (
+            f" and {len(keys) - 5} more" if len(keys) > 5 else ""
+        )
         warnings.warn(
             f"a state on branch {self.branch!r} was {happened} with changes that are not committed: {shown}; "
             "commit() keeps them, discard() drops them",
@@ -867,7 +952,8 @@ class Versioned(KeySpace):
         await self.aio.run(partial(self._close, warning=kind is None))
 
     def __del__(self) -> None:
-        # Does not call the store, because this may run in any thread, at any time. Does not compare values that may have changed in place.
+        # Does not call the store, because this may run in any thread, at any time. Does not compare values that may
+        # have changed in place.
         if not getattr(self, "_closed", True) and self._is_kept and (keys := self._worktree.touched_keys()):
             self._warn("dropped", keys)
 
@@ -916,11 +1002,16 @@ class Namespace(KeySpace):
 
 
 class _Resolvable:
-    """A call on a state that may have conflicts. Not a closure, because a closure that refers to itself would keep the state alive."""
+    """A call on a state that may have conflicts.
+
+    Not a closure, because a closure that refers to itself would keep the state alive.
+    """
 
     __slots__ = ("_branch", "_remains", "_run", "_state", "policies")
 
-    def __init__(self, state: Versioned, run: Callable[[Resolving], Commit], policies: dict[str, Policy], remains: str) -> None:
+    def __init__(
+        self, state: Versioned, run: Callable[[Resolving], Commit], policies: dict[str, Policy], remains: str
+    ) -> None:
         self.policies = policies
         self._state = state
         self._branch = state._handle.position.branch
@@ -933,7 +1024,9 @@ class _Resolvable:
             state._check_open()
             state._transactions.refuse("merge.commit")
             if state.branch != self._branch:
-                raise InvalidArgumentError(f"the merge was on {self._branch!r}, and the state is on {state.branch!r} now")
+                raise InvalidArgumentError(
+                    f"the merge was on {self._branch!r}, and the state is on {state.branch!r} now"
+                )
             state._handle.resolve_doubt()
             commit = self._run(merging.Resolving(self.policies, resolutions, self.again, self._remains))
             state._handle.notify_hooks()
@@ -947,7 +1040,9 @@ def _async_lock(handle_lock: HandleLock, call: Callable[[], Lock]) -> AsyncLock:
     return AsyncLock(handle_lock, call())
 
 
-def _async_transaction(handle_lock: HandleLock, call: Callable[[], Transaction[Versioned]]) -> AsyncTransaction[Versioned]:
+def _async_transaction(
+    handle_lock: HandleLock, call: Callable[[], Transaction[Versioned]]
+) -> AsyncTransaction[Versioned]:
     """Return the transaction of ``state.aio.transaction()``."""
     from versioned_state.state.aio.blocks import AsyncTransaction
 
@@ -974,7 +1069,10 @@ def _read_all(diff: Diff) -> None:
 
 
 class VersionedAio(KeySpaceAio["Versioned"]):
-    """The awaitable twins of the calls of a state. A commit has the values as they are when it is called, or when its turn comes."""
+    """The awaitable twins of the calls of a state.
+
+    A commit has the values as they are when it is called, or when its turn comes.
+    """
 
     blame: Final = awaitable(lambda: Versioned.blame)
     checkout: Final = awaitable(lambda: Versioned.checkout)
@@ -1026,7 +1124,10 @@ class VersionedAio(KeySpaceAio["Versioned"]):
                 return
 
     async def bisect(self, good: str | Commit, bad: str | Commit, is_bad: Callable[[Snapshot], object]) -> Bisection:
-        """Do as ``Versioned.bisect``. ``is_bad`` is called on a background thread, and other calls on the state do not wait for it."""
+        """Do as ``Versioned.bisect``.
+
+        ``is_bad`` is called on a background thread, and other calls on the state do not wait for it.
+        """
         from versioned_state.off_loop import off_loop
 
         first, last = await self.run(lambda: (self.of.checkout(good), self.of.checkout(bad)))

@@ -1,4 +1,6 @@
-"""``Backend``, the base of stores that hold bytes. It checks the arguments of every call, so that backends need not. Layer: storage.
+"""``Backend``, the base of stores that hold bytes.
+
+It checks the arguments of every call, so that backends need not. Layer: storage.
 
 The checks are part of every commit. They loop without function calls, because a call costs more than the check itself.
 """
@@ -45,7 +47,11 @@ class Backend(KVStore):
 
     @abstractmethod
     def _apply(
-        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+        objects: Mapping[str, bytes],
     ) -> bool:
         """Do ``KVStore.apply`` for a batch that was checked, while the store is open."""
 
@@ -69,7 +75,10 @@ class Backend(KVStore):
 
     @abstractmethod
     def _close(self) -> None:
-        """Do ``KVStore.close``. Called by each ``close()``, because an earlier ``close()`` may have been interrupted."""
+        """Do ``KVStore.close``.
+
+        Called by each ``close()``, because an earlier ``close()`` may have been interrupted.
+        """
 
     def get(self, key: str) -> bytes | None:
         check_key(key)
@@ -105,7 +114,9 @@ class Backend(KVStore):
             return KVStore.page(self, prefix, after=after, limit=limit, reverse=reverse)
         return self._page(prefix, after, limit, reverse)
 
-    def page_items(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> dict[str, bytes | None]:
+    def page_items(
+        self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False
+    ) -> dict[str, bytes | None]:
         check_key(prefix)
         if after is not None:
             check_key(after)
@@ -179,7 +190,9 @@ def check_batch(
         if type(key) is not str:
             _refuse_key(key)
         if key[:2] == OBJECT_PREFIX:
-            raise InvalidArgumentError(f"{key!r} is an object: it has no expectation, and is passed in objects=, not in puts")
+            raise InvalidArgumentError(
+                f"{key!r} is an object: it has no expectation, and is passed in objects=, not in puts"
+            )
     if objects:
         _check_objects(objects)
     if not "".join((*expected, *puts, *objects)).isascii():
@@ -187,7 +200,9 @@ def check_batch(
     if deletes:
         _check_deletes(deletes, puts, objects)
     if max_expected is not None and len(expected) > max_expected:
-        raise InvalidArgumentError(f"this store carries at most {max_expected} conditions in one batch, not {len(expected)}")
+        raise InvalidArgumentError(
+            f"this store carries at most {max_expected} conditions in one batch, not {len(expected)}"
+        )
 
 
 def _check_objects(keys: Iterable[str]) -> None:

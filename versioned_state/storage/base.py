@@ -1,8 +1,9 @@
 """``KVStore``, the contract between the engine and the store that holds its bytes. Layer: storage.
 
-Keys are ``str``, values are ``bytes``. Storage has two kinds of key, and does not look at the content: a key that starts with
-``o/`` is an **object**, immutable, its value a function of its key; any other key is **mutable** (refs and markers, few).
-``versioned_state.storage.testing.KVStoreContract`` tests every promise made here; ``Backend`` is the base of most stores.
+Keys are ``str``, values are ``bytes``. Storage has two kinds of key, and does not look at the content: a key that
+starts with ``o/`` is an **object**, immutable, its value a function of its key; any other key is **mutable** (refs and
+markers, few). ``versioned_state.storage.testing.KVStoreContract`` tests every promise made here; ``Backend`` is the
+base of most stores.
 """
 
 from __future__ import annotations
@@ -35,7 +36,10 @@ class Batch(NamedTuple):
 
 
 def derived_id(source: str) -> bytes:
-    """Return the id of the data that was derived from a source. It is a hash: it does not show the name, and has one length."""
+    """Return the id of the data that was derived from a source.
+
+    It is a hash: it does not show the name, and has one length.
+    """
     from hashlib import blake2b
 
     return blake2b(source.encode("utf-8", "surrogatepass"), digest_size=20).digest()
@@ -44,11 +48,12 @@ def derived_id(source: str) -> bytes:
 class KVStore(ABC):
     """Bytes by key. The abstract methods suffice for a store. The others are built on them.
 
-    A key is any ``str`` that encodes to UTF-8, of any length; the empty one too. A value is exactly ``bytes``, possibly empty. Any
-    other type raises ``TypeError``, and a key with a lone surrogate ``InvalidArgumentError``, before anything is written. Every
-    method may be called from any thread. A failure of the driver raises ``StorageError`` with the driver's error as its cause.
-    Every call after ``close()`` raises ``StoreClosedError``. Only ``apply`` may leave its outcome unknown, and only if the store is
-    across a network, or on a disk that fails to sync. An exception of any kind, such as ``KeyboardInterrupt``, leaves a store that works.
+    A key is any ``str`` that encodes to UTF-8, of any length; the empty one too. A value is exactly ``bytes``, possibly
+    empty. Any other type raises ``TypeError``, and a key with a lone surrogate ``InvalidArgumentError``, before
+    anything is written. Every method may be called from any thread. A failure of the driver raises ``StorageError``
+    with the driver's error as its cause. Every call after ``close()`` raises ``StoreClosedError``. Only ``apply`` may
+    leave its outcome unknown, and only if the store is across a network, or on a disk that fails to sync. An exception
+    of any kind, such as ``KeyboardInterrupt``, leaves a store that works.
     """
 
     private: bool = False
@@ -66,14 +71,17 @@ class KVStore(ABC):
 
     @abstractmethod
     def get_many(self, keys: Iterable[str]) -> dict[str, bytes]:
-        """Return the values of those keys that exist, in any order. Not a snapshot: another write may fall between two of the reads."""
+        """Return the values of those keys that exist, in any order.
+
+        Not a snapshot: another write may fall between two of the reads.
+        """
 
     @abstractmethod
     def keys(self, prefix: str = "") -> Iterator[str]:
         """Yield each key that starts with ``prefix``, once, streaming, in any order.
 
-        Writes may go on meanwhile: a key that exists from the first step to the last is listed; one that is created or deleted
-        in between may be. Outside ``o/`` the cost is that of the keys listed.
+        Writes may go on meanwhile: a key that exists from the first step to the last is listed; one that is created or
+        deleted in between may be. Outside ``o/`` the cost is that of the keys listed.
         """
 
     @abstractmethod
@@ -87,16 +95,17 @@ class KVStore(ABC):
     ) -> bool:
         """Write a batch if every key in ``expected`` holds its value (None: the key must not exist).
 
-        ``puts`` and ``deletes`` are all or nothing. No other writer comes between the check and the write, so a backend never
-        emulates this by a check followed by a write. Deleting a key that does not exist is not an error. Returns False, with no
-        put and no delete done, if an expectation does not hold.
+        ``puts`` and ``deletes`` are all or nothing. No other writer comes between the check and the write, so a backend
+        never emulates this by a check followed by a write. Deleting a key that does not exist is not an error. Returns
+        False, with no put and no delete done, if an expectation does not hold.
 
-        ``objects`` are stored if absent, and are durable before ``puts`` become visible. They do not depend on the conditions:
-        they stay after False, so that a retry sends only the ref. After an error any of them may have been stored.
+        ``objects`` are stored if absent, and are durable before ``puts`` become visible. They do not depend on the
+        conditions: they stay after False, so that a retry sends only the ref. After an error any of them may have been
+        stored.
 
-        ``expected`` and ``puts`` name mutable keys, ``objects`` names objects, ``deletes`` either kind. A key in the wrong argument, a
-        key that is both stored and deleted, and more conditions than ``max_expected`` raise ``InvalidArgumentError``; nothing is
-        written then.
+        ``expected`` and ``puts`` name mutable keys, ``objects`` names objects, ``deletes`` either kind. A key in the
+        wrong argument, a key that is both stored and deleted, and more conditions than ``max_expected`` raise
+        ``InvalidArgumentError``; nothing is written then.
         """
 
     @abstractmethod
@@ -104,7 +113,10 @@ class KVStore(ABC):
         """Close files and connections. Idempotent. From then on every other call raises ``StoreClosedError``."""
 
     def apply_each(self, batches: Sequence[Batch]) -> list[bool | StateError]:
-        """Apply several batches independently, in any order. Returns for each the result of ``apply``, or the error that it raises."""
+        """Apply several batches independently, in any order.
+
+        Returns for each the result of ``apply``, or the error that it raises.
+        """
         outcomes: list[bool | StateError] = []
         for batch in batches:
             try:
@@ -127,17 +139,21 @@ class KVStore(ABC):
             found = (key for key in found if (key < after if reverse else key > after))
         return nlargest(limit, found) if reverse else nsmallest(limit, found)
 
-    def page_items(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> dict[str, bytes | None]:
+    def page_items(
+        self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False
+    ) -> dict[str, bytes | None]:
         """Return what ``page`` does, with the values, or None for a key that was deleted while the values were read."""
         keys = self.page(prefix, after=after, limit=limit, reverse=reverse)
         found = self.get_many(keys) if keys else {}
         return {key: found.get(key) for key in keys}
 
     def drop_derived(self, sources: Collection[str] | None = None) -> None:  # noqa: B027 - most stores have nothing beside their content
-        """Erase the data that other modules derived from the content and keep with it, such as search indexes. They rebuild it when needed.
+        """Erase the data that other modules derived from the content and keep with it, such as search indexes.
 
-        ``sources``: only what was derived from these, such as branches: see ``derived_id``. A purge calls this, so that no index keeps
-        erased data.
+        They rebuild it when needed.
+
+        ``sources``: only what was derived from these, such as branches: see ``derived_id``. A purge calls this, so that
+        no index keeps erased data.
         """
 
     def set(self, key: str, value: bytes) -> None:
@@ -184,7 +200,9 @@ class KVStore(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
 

@@ -1,4 +1,7 @@
-"""Keys as bytes, for stores that keep bytes: an address takes half the space, and no collation affects the order. Layer: storage."""
+"""Keys as bytes, for stores that keep bytes: an address takes half the space, and no collation affects the order.
+
+Layer: storage.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +17,8 @@ ByteRange = tuple[bytes, bytes | None]
 def raw_key(key: str) -> bytes | None:
     """Return the bytes that stand for ``o/<hex>`` in the table of objects, or None for any other key.
 
-    Hex with capitals, or with an odd number of digits, is an object's key by contract but not an address. Such a key is kept
-    whole, among the entries.
+    Hex with capitals, or with an odd number of digits, is an object's key by contract but not an address. Such a key is
+    kept whole, among the entries.
     """
     if key[:2] != OBJECT_PREFIX:
         return None
@@ -60,7 +63,9 @@ def address_range(prefix: str) -> ByteRange | None:
 
 
 def listed(
-    prefix: str, raws: Callable[[Literal["entries", "objects"], bytes, bytes | None], Iterator[bytes]], text: Callable[[bytes], str]
+    prefix: str,
+    raws: Callable[[Literal["entries", "objects"], bytes, bytes | None], Iterator[bytes]],
+    text: Callable[[bytes], str],
 ) -> Iterator[str]:
     """Yield the keys that start with ``prefix``: those of the entries first, then those of the objects.
 

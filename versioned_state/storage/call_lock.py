@@ -1,8 +1,8 @@
 """``CallLock``, a lock held by a call, so that an interrupted call does not keep it. Layer: storage.
 
-An exception may arrive between any two steps of a call: Ctrl-C, a timeout by signal, a notebook's interrupt. ``with lock:`` of
-the standard library keeps the lock for ever if that happens right before the lock is released. Here the next caller sees that
-the call which holds the lock has ended, and takes the lock over.
+An exception may arrive between any two steps of a call: Ctrl-C, a timeout by signal, a notebook's interrupt. ``with
+lock:`` of the standard library keeps the lock for ever if that happens right before the lock is released. Here the next
+caller sees that the call which holds the lock has ended, and takes the lock over.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Final, TypeVar, cast
 
 T = TypeVar("T")
 
-# The call that releases the lock wakes a waiting call. The waiting call also looks after this long, in case another thread was
-# interrupted while it held the lock. A look walks over the stacks of all threads.
+# The call that releases the lock wakes a waiting call. The waiting call also looks after this long, in case another
+# thread was interrupted while it held the lock. A look walks over the stacks of all threads.
 _LOOK_S = 0.2
 
 Call = tuple[FrameType, int]
@@ -35,10 +35,11 @@ _BACK: Final = attrgetter("f_back")
 def _uncollected(function: Callable[[], T]) -> T:
     """Return the result of a function in C that reads frames of other threads, during which the collector is off.
 
-    In CPython 3.11 the collector may run whenever the object of a frame is made, and a finalizer may then let another thread go on.
-    Meanwhile ``_current_frames`` holds a lock of the interpreter: a thread that waits for it keeps the GIL, a deadlock
-    (python/cpython#106883). And ``f_back`` reads the frame of a call that has ended by then: it returns whatever lies there now. All
-    three calls are made in one step of the interpreter, so that neither another thread nor a signal comes in between.
+    In CPython 3.11 the collector may run whenever the object of a frame is made, and a finalizer may then let another
+    thread go on. Meanwhile ``_current_frames`` holds a lock of the interpreter: a thread that waits for it keeps the
+    GIL, a deadlock (python/cpython#106883). And ``f_back`` reads the frame of a call that has ended by then: it returns
+    whatever lies there now. All three calls are made in one step of the interpreter, so that neither another thread nor
+    a signal comes in between.
     """
     if not gc.isenabled():
         return function()
@@ -47,7 +48,10 @@ def _uncollected(function: Callable[[], T]) -> T:
 
 
 def is_running(frame: FrameType) -> bool:
-    """Return whether the call of a frame is still running, in any thread. A generator between two steps is not running."""
+    """Return whether the call of a frame is still running, in any thread.
+
+    A generator between two steps is not running.
+    """
     top: FrameType | None
     at: FrameType | None
     try:
@@ -65,15 +69,15 @@ def is_running(frame: FrameType) -> bool:
 class CallLock:
     """Held by a function from ``with lock:`` or ``acquire()`` to ``release()``, at the latest until the function ends.
 
-    A call that is made within the one that holds the lock, on the same thread (by a signal handler or a finalizer), passes
-    ``with lock:`` at once; ``acquire`` refuses it. A generator must not hold the lock from one step to the next.
+    A call that is made within the one that holds the lock, on the same thread (by a signal handler or a finalizer),
+    passes ``with lock:`` at once; ``acquire`` refuses it. A generator must not hold the lock from one step to the next.
     """
 
     __slots__ = ("_calls", "_gates")
 
     def __init__(self) -> None:
-        # The calls that hold the lock or wait for it, in order: the first one holds it. Each change is one step of a deque, so
-        # an interrupt cannot leave it half changed.
+        # The calls that hold the lock or wait for it, in order: the first one holds it. Each change is one step of a
+        # deque, so an interrupt cannot leave it half changed.
         self._calls: deque[Call] = deque()
         self._gates: dict[Call, Lock] = {}
 
@@ -83,7 +87,9 @@ class CallLock:
         if self._calls[0] is not call:
             self._wait(call, None)
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self._leave(sys._getframe(1))
 
     def acquire(self, timeout: float | None = None) -> bool:

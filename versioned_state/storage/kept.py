@@ -1,4 +1,7 @@
-"""The object that the layers above keep in memory for a store while it is open, shared by all its users. Layer: storage."""
+"""The object that the layers above keep in memory for a store while it is open, shared by all its users.
+
+Layer: storage.
+"""
 
 from __future__ import annotations
 
@@ -22,10 +25,12 @@ _kept: Final[WeakKeyDictionary[KVStore, Kept]] = WeakKeyDictionary()
 
 
 def kept_for(store: KVStore, make: Callable[[], K]) -> K:
-    """Return the object that is kept for this store object, made by ``make`` at the first call. Only one module may keep one.
+    """Return the object that is kept for this store object, made by ``make`` at the first call.
 
-    A wrapper is a store of its own, since it may read other bytes than the store below. Stores of a class that compares its instances
-    share nothing: two of them may be equal and have other content.
+    Only one module may keep one.
+
+    A wrapper is a store of its own, since it may read other bytes than the store below. Stores of a class that compares
+    its instances share nothing: two of them may be equal and have other content.
     """
     if type(store).__eq__ is not object.__eq__:
         return make()
@@ -34,7 +39,10 @@ def kept_for(store: KVStore, make: Callable[[], K]) -> K:
 
 
 def drop_kept(store: KVStore) -> None:
-    """Release what is kept for a store that is closed. A store that does not call this keeps it until it is collected."""
+    """Release what is kept for a store that is closed.
+
+    A store that does not call this keeps it until it is collected.
+    """
     kept: Any = _kept.pop(store, None) if type(store).__eq__ is object.__eq__ else None
     if kept is not None:
         kept.forget()

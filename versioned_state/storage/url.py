@@ -30,7 +30,17 @@ _NOT_A_PORT: Final = re.compile(r"^([^\[:]*):(?!\d*$).*", re.DOTALL)
 # Options whose values are shown. Of any other the value may be a secret, whatever its name looks like.
 _SHOWN_OPTIONS: Final = frozenset(
     (
-        *("application_name", "client_name", "concurrency", "connect_timeout", "db", "endpoint", "max_connections", "prefix", "protocol"),
+        *(
+            "application_name",
+            "client_name",
+            "concurrency",
+            "connect_timeout",
+            "db",
+            "endpoint",
+            "max_connections",
+            "prefix",
+            "protocol",
+        ),
         *("region", "schema", "socket_timeout", "sslmode", "ssl_cert_reqs", "timeout"),
     )
 )
@@ -41,17 +51,20 @@ def open_store(
 ) -> KVStore:
     """Open the store at ``url``.
 
-    Local: ``memory:``; ``disk:PATH`` or a bare path; ``diskcache:PATH``. Over a network: ``redis://``, ``rediss://`` and ``unix://``,
-    with ``?prefix=``; ``postgresql://`` and ``postgres://``, with ``?schema=``; ``s3://BUCKET/PREFIX``. Network stores accept
-    ``?timeout=`` in seconds and pass the other query options to the driver.
+    Local: ``memory:``; ``disk:PATH`` or a bare path; ``diskcache:PATH``. Over a network: ``redis://``, ``rediss://``
+    and ``unix://``, with ``?prefix=``; ``postgresql://`` and ``postgres://``, with ``?schema=``;
+    ``s3://BUCKET/PREFIX``. Network stores accept ``?timeout=`` in seconds and pass the other query options to the
+    driver.
 
-    A user, password or prefix in a URL is percent-encoded. A path is not: ``%20`` is three characters of a name. Text before a first
-    colon is a scheme; write a path that contains a colon as ``disk:a:b`` or ``./a:b``.
+    A user, password or prefix in a URL is percent-encoded. A path is not: ``%20`` is three characters of a name. Text
+    before a first colon is a scheme; write a path that contains a colon as ``disk:a:b`` or ``./a:b``.
 
     With ``read_only``, writes raise ``ReadOnlyError``. With ``create=False`` or ``read_only``, a missing store raises
-    ``StoreNotFoundError``. With ``encryption_key``, the store is opened through ``Encrypted``; it must be an encrypted store or empty.
+    ``StoreNotFoundError``. With ``encryption_key``, the store is opened through ``Encrypted``; it must be an encrypted
+    store or empty.
 
-    Raises ``InvalidArgumentError`` for a malformed URL, and whatever the named store raises. No message contains the URL's password.
+    Raises ``InvalidArgumentError`` for a malformed URL, and whatever the named store raises. No message contains the
+    URL's password.
     """
     create = create and not read_only
     store = _open(url, read_only=read_only, create=create)
@@ -72,7 +85,10 @@ def is_remote(url: str | os.PathLike[str]) -> bool:
 
 
 def redact(url: str) -> str:
-    """Return ``url`` with ``***`` in place of its password, and of anything that may be one in a malformed URL. A path stays as it is."""
+    """Return ``url`` with ``***`` in place of its password, and of anything that may be one in a malformed URL.
+
+    A path stays as it is.
+    """
     scheme, rest = _split(url)
     if scheme in ("", "disk", "diskcache", "memory"):
         return url
@@ -138,12 +154,15 @@ def _open(url: str | os.PathLike[str], *, read_only: bool, create: bool) -> KVSt
         return ReadOnly(Memory()) if read_only else Memory()
     if scheme in ("disk", "diskcache"):
         if rest.startswith("//"):
-            raise InvalidArgumentError(f"write {scheme}:PATH, without //", hint=f"for example: {scheme}:./state or {scheme}:/var/lib/state")
+            raise InvalidArgumentError(
+                f"write {scheme}:PATH, without //", hint=f"for example: {scheme}:./state or {scheme}:/var/lib/state"
+            )
         return (_disk if scheme == "disk" else _disk_cache)(rest, read_only=read_only, create=create)
     if scheme not in _REMOTE:
         path = redact(rest.removeprefix("//") if scheme in _OF_FILES else url)
         raise InvalidArgumentError(
-            f"{redact(url)!r}: unknown scheme {scheme!r}; there are {_FORMS}", hint=f"if that is a path, write disk:{path}"
+            f"{redact(url)!r}: unknown scheme {scheme!r}; there are {_FORMS}",
+            hint=f"if that is a path, write disk:{path}",
         )
     if not rest.startswith("//"):
         raise InvalidArgumentError(f"{redact(url)!r}: {scheme}: is followed by //", hint=_EXAMPLES[_REMOTE[scheme]])

@@ -1,4 +1,7 @@
-"""``Wrapper``, a ``KVStore`` over a ``KVStore`` that changes nothing: the base of cache, counters and faults. Layer: storage."""
+"""``Wrapper``, a ``KVStore`` over a ``KVStore`` that changes nothing: the base of cache, counters and faults.
+
+Layer: storage.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,9 @@ from versioned_state.storage.kept import drop_kept
 
 
 class Wrapper(KVStore):
-    """A store that passes every call on to ``store``. ``set`` and the like are calls of ``apply``. Closing it closes ``store``.
+    """A store that passes every call on to ``store``.
+
+    ``set`` and the like are calls of ``apply``. Closing it closes ``store``.
 
     It is ``private`` if ``store`` is, unless its class has ``private = False``.
     """

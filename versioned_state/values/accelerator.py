@@ -1,8 +1,10 @@
-"""The accelerator, if it is installed: a module of C that packs plain values, and recognises unchanged ones. Layer: values.
+"""The accelerator, if it is installed: a module of C that packs plain values, and recognises unchanged ones.
 
-It is a distribution of its own, ``versioned-state-fast`` (the extra ``fast``), and changes no byte that is stored: each of its functions
-gives the answer of the Python code beside its call, or None where that code has to decide. ``ABI`` is the number of what its functions
-mean; a module with another number is not used.
+Layer: values.
+
+It is a distribution of its own, ``versioned-state-fast`` (the extra ``fast``), and changes no byte that is stored: each
+of its functions gives the answer of the Python code beside its call, or None where that code has to decide. ``ABI`` is
+the number of what its functions mean; a module with another number is not used.
 
 An ``Encoder`` or a ``Fingerprinter`` takes ``fast`` when it is made, and keeps it.
 """
@@ -40,7 +42,9 @@ class Accelerator(Protocol):
     def pack_all(self, values: list[Any], depth: int, limit: int, /) -> list[bytes | None]:
         """Return what ``pack`` does for each value of a list that belongs to the caller."""
 
-    def pack_marked(self, values: list[Any], start: int, stop: int, depth: int, limit: int, /) -> tuple[bytes, Marks] | None:
+    def pack_marked(
+        self, values: list[Any], start: int, stop: int, depth: int, limit: int, /
+    ) -> tuple[bytes, Marks] | None:
         """Return a plain run as one array, and its marks, both of one moment: no other thread changes a value in between."""
 
 

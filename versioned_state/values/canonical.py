@@ -1,8 +1,8 @@
 """The canonical form of trees: which node may be at which place. Layer: values.
 
-A tree is canonical if its nodes are those that building it at once from its content would give. Since a node begins after a boundary, its
-own content shows where the boundary rule (``trees.chunker``) ends it. So each node is examined by itself, once, and the rest follows from
-the places where it is named::
+A tree is canonical if its nodes are those that building it at once from its content would give. Since a node begins
+after a boundary, its own content shows where the boundary rule (``trees.chunker``) ends it. So each node is examined by
+itself, once, and the rest follows from the places where it is named::
 
     a node                     its traits: does it end in a boundary? is it small enough to be inlined? has it one child only?
     a place that names it      the traits that are refused there: an open node anywhere but at the end of its level, and so on
@@ -40,7 +40,8 @@ from versioned_state.values.trees.tree import Tree
 class Form(Enum):
     """The content of a tree, which decides the rules for its nodes.
 
-    The maps of one series are ``COMPLETE`` and ``GROUPS``, and a map that is inlined in the series itself (``values.series``).
+    The maps of one series are ``COMPLETE`` and ``GROUPS``, and a map that is inlined in the series itself
+    (``values.series``).
     """
 
     ROOT = "state"
@@ -154,8 +155,8 @@ class Below(NamedTuple):
         place: where it is named.
         offset: its first offset in its own tree.
         trail: the way to that tree.
-        level, total, key: stated where it is named: its level, the elements under it, and its first key. The level and key of a top are
-            None.
+        level, total, key: stated where it is named: its level, the elements under it, and its first key. The level and
+            key of a top are None.
     """
 
     address: Address
@@ -218,7 +219,10 @@ def path_of_trail(trail: Trail) -> StatePath:
 
 
 def examine_top(tree: Tree, form: Form = Form.ROOT) -> Examined:
-    """Return what a tree shows without reading a node: its top if that is inlined, else where the top is. Raises as ``examine``."""
+    """Return what a tree shows without reading a node: its top if that is inlined, else where the top is.
+
+    Raises as ``examine``.
+    """
     place = _TOP[form]
     if not isinstance(tree.top, Node):
         return Examined(0, [], [Below(Address(tree.top), place, 0, None, None, tree.count, None)])
@@ -277,11 +281,16 @@ def _ends(shape: Shape, node: Node) -> tuple[int, list[str]]:
     sizes = chunker.feed(node.items, node.keys)
     if not sizes:
         return Trait.OPEN if node.level else Trait.OPEN | Trait.OPEN_LEAF, []
-    return Trait.CLOSED, [] if sizes[0] == len(node.items) else [f"a boundary is within it, after {sizes[0]:,} of {len(node.items):,}"]
+    return Trait.CLOSED, [] if sizes[0] == len(node.items) else [
+        f"a boundary is within it, after {sizes[0]:,} of {len(node.items):,}"
+    ]
 
 
 def _size(shape: Shape, node: Node) -> int:
-    """Return whether a node is small enough to be inlined. Most are so much larger that they need not be written to find out."""
+    """Return whether a node is small enough to be inlined.
+
+    Most are so much larger that they need not be written to find out.
+    """
     keys = node.keys
     if sum(map(len, node.items)) > INLINE_TOP and not (keys and not node.level and keys[0][:1] == ENGINE):
         return Trait.LARGE
@@ -291,7 +300,11 @@ def _size(shape: Shape, node: Node) -> int:
 def _examine_chunk(node: Node, place: Place) -> Examined:
     chunk = node.items[0] if node.items else b""
     if place.form is Form.BINARY:
-        faults = [] if len(chunk) <= CHUNK_BYTES else [f"a chunk of {len(chunk):,} bytes, which is more than {CHUNK_BYTES:,}"]
+        faults = (
+            []
+            if len(chunk) <= CHUNK_BYTES
+            else [f"a chunk of {len(chunk):,} bytes, which is more than {CHUNK_BYTES:,}"]
+        )
         return Examined(0, faults, [])
     first = next(text_cuts(chunk), None)
     if first is None:
@@ -341,7 +354,9 @@ def _examine_value(cell: bytes, form: Form, trail: Trail, faults: list[str], bel
             top = tree.top
             if isinstance(top, Node) and not top.level and tree.shape is not Shape.BLOB:
                 steps: Iterable[bytes | int] = top.keys or range(len(top.items))
-                pending += [(item, (trail, step)) for step, item in zip(steps, top.items, strict=True) if may_refer(item)]
+                pending += [
+                    (item, (trail, step)) for step, item in zip(steps, top.items, strict=True) if may_refer(item)
+                ]
 
 
 def _examine_tree(tree: Tree, form: Form, trail: Trail, faults: list[str], below: list[Below]) -> None:
@@ -396,7 +411,10 @@ def _examine_series(cell: bytes, trail: Trail, faults: list[str], below: list[Be
 
 
 def _trees_in(cells: bytes) -> Iterator[tuple[int | None, Tree]]:
-    """Yield the trees that a cell names, but not those within inlined ones, each with its code. The order of keys has no code."""
+    """Yield the trees that a cell names, but not those within inlined ones, each with its code.
+
+    The order of keys has no code.
+    """
     pending: list[tuple[int, bytes]] = []
 
     def note(code: int, payload: bytes) -> None:
@@ -428,7 +446,8 @@ class Flaw:
     """A node that breaks a rule.
 
     Attributes:
-        address: the id of the node; of the object that it is inlined in, or empty if that is the top of the tree itself.
+        address: the id of the node; of the object that it is inlined in, or empty if that is the top of the tree
+            itself.
         form: what the tree holds.
         level: the level of the node in its tree, 0 for a leaf.
         offset: its first offset there.
@@ -454,7 +473,8 @@ def find_flaws(nodes: Nodes, tree: Tree, form: Form = Form.ROOT, *, known: Known
     Cost: reads each node once. Memory: the nodes that are still to be read, and ``known``.
 
     Args:
-        known: gets the nodes that were examined. Nodes in it are not read again, so the trees of a next commit cost what is new in them.
+        known: gets the nodes that were examined. Nodes in it are not read again, so the trees of a next commit cost
+            what is new in them.
 
     Raises:
         MissingObjectError, CorruptObjectError: a node cannot be read, or is not what the node above it says.
@@ -473,7 +493,9 @@ def find_flaws(nodes: Nodes, tree: Tree, form: Form = Form.ROOT, *, known: Known
             _check(each, node)
             found = examine(node, each.place, offset=each.offset, trail=each.trail)
             known[each.address, form] = found.traits
-            yield from _flaws_of(found, each.place.refused, each.address.hex(), (form, node.level, each.offset, each.trail))
+            yield from _flaws_of(
+                found, each.place.refused, each.address.hex(), (form, node.level, each.offset, each.trail)
+            )
             if node.level and form.shape is not Shape.BLOB:
                 nodes.fetch(form.shape, *(below.address for below in found.below if (below.address, form) not in known))
             pending += reversed(found.below)
@@ -489,11 +511,15 @@ def _check(named: Below, node: Node) -> None:
         or (named.level is not None and node.level != named.level)
         or (named.key is not None and node.keys is not None and node.keys[:1] != [named.key])
     ):
-        raise CorruptObjectError(named.address.hex(), "its level, count or first key is not what the node above it says")
+        raise CorruptObjectError(
+            named.address.hex(), "its level, count or first key is not what the node above it says"
+        )
 
 
 def _flaws_of(found: Examined, refused: int, id: str, at: tuple[Form, int, int, Trail]) -> Iterable[Flaw]:
     conflict = found.traits & refused
     faults = [*found.faults, reasons(conflict)] if conflict else found.faults
     form, level, offset, trail = at
-    return [Flaw(id, form, level, offset, "" if trail is None else str(path_of_trail(trail)), fault) for fault in faults]
+    return [
+        Flaw(id, form, level, offset, "" if trail is None else str(path_of_trail(trail)), fault) for fault in faults
+    ]

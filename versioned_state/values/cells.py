@@ -1,7 +1,10 @@
-"""The grammar of a cell, the stored form of one value: MessagePack with its own extension types. Layer: values, beneath its trees.
+"""The grammar of a cell, the stored form of one value: MessagePack with its own extension types.
 
-MessagePack's own types stand for None, bool, int of 64 bits, float, str, list and dict. An extension stands for every other type, and
-for a value that lies in a tree of its own (``trees.references``). MessagePack's bin type never stands for a value.
+Layer: values, beneath its trees.
+
+MessagePack's own types stand for None, bool, int of 64 bits, float, str, list and dict. An extension stands for every
+other type, and for a value that lies in a tree of its own (``trees.references``). MessagePack's bin type never stands
+for a value.
 """
 
 from __future__ import annotations
@@ -17,7 +20,16 @@ import msgpack
 
 from versioned_state.errors import CorruptObjectError, LimitExceededError
 
-MALFORMED: Final = (ValueError, TypeError, KeyError, IndexError, ArithmeticError, AttributeError, struct.error, msgpack.UnpackException)
+MALFORMED: Final = (
+    ValueError,
+    TypeError,
+    KeyError,
+    IndexError,
+    ArithmeticError,
+    AttributeError,
+    struct.error,
+    msgpack.UnpackException,
+)
 """The errors that readers raise for bytes that no writer writes. Their callers make a ``CorruptObjectError`` of it."""
 
 # Limits
@@ -42,7 +54,10 @@ MAX_KEY: Final = 4096
 """Bytes of a key in a map: a node may hold some forty keys."""
 
 ELEMENT_INLINE: Final = 4096
-"""Packed bytes up to which an element lies in the leaf of its list. A larger one is a tree, or an object, of its own."""
+"""Packed bytes up to which an element lies in the leaf of its list.
+
+A larger one is a tree, or an object, of its own.
+"""
 
 ENTRY_INLINE: Final = 128
 """The inline limit for a value in a map: values of a state change one by one, and a leaf is written whole."""
@@ -150,7 +165,10 @@ def is_reference(cell: bytes) -> bool:
 # MessagePack. The packers are made once: making one takes longer than packing a small value.
 
 PACKER_BYTES: Final = 1 << 12
-"""The buffer with which a packer begins; it grows as needed. The default is 256 KB, and a server keeps hundreds of handles with several."""
+"""The buffer with which a packer begins; it grows as needed.
+
+The default is 256 KB, and a server keeps hundreds of handles with several.
+"""
 
 pack: Final = msgpack.Packer(strict_types=True).pack
 """Packs values of exact JSON types, and bytes. Raises for every other type, and for lone surrogates."""
@@ -177,8 +195,9 @@ def map_header(count: int) -> bytes:
     return b"\xdf" + count.to_bytes(4, "big")
 
 
-# A typed value is an array of a head and the data. The head is an extension that holds the name, and the notes if there are any. The head
-# does not vary with the fields, so the many instances of one class in a leaf compress as well as dicts do.
+# A typed value is an array of a head and the data. The head is an extension that holds the name, and the notes if there
+# are any. The head does not vary with the fields, so the many instances of one class in a leaf compress as well as
+# dicts do.
 
 
 def typed_cell(name: bytes, notes: bytes | None, data: bytes) -> bytes:
@@ -208,7 +227,9 @@ def fits(cell: bytes, limit: int) -> bool:
 
     As in leaves, the heads of typed values do not count.
     """
-    return len(cell) <= limit or (len(cell) <= ELEMENT_INLINE and code_of(cell) == Code.TYPED and _weight_of_typed(cell) <= limit)
+    return len(cell) <= limit or (
+        len(cell) <= ELEMENT_INLINE and code_of(cell) == Code.TYPED and _weight_of_typed(cell) <= limit
+    )
 
 
 def _weight_of_typed(cell: bytes) -> int:
@@ -255,7 +276,10 @@ def is_text(cell: bytes) -> bool:
 
 
 def split_cells(cell: bytes) -> list[bytes]:
-    """Return the cells of a MessagePack array or, in turn, the keys and values of a map. Raises ``ValueError`` for any other cell."""
+    """Return the cells of a MessagePack array or, in turn, the keys and values of a map.
+
+    Raises ``ValueError`` for any other cell.
+    """
     unpacker = msgpack.Unpacker(None, max_buffer_size=len(cell), strict_map_key=False)
     unpacker.feed(cell)
     count = 2 * unpacker.read_map_header() if is_map(cell) else unpacker.read_array_header()

@@ -1,6 +1,9 @@
-"""Lists, tuples, dicts and typed values as trees, in any form of their cells: inline, packed in a blob, or large. Layer: values.
+"""Lists, tuples, dicts and typed values as trees, in any form of their cells: inline, packed in a blob, or large.
 
-A typed value is treated as the container that its data is: a record of fields is a dict, and ``.name`` is the step into it.
+Layer: values.
+
+A typed value is treated as the container that its data is: a record of fields is a dict, and ``.name`` is the step into
+it.
 """
 
 from __future__ import annotations
@@ -37,8 +40,8 @@ T = TypeVar("T")
 class Container:
     """A list or a dict, or the data of a typed value that is one, as a tree.
 
-    ``order`` is the order of a dict's entries: order keys for a small dict, the tree of the keys for a large one, None if they are sorted.
-    ``head`` is what makes it a typed value.
+    ``order`` is the order of a dict's entries: order keys for a small dict, the tree of the keys for a large one, None
+    if they are sorted. ``head`` is what makes it a typed value.
     """
 
     tree: Tree
@@ -58,7 +61,9 @@ _DICTS: Final = frozenset(map(pack_text, ("OrderedDict", "Counter", "defaultdict
 
 
 def is_record(container: Container) -> bool:
-    """Return whether a dict holds the fields of a typed value. Fields are in the order of their names, which has no meaning.
+    """Return whether a dict holds the fields of a typed value.
+
+    Fields are in the order of their names, which has no meaning.
 
     A subclass of dict whose keys are in that order counts as one too.
     """
@@ -69,7 +74,10 @@ def is_record(container: Container) -> bool:
 
 
 def attributes_of(nodes: Nodes, head: Head) -> bytes | None:
-    """Return the cell of the attributes that a container has in addition to its elements, or None. No path leads to them."""
+    """Return the cell of the attributes that a container has in addition to its elements, or None.
+
+    No path leads to them.
+    """
     notes = None if head.notes is None else container_of(nodes, head.notes)
     if notes is None or notes.tree.shape is not Shape.MAP:
         return None
@@ -96,7 +104,10 @@ def sequence_of(nodes: Nodes, cell: bytes) -> Tree | None:
 
 
 def typed_parts(nodes: Nodes, cell: bytes) -> tuple[Head, bytes] | None:
-    """Return the head of a typed value and the cell of its data, or None if the cell is of another type. Raises ``CorruptObjectError``."""
+    """Return the head of a typed value and the cell of its data, or None if the cell is of another type.
+
+    Raises ``CorruptObjectError``.
+    """
     return guarded(_typed_parts, nodes, cell)
 
 
@@ -115,7 +126,10 @@ def _typed_parts(nodes: Nodes, cell: bytes) -> tuple[Head, bytes] | None:
 
 
 def guarded(read: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
-    """Return the result of a call that reads stored cells. Raises ``CorruptObjectError`` for bytes that no writer writes."""
+    """Return the result of a call that reads stored cells.
+
+    Raises ``CorruptObjectError`` for bytes that no writer writes.
+    """
     try:
         return read(*arguments, **options)
     except StateError:
@@ -185,7 +199,9 @@ def order_keys(nodes: Nodes, container: Container) -> list[bytes]:
         for cell in iter_cells(nodes, container.order):
             keys[key_of_cell(cell)] = None
             if len(keys) > container.tree.count or len(keys) == before:
-                raise CorruptObjectError("(a dict)", "the order of its keys has a key twice, or more keys than it has entries")
+                raise CorruptObjectError(
+                    "(a dict)", "the order of its keys has a key twice, or more keys than it has entries"
+                )
             before = len(keys)
         return list(keys)
     if container.order is None:

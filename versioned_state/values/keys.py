@@ -31,17 +31,25 @@ OF_A_LINE = frozenset({ROUNDS, OLDER_ROUNDS})
 
 
 def user_key(key: str) -> bytes:
-    """Return the root key of a user's key. Raises ``TypeError`` if it is not a string, ``LimitExceededError`` beyond 4,095 bytes."""
+    """Return the root key of a user's key.
+
+    Raises ``TypeError`` if it is not a string, ``LimitExceededError`` beyond 4,095 bytes.
+    """
     if type(key) is not str:
         raise TypeError(f"the keys of a state must be strings, not {type(key).__name__}: {key!r}")
     root_key = b"k" + key.encode("utf-8", "surrogatepass")
     if len(root_key) > MAX_KEY:
-        raise LimitExceededError(f"a key of {len(root_key) - 1} bytes", limit=MAX_KEY - 1, remains="nothing was changed")
+        raise LimitExceededError(
+            f"a key of {len(root_key) - 1} bytes", limit=MAX_KEY - 1, remains="nothing was changed"
+        )
     return root_key
 
 
 def key_range(prefix: str, start: str | None, end: str | None) -> tuple[bytes, bytes]:
-    """Return the user keys that begin with ``prefix`` and lie in [start, end), as a range of root keys. Raises as ``user_key``."""
+    """Return the user keys that begin with ``prefix`` and lie in [start, end), as a range of root keys.
+
+    Raises as ``user_key``.
+    """
     first = user_key(prefix)
     low = first if start is None else max(first, user_key(start))
     high = first + b"\xff"  # no UTF-8 has this byte
@@ -80,7 +88,10 @@ def name_in(root_key: bytes) -> bytes:
 
 
 def root_key_of(path: StatePath) -> tuple[bytes, StatePath]:
-    """Return the root key that a path begins with, and the rest of it. Raises ``InvalidArgumentError`` if it begins with an index."""
+    """Return the root key that a path begins with, and the rest of it.
+
+    Raises ``InvalidArgumentError`` if it begins with an index.
+    """
     prefix = b""
     for index, step in enumerate(path.steps):
         if isinstance(step, Namespace):

@@ -1,15 +1,16 @@
 """Series: dicts that the engine keeps in a state, each under an engine key, and extends entry by entry. Layer: values.
 
-A series is a map in the order of its names. It has three parts, whatever its size: a tree whose last leaf is complete; one more leaf with
-the entries after it; and the newest entries, which are in the cell of the series itself::
+A series is a map in the order of its names. It has three parts, whatever its size: a tree whose last leaf is complete;
+one more leaf with the entries after it; and the newest entries, which are in the cell of the series itself::
 
     complete   leaves that end at boundaries
     last       groups of entries after them, each of ``GROUP`` bytes or more
     newest     the entries of the group that is still smaller
 
-So an entry at the end costs its own bytes, sometimes a leaf, and a path only if it completes the leaf. The parts depend on the entries
-alone, as the leaves of every tree do. An entry of up to ``ELEMENT_INLINE`` bytes is in its leaf, since it is written once and read with its
-neighbours. Names are never used twice, so merging two states keeps the entries of both.
+So an entry at the end costs its own bytes, sometimes a leaf, and a path only if it completes the leaf. The parts depend
+on the entries alone, as the leaves of every tree do. An entry of up to ``ELEMENT_INLINE`` bytes is in its leaf, since
+it is written once and read with its neighbours. Names are never used twice, so merging two states keeps the entries of
+both.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from versioned_state.values.trees.tree import Tree, empty, find, iter_items, ite
 
 GROUP: Final = 1024
 """Bytes of keys and cells with which a group of the newest entries ends; part of the format. Measured on calls of tasks with two to four
-events: with larger groups, most calls that complete no leaf write no object of the series either, and the commits are larger."""
+events: with larger groups, most calls that complete no leaf write no object of the series either, and the commits are
+larger."""
 
 
 class Part(NamedTuple):
@@ -87,7 +89,10 @@ def parts_of(cell: bytes | None) -> Parts:
 
 
 def extend_series(nodes: Nodes, parts: Parts, entries: Mapping[str, bytes]) -> Parts:
-    """Add entries to a series. Cost: their bytes, and sometimes a leaf or a path, if they come last, or else the paths to them."""
+    """Add entries to a series.
+
+    Cost: their bytes, and sometimes a leaf or a path, if they come last, or else the paths to them.
+    """
     names = sorted(entries)  # their keys, which are in UTF-8, have the same order
     if not names:
         return parts
@@ -118,7 +123,9 @@ def _append(nodes: Nodes, parts: Parts, keys: list[bytes], items: list[bytes]) -
     leaf = extended_leaf(_leaf_of(nodes, newest), keys, items)
     keys, items = leaf.keys or [], leaf.items
     # The raw bytes have a kind, a header, and another header of two bytes or more for each key.
-    if not sizes and (len(leaf.raw or b"") - 2 - 2 * leaf.count < GROUP or sum(map(len, keys)) + sum(map(len, items)) < GROUP):
+    if not sizes and (
+        len(leaf.raw or b"") - 2 - 2 * leaf.count < GROUP or sum(map(len, keys)) + sum(map(len, items)) < GROUP
+    ):
         return Parts(complete, last, _part(Tree(Shape.MAP, leaf.count, leaf)))
     if sizes:
         first = sizes[0] - last.tree.count
@@ -198,7 +205,10 @@ def _split(nodes: Nodes, tree: Tree) -> Parts:
 
 
 def merge_series(nodes: Nodes, base: bytes | None, ours: bytes | None, theirs: bytes | None) -> bytes | None:
-    """Merge the changes of both sides. If a name has two cells, the smaller cell is kept, so it does not matter which side is ours."""
+    """Merge the changes of both sides.
+
+    If a name has two cells, the smaller cell is kept, so it does not matter which side is ours.
+    """
     if ours == base:
         return theirs
     was, own, other = (_whole(nodes, parts_of(cell)) for cell in (base, ours, theirs))
@@ -216,7 +226,9 @@ def new_entries(nodes: Nodes, old: bytes | None, new: bytes | None) -> Iterator[
     if old == new:
         return
     before, after = parts_of(old), parts_of(new)
-    found = {key: cell for key, _, cell in diff_maps(nodes, before.complete.tree, after.complete.tree) if cell is not None}
+    found = {
+        key: cell for key, _, cell in diff_maps(nodes, before.complete.tree, after.complete.tree) if cell is not None
+    }
     for part in (after.last, after.newest):
         found.update(iter_items(nodes, part.tree))
     for key in sorted(found):

@@ -241,7 +241,9 @@ async def test_a_folder_that_cannot_be_one(tmp_path):
 @in_event_loop
 async def test_a_thousand_saves_at_once(tmp_path):
     session = JSONSession(save_dir=tmp_path)
-    await asyncio.gather(*(session.save_session_state(f"s{number % 3}", memory=Memory([number] * 100)) for number in range(1_000)))
+    await asyncio.gather(
+        *(session.save_session_state(f"s{number % 3}", memory=Memory([number] * 100)) for number in range(1_000))
+    )
     assert names(tmp_path) == ["s0.json", "s1.json", "s2.json"]
     last = {f"s{number % 3}": number for number in range(1_000)}
     for name, number in last.items():
@@ -256,7 +258,10 @@ async def test_a_load_comes_after_the_saves_before_it(tmp_path):
     loaded = [Memory() for _ in range(3)]
     calls = []
     for number, memory in enumerate(loaded):
-        calls += [session.save_session_state("one", memory=Memory([number])), session.load_session_state("one", memory=memory)]
+        calls += [
+            session.save_session_state("one", memory=Memory([number])),
+            session.load_session_state("one", memory=memory),
+        ]
     await asyncio.gather(*calls)
     numbers = [memory.content[0] for memory in loaded]
     assert all(number >= at for at, number in enumerate(numbers))
@@ -267,13 +272,19 @@ async def test_a_cancelled_save_leaves_one_of_both_states_and_holds_up_nobody(tm
     session = JSONSession(save_dir=tmp_path)
     await session.save_session_state("one", memory=Memory(["old"]))
     for steps in range(12):
-        saves = [asyncio.ensure_future(session.save_session_state("one", memory=Memory([number]))) for number in range(4)]
+        saves = [
+            asyncio.ensure_future(session.save_session_state("one", memory=Memory([number]))) for number in range(4)
+        ]
         for _ in range(steps):
             await asyncio.sleep(0)
         for save in saves[1:3]:
             save.cancel()
         ended = await asyncio.gather(*saves, return_exceptions=True)
-        assert [type(each) for each in ended if each is not None] in ([asyncio.CancelledError] * 2, [asyncio.CancelledError], [])
+        assert [type(each) for each in ended if each is not None] in (
+            [asyncio.CancelledError] * 2,
+            [asyncio.CancelledError],
+            [],
+        )
         memory = Memory()
         await asyncio.wait_for(session.load_session_state("one", memory=memory), 10)
         assert memory.content == [3]
@@ -326,7 +337,9 @@ def test_without_an_event_loop_of_asyncio_nothing_is_saved(tmp_path):
 
 # Names
 
-IDS = st.one_of(st.text(st.characters(exclude_categories=[]), max_size=8), st.text("%_h.cCoOnN1", max_size=6), st.just("x" * 300))
+IDS = st.one_of(
+    st.text(st.characters(exclude_categories=[]), max_size=8), st.text("%_h.cCoOnN1", max_size=6), st.just("x" * 300)
+)
 
 
 @given(st.tuples(IDS, IDS), st.tuples(IDS, IDS))
@@ -369,7 +382,9 @@ async def test_ids_of_any_kind_stay_in_the_folder(tmp_path, session_id, user_id)
     memory = Memory()
     await session.load_session_state(session_id, user_id, allow_not_exist=False, memory=memory)
     assert memory.content == [session_id]
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [tmp_path / "in" / "here" / session_file(session_id, user_id)]
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [
+        tmp_path / "in" / "here" / session_file(session_id, user_id)
+    ]
 
 
 @in_event_loop

@@ -59,7 +59,12 @@ def everything(name: str = "after", level: int = 5, **others: Any) -> dict[str, 
 
 
 def shown(agent: Agent) -> Any:
-    return agent.state_dict(), [message.text for message in agent.objects.content], agent.toolkit.groups, vars(agent.picky)["_level"]
+    return (
+        agent.state_dict(),
+        [message.text for message in agent.objects.content],
+        agent.toolkit.groups,
+        vars(agent.picky)["_level"],
+    )
 
 
 def test_everything_is_loaded():
@@ -175,7 +180,12 @@ def test_not_strict_reaches_nested_modules_and_those_that_load_themselves():
     """With agentscope nested modules are always strict."""
     agent = agent_with_everything()
     agent.load_state_dict({"objects": {}, "memory": {}, "picky": {"level": 9}}, strict=False)
-    assert (agent.objects.content, agent.memory.content, agent.picky.first, agent.picky.level) == ([], ["before"], "before", 9)
+    assert (agent.objects.content, agent.memory.content, agent.picky.first, agent.picky.level) == (
+        [],
+        ["before"],
+        "before",
+        9,
+    )
 
 
 def test_an_override_that_takes_nothing_but_the_state():
@@ -261,10 +271,18 @@ def test_several_modules_are_loaded_together_or_not_at_all():
     first, second, third = Agent("1"), Toolkit(a=False), Agent("3")
     good = {"memory": {"content": [1]}, "name": "new"}
     with pytest.raises(KeyError, match=r"third.name"):
-        load_states([(first, good, "first"), (second, {"active_groups": ["a"]}, "second"), (third, {"memory": {"content": []}}, "third")])
+        load_states(
+            [
+                (first, good, "first"),
+                (second, {"active_groups": ["a"]}, "second"),
+                (third, {"memory": {"content": []}}, "third"),
+            ]
+        )
     assert (first.name, first.memory.content, second.groups) == ("1", [], {"a": [False]})
     with pytest.raises(ValueError, match="additional"):
-        load_states([(first, good, "first"), (second, {"active_groups": ["a"]}, "second"), (Toolkit(), {"x": 1}, "third")])
+        load_states(
+            [(first, good, "first"), (second, {"active_groups": ["a"]}, "second"), (Toolkit(), {"x": 1}, "third")]
+        )
     assert (first.name, first.memory.content, second.groups) == ("1", [], {"a": [False]})
     load_states([(first, good, "first"), (second, {"active_groups": ["a"]}, "second")])
     assert (first.name, first.memory.content, second.groups) == ("new", [1], {"a": [True]})

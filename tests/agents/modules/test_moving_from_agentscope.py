@@ -1,7 +1,7 @@
 """Moving here from AgentScope's modules is changing an import: the programs of its page on state, and states that its releases wrote.
 
-Model, formatter, memory, toolkit and agent of AgentScope are replaced by small scripted ones, on ``StateModule`` of this library. States
-that its own classes wrote are recorded below, and made anew if agentscope is installed.
+Model, formatter, memory, toolkit and agent of AgentScope are replaced by small scripted ones, on ``StateModule`` of
+this library. States that its own classes wrote are recorded below, and made anew if agentscope is installed.
 """
 
 from __future__ import annotations
@@ -91,7 +91,12 @@ print("Initial state of the agent:")
 print(json.dumps(initial_state, indent=4))
 """
 
-INITIAL = {"memory": {"content": []}, "toolkit": {"active_groups": []}, "name": "Friday", "_sys_prompt": "You're a assistant named Friday."}
+INITIAL = {
+    "memory": {"content": []},
+    "toolkit": {"active_groups": []},
+    "name": "Friday",
+    "_sys_prompt": "You're a assistant named Friday.",
+}
 
 REPLY = """
 async def example_agent_state() -> None:
@@ -206,7 +211,9 @@ class Toolkit(StateModule):
 
 
 class ReActAgent(StateModule):
-    def __init__(self, name: str, sys_prompt: str, model: Any, formatter: Any, memory: InMemoryMemory, toolkit: Toolkit) -> None:
+    def __init__(
+        self, name: str, sys_prompt: str, model: Any, formatter: Any, memory: InMemoryMemory, toolkit: Toolkit
+    ) -> None:
         super().__init__()
         self.model, self.formatter, self.memory, self.toolkit = model, formatter, memory, toolkit
         self.name, self._sys_prompt = name, sys_prompt
@@ -216,9 +223,17 @@ class ReActAgent(StateModule):
     async def __call__(self, message: Msg) -> None:
         text = "Hello! How can I assist you today?"
         call = {"id": "t1", "type": "tool_use", "name": "generate_response", "input": {"response": text}}
-        result = {"type": "tool_result", "id": "t1", "name": "generate_response", "output": [{"type": "text", "text": "done"}]}
+        result = {
+            "type": "tool_result",
+            "id": "t1",
+            "name": "generate_response",
+            "output": [{"type": "text", "text": "done"}],
+        }
         await self.memory.add(
-            message, Msg(self.name, [call], "assistant"), Msg("system", [result], "system"), Msg(self.name, text, "assistant")
+            message,
+            Msg(self.name, [call], "assistant"),
+            Msg("system", [result], "system"),
+            Msg(self.name, text, "assistant"),
         )
         print(f"{self.name}: {text}")  # noqa: T201 - as the agent does
 
@@ -292,7 +307,9 @@ def test_the_same_agent_in_a_versioned_session(capsys):
     exec(REPLY, names)
     asyncio.run(session.save_session_state("session_2025-08-08", "bob", agent=agent))
     with session.state("session_2025-08-08", "bob") as branch:
-        assert [str(change.path) for change in branch.diff("HEAD~1", "HEAD")] == [f"agent.memory.content[{at}]" for at in range(4, 8)]
+        assert [str(change.path) for change in branch.diff("HEAD~1", "HEAD")] == [
+            f"agent.memory.content[{at}]" for at in range(4, 8)
+        ]
     asyncio.run(session.load_session_state("session_2025-08-08", "bob", revision="HEAD~1", agent=agent))
     assert agent.state_dict() == state
 
@@ -313,9 +330,22 @@ def message(name: str, role: str, content: Any) -> dict[str, Any]:
 
 MESSAGES = [
     message("user", "user", "Hello, agent!"),
-    message("Friday", "assistant", [{"type": "tool_use", "id": "1", "name": "generate_response", "input": {"response": "Hello!"}}]),
     message(
-        "system", "system", [{"type": "tool_result", "id": "1", "name": "generate_response", "output": [{"type": "text", "text": "ok 用"}]}]
+        "Friday",
+        "assistant",
+        [{"type": "tool_use", "id": "1", "name": "generate_response", "input": {"response": "Hello!"}}],
+    ),
+    message(
+        "system",
+        "system",
+        [
+            {
+                "type": "tool_result",
+                "id": "1",
+                "name": "generate_response",
+                "output": [{"type": "text", "text": "ok 用"}],
+            }
+        ],
     ),
 ]
 
@@ -346,7 +376,10 @@ NAMES = {"name": "Friday", "_sys_prompt": "You're a assistant named Friday."}
 RECORDED: dict[str, Any] = {
     "1.0.0": {"memory": {"content": MESSAGES}, "toolkit": {"active_groups": []}, **NAMES},
     "1.0.21": {
-        "memory": {"_compressed_summary": "", "content": [[MESSAGES[0], []], [MESSAGES[1], ["hint"]], [MESSAGES[2], []]]},
+        "memory": {
+            "_compressed_summary": "",
+            "content": [[MESSAGES[0], []], [MESSAGES[1], ["hint"]], [MESSAGES[2], []]],
+        },
         "toolkit": {"active_groups": ["search"]},
         "plan_notebook": {"storage": {"plans": {}}, "current_plan": PLAN},
         **NAMES,
@@ -425,7 +458,9 @@ def their_agents() -> list[Any]:
     def agent() -> Any:
         tools = Tools()
         tools.create_tool_group("search", "")
-        return Agent("Friday", "", types.SimpleNamespace(stream=False), DashScopeChatFormatter(), toolkit=tools, memory=Memory())
+        return Agent(
+            "Friday", "", types.SimpleNamespace(stream=False), DashScopeChatFormatter(), toolkit=tools, memory=Memory()
+        )
 
     full, new = agent(), agent()
     full.toolkit.update_tool_groups(["search"], active=True)

@@ -413,7 +413,9 @@ def test_what_an_override_returns_is_not_shared_either():
 
 JSON: Any = st.sampled_from([None, True, 0, -1.5, "", "é\ud800", [], {}, [1, ["a"]], {"": {"x": [None]}}, [[], {}]])
 
-TREES = st.recursive(JSON, lambda inner: st.dictionaries(st.sampled_from(["ma", "mb", "mc"]), inner, min_size=1), max_leaves=8)
+TREES = st.recursive(
+    JSON, lambda inner: st.dictionaries(st.sampled_from(["ma", "mb", "mc"]), inner, min_size=1), max_leaves=8
+)
 
 
 @given(TREES)

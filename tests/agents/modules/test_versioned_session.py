@@ -97,7 +97,16 @@ async def test_modules_that_say_themselves_what_their_state_is():
 @in_event_loop
 async def test_sessions_of_any_ids_are_apart():
     store = Store()
-    pairs = [("a", ""), ("a", "b"), ("a/b", ""), ("main", ""), ("b_c", "a"), ("c", "a_b"), ("x" * 300, "\x00"), ("\ud800", "x" * 300)]
+    pairs = [
+        ("a", ""),
+        ("a", "b"),
+        ("a/b", ""),
+        ("main", ""),
+        ("b_c", "a"),
+        ("c", "a_b"),
+        ("x" * 300, "\x00"),
+        ("\ud800", "x" * 300),
+    ]
     pairs += [("", ""), ("", "a")]
     for pair in pairs:
         await VersionedSession(store).save_session_state(*pair, memory=Memory([list(pair)]))
@@ -132,7 +141,13 @@ async def test_any_revision_is_loaded_and_a_save_goes_on_from_there():
         agent.name = str(number)
         agent.memory.content.append(number)
         commits.append(await session.save_session_state("one", agent=agent))
-    revisions: list[tuple[int, Any]] = [(1, commits[1]), (2, "HEAD~1"), (0, commits[0].id), (3, "HEAD"), (1, commits[1].id[:12])]
+    revisions: list[tuple[int, Any]] = [
+        (1, commits[1]),
+        (2, "HEAD~1"),
+        (0, commits[0].id),
+        (3, "HEAD"),
+        (1, commits[1].id[:12]),
+    ]
     for number, revision in revisions:
         await session.load_session_state("one", revision=revision, agent=agent)
         assert (agent.name, agent.memory.content) == (str(number), list(range(number + 1)))
@@ -273,7 +288,10 @@ async def test_the_same_field_changed_by_two_is_a_conflict_that_loses_nothing():
     with pytest.raises(MergeConflictError, match=r"agent\.name") as caught:
         await here.save_session_state("one", agent=mine, other=other)
     (conflict,) = caught.value.conflicts
-    assert (conflict.base, conflict.ours, conflict.theirs) in [("Friday", "mine", "theirs"), ("Friday", "theirs", "mine")]
+    assert (conflict.base, conflict.ours, conflict.theirs) in [
+        ("Friday", "mine", "theirs"),
+        ("Friday", "theirs", "mine"),
+    ]
     assert "load_session_state" in caught.value.hint
     with here.state("one") as state:
         assert state.head == head, "nothing was saved, not of the other module either"
@@ -318,7 +336,9 @@ async def test_requests_on_one_session_object_that_load_and_save_at_once():
     for number in range(5):
         await asyncio.gather(request(f"a{number}"), request(f"b{number}"))
     with session.state("one") as state:
-        assert sorted(state["agent"]["memory"]["content"]) == sorted(f"{who}{number}" for who in "ab" for number in range(5))
+        assert sorted(state["agent"]["memory"]["content"]) == sorted(
+            f"{who}{number}" for who in "ab" for number in range(5)
+        )
 
 
 @in_event_loop

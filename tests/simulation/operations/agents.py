@@ -1,6 +1,7 @@
 """What agents do: edits and commits of handles, merges, moves of branches, tags, notes, tasks, effects, locks.
 
-Branches are few and their content is much the same, so that actors meet. The list ``log`` of each branch has the words of all who commit.
+Branches are few and their content is much the same, so that actors meet. The list ``log`` of each branch has the words
+of all who commit.
 """
 
 from __future__ import annotations
@@ -15,7 +16,13 @@ from tests.simulation import environment
 from tests.simulation.model import Followed, Operation, Token, records_of
 from tests.simulation.operations.kinds import Dice, Kind, Refused, table
 from versioned_state import Versioned, checkpoint, current_state, effect, parallel, task
-from versioned_state.errors import CommitInDoubtError, EffectInDoubtError, MergeConflictError, StateError, UnknownRevisionError
+from versioned_state.errors import (
+    CommitInDoubtError,
+    EffectInDoubtError,
+    MergeConflictError,
+    StateError,
+    UnknownRevisionError,
+)
 from versioned_state.repository.merging.policies import Policy
 
 if TYPE_CHECKING:
@@ -74,7 +81,9 @@ def _acked(runner: Runner, operation: Operation, handle: Versioned) -> None:
         token = runner.model.tokens[word]
         token.acked, token.start = True, operation.start if token.tried is None else token.tried
         # An earlier batch that was in doubt or cut off was not made, or was: now the word has a commit of its own.
-        runner.model.together = [batch for batch in runner.model.together if batch[0] is operation or word not in batch[1]]
+        runner.model.together = [
+            batch for batch in runner.model.together if batch[0] is operation or word not in batch[1]
+        ]
     _remember(runner, handle)
 
 
@@ -123,7 +132,9 @@ def _commit(runner: Runner, rng: Dice, operation: Operation, handle: Versioned) 
         runner.model.undo(operation, [handle.branch])
         runner.model.replaced.append(operation)
     try:
-        made = handle.commit(on_moved=how, policies=dict(POLICIES) if rng.random() < 0.9 else None, meta={"by": runner.actor.name[-1]})
+        made = handle.commit(
+            on_moved=how, policies=dict(POLICIES) if rng.random() < 0.9 else None, meta={"by": runner.actor.name[-1]}
+        )
     except MergeConflictError as error:
         merge = error.merge
         if rng.random() < 0.5 and all(str(conflict.path) in KEYS for conflict in merge.conflicts):
@@ -263,7 +274,9 @@ def read(runner: Runner, rng: Dice, operation: Operation) -> None:
             raise Refused("the commit may have been deleted meanwhile") from None
 
 
-def _moving(runner: Runner, rng: Dice, operation: Operation, run: Callable[[Versioned, str], object], *, replaces: bool = False) -> None:
+def _moving(
+    runner: Runner, rng: Dice, operation: Operation, run: Callable[[Versioned, str], object], *, replaces: bool = False
+) -> None:
     branch, other = _branch(rng), _branch(rng)
     operation.detail = f"{branch} {other}"
     handle = runner.handle(branch)
@@ -284,7 +297,12 @@ def _moving(runner: Runner, rng: Dice, operation: Operation, run: Callable[[Vers
 
 def merge(runner: Runner, rng: Dice, operation: Operation) -> None:
     policies: Any = {"**": rng.choice(("ours", "theirs")), "log": "append"} if rng.random() < 0.8 else None
-    _moving(runner, rng, operation, lambda handle, other: handle.merge(other, policies=policies, fast_forward=rng.random() < 0.7))
+    _moving(
+        runner,
+        rng,
+        operation,
+        lambda handle, other: handle.merge(other, policies=policies, fast_forward=rng.random() < 0.7),
+    )
 
 
 def cherry_pick(runner: Runner, rng: Dice, operation: Operation) -> None:
@@ -418,7 +436,8 @@ def together(runner: Runner, rng: Dice, operation: Operation) -> None:
     except CommitInDoubtError:
         raise
     except StateError:
-        runner.model.together.remove(batch)  # nothing was committed, and each handle may commit its word by itself later
+        # nothing was committed, and each handle may commit its word by itself later
+        runner.model.together.remove(batch)
         raise
     for handle in handles:
         _acked(runner, operation, handle)

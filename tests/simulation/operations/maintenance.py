@@ -51,7 +51,11 @@ def prune(runner: Runner, rng: Dice, operation: Operation) -> None:
     operation.detail = f"{branches} keep_last={keep}"
     runner.model.undo(operation, [f"history {branches}", *(["history *"] if branches == "*" else [])])
     report = runner.repository.prune(
-        keep_last=keep, branches=branches, expire=rng.choice((NOW, NOW, None)), gc=rng.random() < 0.6, keep_tagged=rng.random() < 0.5
+        keep_last=keep,
+        branches=branches,
+        expire=rng.choice((NOW, NOW, None)),
+        gc=rng.random() < 0.6,
+        keep_tagged=rng.random() < 0.5,
     )
     operation.detail += f" removed {report.removed}"
 
@@ -87,9 +91,16 @@ def _purge(runner: Runner, operation: Operation, rng: Dice, request: Purge, *, t
         has_journal = any(key.startswith(PURGES) for key in world.content.mutable)
         if isinstance(error, KilledError) and not finished and (not has_journal or world.scheduler.late):
             model.owed.pop(request, None)  # it may have finished, and its report was lost with the process
-        if not finished and existed and not isinstance(error, UnfinishedPurgeError) and not _exists_or_others(runner, operation, request):
+        if (
+            not finished
+            and existed
+            and not isinstance(error, UnfinishedPurgeError)
+            and not _exists_or_others(runner, operation, request)
+        ):
             if not world.faults.happened:
-                model.fail(f"purge of {branch} erased it and raised {type(error).__name__}: {error}; its report is lost")
+                model.fail(
+                    f"purge of {branch} erased it and raised {type(error).__name__}: {error}; its report is lost"
+                )
             elif has_journal and not world.scheduler.late:
                 model.owe(request, None, operation.start, world.scheduler.steps)
         raise
@@ -102,7 +113,9 @@ def _exists_or_others(runner: Runner, operation: Operation, request: Purge) -> b
     """Whether the branch of a purge is there, or others may have deleted it."""
     assert request.branch is not None
     others = runner.model.undoing.get(request.branch, ())
-    return runner.world.has_branch(request.branch) or any(each is not operation and each.end >= operation.start for each in others)
+    return runner.world.has_branch(request.branch) or any(
+        each is not operation and each.end >= operation.start for each in others
+    )
 
 
 def purge_branch(runner: Runner, rng: Dice, operation: Operation) -> None:
@@ -120,7 +133,8 @@ def purge_thoroughly(runner: Runner, rng: Dice, operation: Operation) -> None:
 def purge_path(runner: Runner, rng: Dice, operation: Operation) -> None:
     path = rng.choice((*KEYS, "secret"))
     operation.detail = path
-    runner.model.repeated = True  # each later commit is made again, and a fork of an old one merges as any other history
+    # each later commit is made again, and a fork of an old one merges as any other history
+    runner.model.repeated = True
     _purge(runner, operation, rng, Purge(path=path))
 
 

@@ -218,7 +218,9 @@ async def collect(client: Client, rng: Dice, operation: Operation) -> None:
 
 
 async def delete_user(client: Client, rng: Dice, operation: Operation) -> None:
-    client.model.undo(operation, [f"{kind} {session}" for session in SESSIONS for kind in ("state", "history", "memory")])
+    client.model.undo(
+        operation, [f"{kind} {session}" for session in SESSIONS for kind in ("state", "history", "memory")]
+    )
     service = rng.choice((client.services.state, client.services.history, client.services.memory))
     await service.delete_user(USER)
 
@@ -379,8 +381,8 @@ async def _request(
 ) -> tuple[str, Any]:
     """A request as a client sends it: again with its key, as long as nobody knows whether it was done.
 
-    Returns "done", "refused" (certainly not done) or "unknown", and the answer. ``frozen``: the operation ends when a server has done it,
-    also if the client does not learn of it: a repeated request must not do it once more.
+    Returns "done", "refused" (certainly not done) or "unknown", and the answer. ``frozen``: the operation ends when a
+    server has done it, also if the client does not learn of it: a repeated request must not do it once more.
     """
     scheduler = client.world.scheduler
     first = client.once(f"{key} first", lambda: scheduler.now)
@@ -437,7 +439,9 @@ def _has_deleted(world: World, request: Request | None) -> bool:
     return any(request.id.encode() in raw_of(stored) for stored in world.content.objects.values())
 
 
-async def _write_words(client: Client, rng: Dice, operation: Operation, session: str, kind: str, key: str, *, deep: bool) -> None:
+async def _write_words(
+    client: Client, rng: Dice, operation: Operation, session: str, kind: str, key: str, *, deep: bool
+) -> None:
     place = f"{kind} {session}"
     token = client.once(f"{key} token", lambda: client.token(place))
     message = _message(token.word)

@@ -1,9 +1,10 @@
 """A disk that loses what was not synced: the files of a recording as a cut of the power at any moment may leave them.
 
-The model is as hostile as POSIX allows. A sync of a file covers the bytes and the length of that file and nothing else, not even its name.
-Names are made durable by a sync of their folder; without one they reach the disk in the order of the calls. Of the bytes that were not
-synced, each sector of 512 bytes reaches the disk by itself, at any of its states since the last sync. After a failed sync the system
-takes what was not written for written: a later sync does not cover it, unless something in the same sector was written again.
+The model is as hostile as POSIX allows. A sync of a file covers the bytes and the length of that file and nothing else,
+not even its name. Names are made durable by a sync of their folder; without one they reach the disk in the order of the
+calls. Of the bytes that were not synced, each sector of 512 bytes reaches the disk by itself, at any of its states
+since the last sync. After a failed sync the system takes what was not written for written: a later sync does not cover
+it, unless something in the same sector was written again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,10 @@ _RECORD: Final = struct.Struct("<4siqqII")
 
 @dataclass(frozen=True)
 class Call:
-    """A recorded call. ``kind``: Open, Write, Truncate, Begin, End or Failure of a sync or No result, Unlink, Rename, Link, Mkdir."""
+    """A recorded call.
+
+    ``kind``: Open, Write, Truncate, Begin, End or Failure of a sync or No result, Unlink, Rename, Link, Mkdir.
+    """
 
     kind: str
     file: int
@@ -76,7 +80,9 @@ class File:
         kept: list[Piece] = []
         for sector, pieces in list(self.sectors.items()):
             # The system writes whole sectors: the last piece takes all before it along.
-            last = max((number for number, piece in enumerate(pieces) if piece.moment < begun and not piece.lost), default=-1)
+            last = max(
+                (number for number, piece in enumerate(pieces) if piece.moment < begun and not piece.lost), default=-1
+            )
             kept += pieces[: last + 1]
             self._keep(sector, pieces[last + 1 :])
         truncations = [each for each in self.truncations if each[0] < begun]
@@ -96,7 +102,10 @@ class File:
             del self.sectors[sector]
 
     def after_cut(self, choose: Callable[[list[int]], int]) -> bytes:
-        """Return the content after a cut. ``choose`` picks the number of changes, of those at these moments, that reached the disk."""
+        """Return the content after a cut.
+
+        ``choose`` picks the number of changes, of those at these moments, that reached the disk.
+        """
         kept: list[Piece] = []
         for pieces in self.sectors.values():
             kept += pieces[: choose([piece.moment for piece in pieces])]
@@ -126,7 +135,10 @@ Names = dict[str, int]
 
 
 class DiskModel:
-    """The disk beneath one folder. ``play`` takes calls in order. ``cut`` returns the files after a power cut at this moment."""
+    """The disk beneath one folder.
+
+    ``play`` takes calls in order. ``cut`` returns the files after a power cut at this moment.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = str(folder)
@@ -186,7 +198,10 @@ class DiskModel:
         self._changes = rest
 
     def cut(self, dice: random.Random) -> dict[str, bytes | None]:
-        """Return the content of each path after a cut, None for a folder. What of the rest reached the disk is up to the dice."""
+        """Return the content of each path after a cut, None for a folder.
+
+        What of the rest reached the disk is up to the dice.
+        """
         choose = _chooser(dice, self.moment)
         names = dict(self._durable)
         for _, _, call in self._changes[: choose([moment for moment, _, _ in self._changes])]:

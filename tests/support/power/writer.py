@@ -2,8 +2,8 @@
 
     python -m tests.support.power.writer FOLDER DURABILITY PLAN SABOTAGE SEED
 
-It commits numbered rounds (``numbered_rounds``) to several branches. The commit of a round has its number on the branch, ``n``, and unless
-several threads commit, its number among all, ``all``.
+It commits numbered rounds (``numbered_rounds``) to several branches. The commit of a round has its number on the
+branch, ``n``, and unless several threads commit, its number among all, ``all``.
 """
 
 from __future__ import annotations
@@ -91,7 +91,10 @@ class Writer:
         self.at_once(Repository(self.open()), 8)
 
     def processes(self) -> None:
-        """Rounds of several processes at once. With ``"power"``, the last one does not wait for the disk, and acknowledges nothing."""
+        """Rounds of several processes at once.
+
+        With ``"power"``, the last one does not wait for the disk, and acknowledges nothing.
+        """
         with Repository(self.open()):
             pass
         pids = []

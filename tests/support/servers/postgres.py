@@ -46,7 +46,9 @@ class PostgresServer(ServerProcess):
                 # Its programs find their libraries beside the package.
                 self.borrow(package.with_name(f"{package.name}.libs"))
                 package = self.borrow(package) / "pginstall" / "bin" / "postgres"
-            program = find_binary("PostgreSQL", package, "postgres", *sorted(_DEBIAN.glob("*/bin/postgres"), reverse=True))
+            program = find_binary(
+                "PostgreSQL", package, "postgres", *sorted(_DEBIAN.glob("*/bin/postgres"), reverse=True)
+            )
             self.programs = program.parent
             """Where `pg_dump`, `psql` and others are."""
             data = self.folder / "data"
@@ -67,12 +69,17 @@ class PostgresServer(ServerProcess):
             # The role `locked`, if a test makes it, has to give its password.
             rules = data / "pg_hba.conf"
             rules.write_text(f"local all locked scram-sha-256\n{rules.read_text()}")
-            self.start([str(program), "-D", str(data), *(f"--{name}={value}" for name, value in settings.items())], self._answers)
+            self.start(
+                [str(program), "-D", str(data), *(f"--{name}={value}" for name, value in settings.items())],
+                self._answers,
+            )
         except BaseException:
             self.close()
             raise
 
-    def url_of(self, *, user: str = "postgres", password: str = "", database: str = "postgres", options: str = "") -> str:
+    def url_of(
+        self, *, user: str = "postgres", password: str = "", database: str = "postgres", options: str = ""
+    ) -> str:
         """Return the URL of a database for a user, through the socket."""
         secret = f":{password}" if password else ""
         return f"postgresql://{user}{secret}@/{database}?host={self.folder}{options}"
@@ -100,7 +107,10 @@ class PostgresServer(ServerProcess):
             yield connection
 
     def connections(self, name: str) -> int:
-        """Return how many connections there are of an application's name. The server sees a little later that a client has gone."""
+        """Return how many connections there are of an application's name.
+
+        The server sees a little later that a client has gone.
+        """
         with self.connection() as admin:
             row = admin.execute("SELECT count(*) FROM pg_stat_activity WHERE application_name = %s", (name,)).fetchone()
         assert row is not None

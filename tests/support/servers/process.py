@@ -16,13 +16,16 @@ from typing import Any
 
 NOBODY = 65534  # user and group; servers such as PostgreSQL refuse root
 
-# Kills the server and removes its folder once its standard input ends, which it does when the process of the tests is gone, in
-# whatever way: by SIGKILL, or by the exit that follows a test that hung.
+# Kills the server and removes its folder once its standard input ends, which it does when the process of the tests is
+# gone, in whatever way: by SIGKILL, or by the exit that follows a test that hung.
 _WATCH = 'cat >/dev/null; kill -9 "$1"; sleep 0.2; rm -rf "$2"'
 
 
 def find_binary(what: str, *candidates: str | Path | None) -> Path:
-    """Return the first candidate that is a program: a path, or a name on PATH. If none is, raise `RuntimeError`, which no test skips."""
+    """Return the first candidate that is a program: a path, or a name on PATH.
+
+    If none is, raise `RuntimeError`, which no test skips.
+    """
     for candidate in candidates:
         found = None if candidate is None else shutil.which(candidate)
         if found is not None:
@@ -36,7 +39,8 @@ def find_binary(what: str, *candidates: str | Path | None) -> Path:
 class ServerProcess:
     """One server and its `folder`, which lies directly under the system's folder for temporary files: socket paths stay short.
 
-    Root starts it as `nobody`, who owns the folder. `close()` kills it and removes the folder; so does the end of this process.
+    Root starts it as `nobody`, who owns the folder. `close()` kills it and removes the folder; so does the end of this
+    process.
     """
 
     def __init__(self, name: str) -> None:
@@ -80,9 +84,17 @@ class ServerProcess:
                 os.chown(each, NOBODY, NOBODY, follow_symlinks=False)
 
     def run(self, *argv: str | Path, timeout: float = 120) -> str:
-        """Run a program that ends by itself, as the server's user in its folder, and return its output. It must succeed."""
+        """Run a program that ends by itself, as the server's user in its folder, and return its output.
+
+        It must succeed.
+        """
         ended = subprocess.run(
-            [str(word) for word in argv], cwd=self.folder, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, **self._user
+            [str(word) for word in argv],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=timeout,
+            **self._user,
         )
         out: str = (ended.stdout + ended.stderr).decode(errors="replace")
         if ended.returncode:
@@ -163,7 +175,10 @@ class ServerProcess:
         _signal(_family(self.pid), signal.SIGCONT)
 
     def close(self) -> None:
-        """Kill the server and remove its folder. Idempotent. Without effect in a forked child, which does not own the server."""
+        """Kill the server and remove its folder.
+
+        Idempotent. Without effect in a forked child, which does not own the server.
+        """
         if os.getpid() != self._owner:
             return
         with self._closing:

@@ -29,8 +29,9 @@ class Fault:
 class Proxy:
     """Listens at `address`, a port of 127.0.0.1 or a Unix socket at `listen`, and forwards to the server at `target`.
 
-    Faults are armed one at a time and go off once. Arm one when connections are quiet: what a client sends when it connects
-    are requests too. `cut reply` cuts once the server has begun to answer, so it has then seen enough of the request to do so.
+    Faults are armed one at a time and go off once. Arm one when connections are quiet: what a client sends when it
+    connects are requests too. `cut reply` cuts once the server has begun to answer, so it has then seen enough of the
+    request to do so.
     """
 
     def __init__(self, target: Address, *, listen: str | Path | None = None) -> None:
@@ -59,7 +60,9 @@ class Proxy:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         self.close()
 
     def arm(self, fault: Fault) -> None:

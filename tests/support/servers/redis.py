@@ -18,7 +18,10 @@ from versioned_state.storage import Redis
 
 
 class RedisServer(ServerProcess):
-    """A server at the Unix socket `socket_path`. `options` are those of its configuration, by name without the dashes."""
+    """A server at the Unix socket `socket_path`.
+
+    `options` are those of its configuration, by name without the dashes.
+    """
 
     def __init__(self, **options: str) -> None:
         super().__init__("redis")
@@ -53,12 +56,16 @@ class RedisServer(ServerProcess):
         return Redis(self.url, prefix=self.fresh_prefix())
 
     def connections(self, name: str) -> int:
-        """Return how many connections there are of a client's name. The server sees a little later that a client has gone."""
+        """Return how many connections there are of a client's name.
+
+        The server sees a little later that a client has gone.
+        """
         with redis.Redis(unix_socket_path=str(self.socket_path)) as admin:
             return sum(client["name"] == name for client in admin.client_list())
 
     def _answers(self) -> bool:
-        # A ping by hand: while the server loads its data it answers with an error, and with NOAUTH where it wants a password.
+        # A ping by hand: while the server loads its data it answers with an error, and with NOAUTH where it wants a
+        # password.
         with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
             client.settimeout(1)
             client.connect(str(self.socket_path))

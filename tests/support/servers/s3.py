@@ -31,9 +31,11 @@ SECRET = "a-secret-that-nobody-may-see"
 class Fault:
     """What happens to requests of a method (any: "") whose path, bucket included, matches `path`.
 
-    The first `skip` of them pass, `times` of them meet it. `apply`: whether the request is carried out; later means after `delay`
-    seconds, blindly means whatever its conditions say. `answer`: what is said of it: the truth, the truth after `delay` seconds,
-    nothing (the connection is cut), nothing until the faults change (a stall, ended by a cut), or a status of failure.
+    The first `skip` of them pass, `times` of them meet it. `apply`: whether the request is carried out; later means
+    after `delay`
+    seconds, blindly means whatever its conditions say. `answer`: what is said of it: the truth, the truth after `delay`
+    seconds, nothing (the connection is cut), nothing until the faults change (a stall, ended by a cut), or a status of
+    failure.
     """
 
     method: Literal["", "GET", "PUT", "POST", "DELETE"] = ""
@@ -58,7 +60,12 @@ class S3Server:
 
     def options(self) -> dict[str, Any]:
         """Return the options of `S3` for it, beside the bucket."""
-        return {"endpoint": self.endpoint, "region": "eu-central-1", "access_key_id": "tests", "secret_access_key": SECRET}
+        return {
+            "endpoint": self.endpoint,
+            "region": "eu-central-1",
+            "access_key_id": "tests",
+            "secret_access_key": SECRET,
+        }
 
     def open(self, prefix: str, *, timeout: float = 20.0, **options: Any) -> S3:
         """Open a store under `prefix` in its bucket."""
@@ -87,14 +94,18 @@ class S3Server:
 
     def raw(self, name: str, body: bytes | None = None) -> bytes:
         """Return the bytes in the bucket under a full name. `body` is put there first, past any store."""
-        request = urllib.request.Request(f"{self.endpoint}/{BUCKET}/{name}", body, method="GET" if body is None else "PUT")
+        request = urllib.request.Request(
+            f"{self.endpoint}/{BUCKET}/{name}", body, method="GET" if body is None else "PUT"
+        )
         with urllib.request.urlopen(request, timeout=30) as answer:
             found: bytes = answer.read()
         return found if body is None else body
 
     def names(self, prefix: str) -> list[str]:
         """Return the full names in the bucket that begin with a prefix, up to 1,000."""
-        with urllib.request.urlopen(f"{self.endpoint}/{BUCKET}?list-type=2&prefix={quote(prefix)}", timeout=30) as answer:
+        with urllib.request.urlopen(
+            f"{self.endpoint}/{BUCKET}?list-type=2&prefix={quote(prefix)}", timeout=30
+        ) as answer:
             return re.findall("<Key>(.*?)</Key>", answer.read().decode())
 
     def stop(self) -> None:

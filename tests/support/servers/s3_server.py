@@ -1,10 +1,13 @@
-"""A small S3 server in memory, that honours conditional requests and fails on purpose. Run as a program: it prints its port.
+"""A small S3 server in memory, that honours conditional requests and fails on purpose.
 
-What it has of S3: PUT with `If-None-Match: *` and `If-Match`, GET, DELETE, ListObjectsV2 and DeleteObjects, strong consistency,
-ETags. One thread serves all connections, so a condition and its write are one step. Signatures are not checked.
+Run as a program: it prints its port.
 
-Besides, under `/-/`: POST `faults` takes a JSON list of `tests.support.servers.s3.Fault` and cuts what stalled before; GET `log` gives the
-requests since it was last asked, each as [method, key].
+What it has of S3: PUT with `If-None-Match: *` and `If-Match`, GET, DELETE, ListObjectsV2 and DeleteObjects, strong
+consistency, ETags. One thread serves all connections, so a condition and its write are one step. Signatures are not
+checked.
+
+Besides, under `/-/`: POST `faults` takes a JSON list of `tests.support.servers.s3.Fault` and cuts what stalled before;
+GET `log` gives the requests since it was last asked, each as [method, key].
 """
 
 from __future__ import annotations
@@ -96,7 +99,11 @@ class Bucket:
 
 
 def refusal(status: int, code: str = "") -> Answer:
-    return status, f"<Error><Code>{code or CODES[status]}</Code><Message>on purpose, or by its rules</Message></Error>".encode(), ""
+    return (
+        status,
+        f"<Error><Code>{code or CODES[status]}</Code><Message>on purpose, or by its rules</Message></Error>".encode(),
+        "",
+    )
 
 
 class Server:
@@ -117,7 +124,9 @@ class Server:
         log, self.log = self.log, []
         return 200, json.dumps(log).encode(), ""
 
-    def request(self, method: str, path: str, query: dict[str, str], headers: dict[str, str], body: bytes) -> Callable[[bool], Answer]:
+    def request(
+        self, method: str, path: str, query: dict[str, str], headers: dict[str, str], body: bytes
+    ) -> Callable[[bool], Answer]:
         """Return the work of a request, as a call that says whether conditions count."""
         bucket, _, key = path[1:].partition("/")
         self.log.append((method, key))

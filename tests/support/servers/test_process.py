@@ -24,7 +24,8 @@ PROGRAM = """
 
 
 @pytest.mark.parametrize(
-    "end", ["os._exit(1)", "os.kill(os.getpid(), 9)", "sys.exit(0)", "raise SystemError", "server.suspend(); os._exit(1)"]
+    "end",
+    ["os._exit(1)", "os.kill(os.getpid(), 9)", "sys.exit(0)", "raise SystemError", "server.suspend(); os._exit(1)"],
 )
 def test_server_goes_with_the_process_that_started_it(end: str) -> None:
     process = start(PROGRAM, end)
@@ -55,7 +56,9 @@ def test_server_that_does_not_start_says_why() -> None:
             server.start(["/bin/sh", "-c", "echo the reason; exit 3"], lambda: False)
         with pytest.raises(RuntimeError, match="was not ready"):
             server.start(["/bin/sh", "-c", "sleep 100"], lambda: False, timeout=0.1)
-        server.start(["/bin/sh", "-c", "trap '' TERM; touch up; while :; do sleep 0.1; done"], (server.folder / "up").exists)
+        server.start(
+            ["/bin/sh", "-c", "trap '' TERM; touch up; while :; do sleep 0.1; done"], (server.folder / "up").exists
+        )
         with pytest.raises(RuntimeError, match="did not end"):
             server.stop(timeout=0.3)
         with pytest.raises(RuntimeError, match=r"(?s)ended with 2.*out"):

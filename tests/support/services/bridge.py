@@ -47,8 +47,18 @@ class Bridge(httpx.BaseTransport):
 
     async def _ask(self, request: httpx.Request, answer: Future[httpx.Response]) -> None:
         url = request.url
-        scope = {"type": "http", "http_version": "1.1", "method": request.method, "path": url.path, "raw_path": url.raw_path}
-        scope |= {"root_path": "", "query_string": url.query, "headers": [(name.lower(), value) for name, value in request.headers.raw]}
+        scope = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": request.method,
+            "path": url.path,
+            "raw_path": url.raw_path,
+        }
+        scope |= {
+            "root_path": "",
+            "query_string": url.query,
+            "headers": [(name.lower(), value) for name, value in request.headers.raw],
+        }
         pieces = [{"type": "http.request", "body": request.read(), "more_body": False}]
         sent: list[dict[str, Any]] = []
 
@@ -68,7 +78,9 @@ class Bridge(httpx.BaseTransport):
 async def bridged(of: Any, store: KVStore, **options: Any) -> AsyncIterator[tuple[Any, Bridge]]:
     """The remote service of a kind, whose server is over a store."""
     services = services_over(store)
-    kind = {StateService: RemoteStateService, SessionHistoryService: RemoteSessionHistoryService}.get(of, RemoteMemoryService)
+    kind = {StateService: RemoteStateService, SessionHistoryService: RemoteSessionHistoryService}.get(
+        of, RemoteMemoryService
+    )
     async with services:
         bridge = Bridge(Server(services, TOKENS))
         async with kind("http://server", "t", **options) as service:

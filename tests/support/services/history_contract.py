@@ -1,7 +1,7 @@
 """`SessionHistoryContract`: the promises of a session history service, whatever is beneath.
 
-A backend's test subclasses it and has a fixture `opened`, which gives a function that makes a service over one and the same store, with
-the options that it is given.
+A backend's test subclasses it and has a fixture `opened`, which gives a function that makes a service over one and the
+same store, with the options that it is given.
 """
 
 from __future__ import annotations
@@ -16,7 +16,12 @@ from typing import Any, Protocol
 import pytest
 
 from tests.support.event_loop import in_event_loop
-from versioned_state.errors import InvalidArgumentError, PickleRefusedError, SessionNotFoundError, UnserializableValueError
+from versioned_state.errors import (
+    InvalidArgumentError,
+    PickleRefusedError,
+    SessionNotFoundError,
+    UnserializableValueError,
+)
 from versioned_state.services.schemas.agent_schemas import (
     AudioContent,
     DataContent,
@@ -35,7 +40,24 @@ class Opened(Protocol):
     def __call__(self, **options: Any) -> Any: ...  # a SessionHistoryService with the options of ours
 
 
-HOSTILE_IDS = ["/", "..", "a/b", "../../etc", "\0", "\udcff", "x" * 300, "é", "%", "%h", "%hab", "HEAD", "@", "*", "a\nb", "default"]
+HOSTILE_IDS = [
+    "/",
+    "..",
+    "a/b",
+    "../../etc",
+    "\0",
+    "\udcff",
+    "x" * 300,
+    "é",
+    "%",
+    "%h",
+    "%hab",
+    "HEAD",
+    "@",
+    "*",
+    "a\nb",
+    "default",
+]
 
 
 def text(words: str, role: str = "user") -> dict[str, Any]:
@@ -56,7 +78,9 @@ class SessionHistoryContract:
             assert (session.id, session.user_id, session.messages) == ("trip", "alice", [])
             await service.append_message(session, text("Rome?"))
             await service.append_message(session, Message(role="assistant", content=[TextContent(text="Yes.")]))
-            await service.append_message(session, [text("When?"), Message(role="assistant", content=[TextContent(text="May.")])])
+            await service.append_message(
+                session, [text("When?"), Message(role="assistant", content=[TextContent(text="May.")])]
+            )
             found = await service.get_session("alice", "trip")
             assert found is not None
             assert (found.id, found.user_id) == ("trip", "alice")
@@ -171,7 +195,11 @@ class SessionHistoryContract:
                 session = await service.create_session(user, name)
                 await service.append_message(session, text("hi"))
             listed = await service.list_sessions("u")
-            assert [(each.id, each.user_id, each.messages) for each in listed] == [("a", "u", []), ("b", "u", []), ("d", "u", [])]
+            assert [(each.id, each.user_id, each.messages) for each in listed] == [
+                ("a", "u", []),
+                ("b", "u", []),
+                ("d", "u", []),
+            ]
             assert [each.id for each in await service.list_sessions("u", limit=2)] == ["a", "b"]
             assert [each.id for each in await service.list_sessions("u", after="b", limit=2)] == ["d"]
             assert [each.id for each in await service.list_sessions("u", after="c")] == ["d"]
@@ -206,7 +234,12 @@ class SessionHistoryContract:
             content=[
                 TextContent(text="ö\0", index=0, delta=True, msg_id="m"),
                 DataContent(
-                    data={"arguments": '{"a": 1}', 1: (2, {3}), "when": datetime(2026, 1, 2, tzinfo=UTC), "price": Decimal("1.10")}
+                    data={
+                        "arguments": '{"a": 1}',
+                        1: (2, {3}),
+                        "when": datetime(2026, 1, 2, tzinfo=UTC),
+                        "price": Decimal("1.10"),
+                    }
                 ),
                 ImageContent(image_url="data:,"),
                 AudioContent(data="UklGRg==", format="wav"),
@@ -285,7 +318,9 @@ class SessionHistoryContract:
         async with opened() as service:
             session = await service.create_session("u", "s")
             with pytest.raises((UnserializableValueError, PickleRefusedError), match="lock") as caught:
-                await service.append_message(session, [text("good"), {"role": "user", "metadata": {"lock": threading.Lock()}}])
+                await service.append_message(
+                    session, [text("good"), {"role": "user", "metadata": {"lock": threading.Lock()}}]
+                )
             assert "good" not in str(caught.value)
             assert session.messages == []
             await service.append_message(session, text("after"))
@@ -309,7 +344,9 @@ class SessionHistoryContract:
         ],
     )
     @in_event_loop
-    async def test_an_argument_of_a_wrong_type_is_named(self, opened: Opened, call: str, arguments: tuple[Any, ...]) -> None:
+    async def test_an_argument_of_a_wrong_type_is_named(
+        self, opened: Opened, call: str, arguments: tuple[Any, ...]
+    ) -> None:
         async with opened() as service:
             with pytest.raises(InvalidArgumentError):
                 await getattr(service, call)(*arguments)
@@ -325,7 +362,11 @@ class SessionHistoryContract:
                 assert texts(session) == [f"{number}a", f"{number}b"]
 
             await asyncio.gather(
-                *(append(each, n) for at, each in enumerate((one, two, three, four)) for n in range(100 * at, 100 * at + 100))
+                *(
+                    append(each, n)
+                    for at, each in enumerate((one, two, three, four))
+                    for n in range(100 * at, 100 * at + 100)
+                )
             )
             kept = texts(await one.get_session("u", "s"))
             assert sorted(kept) == sorted(f"{n}{half}" for n in range(400) for half in "ab")
@@ -344,8 +385,12 @@ class SessionHistoryContract:
     async def test_a_bad_message_does_not_spoil_those_that_wait_with_it(self, opened: Opened) -> None:
         async with opened() as service:
             session = await service.create_session("u", "s")
-            given = [text(str(n)) if n % 5 else {"role": "user", "metadata": {"lock": threading.Lock()}} for n in range(20)]
-            outcomes = await asyncio.gather(*(service.append_message(session, each) for each in given), return_exceptions=True)
+            given = [
+                text(str(n)) if n % 5 else {"role": "user", "metadata": {"lock": threading.Lock()}} for n in range(20)
+            ]
+            outcomes = await asyncio.gather(
+                *(service.append_message(session, each) for each in given), return_exceptions=True
+            )
             assert [outcome is None for outcome in outcomes] == [bool(n % 5) for n in range(20)]
             assert texts(session) == [str(n) for n in range(20) if n % 5]
             assert texts(await service.get_session("u", "s")) == texts(session)

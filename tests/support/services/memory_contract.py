@@ -1,6 +1,7 @@
 """`MemoryServiceContract`: the promises of a memory service, whatever is beneath.
 
-A backend's test subclasses it and has a fixture `opened`, which gives a function that makes a service over one and the same store.
+A backend's test subclasses it and has a fixture `opened`, which gives a function that makes a service over one and the
+same store.
 """
 
 from __future__ import annotations
@@ -19,7 +20,24 @@ from versioned_state.services.schemas.agent_schemas import DataContent, Function
 
 Opened = Callable[[], MemoryService]
 
-HOSTILE_IDS = ["", " ", "/", "..", "../../etc", "\0", "\x01", "\udcff", "x" * 3000, "é", "%", "HEAD", "@", "*", "a\nb", "default"]
+HOSTILE_IDS = [
+    "",
+    " ",
+    "/",
+    "..",
+    "../../etc",
+    "\0",
+    "\x01",
+    "\udcff",
+    "x" * 3000,
+    "é",
+    "%",
+    "HEAD",
+    "@",
+    "*",
+    "a\nb",
+    "default",
+]
 
 HOSTILE_QUERIES = [
     '"',
@@ -75,7 +93,9 @@ class MemoryServiceContract:
             retrieved = await service.search_memory("user1", [said("hello")])
             assert texts_of(retrieved) == ["hello world"]
             assert isinstance(retrieved[0], Message)
-            assert texts_of(await service.list_memory("user1", filters={"page_size": 10, "page_num": 1})) == ["hello world"]
+            assert texts_of(await service.list_memory("user1", filters={"page_size": 10, "page_num": 1})) == [
+                "hello world"
+            ]
             await service.delete_memory("user1", "session1")
             assert await service.list_memory("user1") == []
             await service.delete_memory("user1")
@@ -95,13 +115,17 @@ class MemoryServiceContract:
                 usage={"tokens": 3},
             ),
             Message(
-                type="function_call", role="assistant", content=[DataContent(data=FunctionCall(name="look", arguments="{}").model_dump())]
+                type="function_call",
+                role="assistant",
+                content=[DataContent(data=FunctionCall(name="look", arguments="{}").model_dump())],
             ),
             Message(role="assistant"),
             Message(role="user", content=[]),
         ]
         async with opened() as service:
-            await service.add_memory("u", [*messages, {"role": "user", "content": [{"type": "text", "text": "a dict"}]}])
+            await service.add_memory(
+                "u", [*messages, {"role": "user", "content": [{"type": "text", "text": "a dict"}]}]
+            )
             found = await service.list_memory("u")
             assert found[:4] == messages
             assert found[4].id.startswith("msg_")
@@ -114,7 +138,15 @@ class MemoryServiceContract:
     @in_event_loop
     async def test_keywords(self, opened: Opened) -> None:
         async with opened() as service:
-            texts = ["I live in ROME", "My cat is called Tom", "roaming costs", "Straße nach Rom", "c++ and foo-bar", "我喜欢红苹果", "ok"]
+            texts = [
+                "I live in ROME",
+                "My cat is called Tom",
+                "roaming costs",
+                "Straße nach Rom",
+                "c++ and foo-bar",
+                "我喜欢红苹果",
+                "ok",
+            ]
             for number, text in enumerate(texts):
                 await service.add_memory("u", [said(text)], f"s{number % 2}")
 
@@ -139,7 +171,9 @@ class MemoryServiceContract:
             await service.add_memory(
                 "u", [said("first", "second"), Message(type="function_call", content=[TextContent(text="second call")])]
             )
-            await service.add_memory("u", [Message(role="user", content=[DataContent(data={"text": "second"})]), Message(role="user")])
+            await service.add_memory(
+                "u", [Message(role="user", content=[DataContent(data={"text": "second"})]), Message(role="user")]
+            )
             assert texts_of(await service.search_memory("u", [said("secon")])) == ["first"]
             assert texts_of(await service.search_memory("u", [said("zzz", "SECOND")])) == ["first"]
             assert texts_of(await service.search_memory("u", [said("second")], {"rank": "bm25"})) == ["first"]
@@ -152,20 +186,30 @@ class MemoryServiceContract:
             for query in ([], None, [said("")], [Message(role="user")], [said("hello"), Message(role="user")]):
                 assert await service.search_memory("u", query) == []  # type: ignore[arg-type]
                 assert await service.search_memory("u", query, {"rank": "bm25"}) == []  # type: ignore[arg-type]
-            assert texts_of(await service.search_memory("u", [{"role": "user", "content": [{"type": "text", "text": "HELL"}]}])) == [
-                "hello"
-            ]
+            assert texts_of(
+                await service.search_memory("u", [{"role": "user", "content": [{"type": "text", "text": "HELL"}]}])
+            ) == ["hello"]
 
     @in_event_loop
     async def test_ranked_search_gives_the_best_first(self, opened: Opened) -> None:
         async with opened() as service:
-            texts = ["the cat sat", "the dog sat on the cat and the cat ran away from the big dog", "a bird", "cat cat cat", "the the the"]
+            texts = [
+                "the cat sat",
+                "the dog sat on the cat and the cat ran away from the big dog",
+                "a bird",
+                "cat cat cat",
+                "the the the",
+            ]
             await service.add_memory("u", [said(text) for text in texts])
 
             async def ranked(query: str, **filters: Any) -> list[str]:
                 return texts_of(await service.search_memory("u", [said(query)], {"rank": "bm25", **filters}))
 
-            assert await ranked("cat") == ["cat cat cat", "the cat sat", "the dog sat on the cat and the cat ran away from the big dog"]
+            assert await ranked("cat") == [
+                "cat cat cat",
+                "the cat sat",
+                "the dog sat on the cat and the cat ran away from the big dog",
+            ]
             assert await ranked("the bird", top_k=1) == ["a bird"]
             assert await ranked("CAT", top_k=2) == (await ranked("cat"))[:2]
             assert await ranked("at") == []
@@ -245,12 +289,16 @@ class MemoryServiceContract:
                 await service.add_memory(id, [said(f"hello {number}")], HOSTILE_IDS[-number - 1])
             for number, id in enumerate(HOSTILE_IDS):
                 assert texts_of(await service.search_memory(id, [said("hello")])) == [f"hello {number}"]
-                assert texts_of(await service.search_memory(id, [said("hello")], {"rank": "bm25"})) == [f"hello {number}"]
+                assert texts_of(await service.search_memory(id, [said("hello")], {"rank": "bm25"})) == [
+                    f"hello {number}"
+                ]
             sessions = sorted(set(HOSTILE_IDS) - {""})
             for session in HOSTILE_IDS[::-1]:
                 await service.add_memory("all", [said(session.encode(errors="backslashreplace").decode())], session)
             listed = texts_of(await service.list_memory("all", {"page_size": 100}))
-            assert [text for text in listed if text] == [each.encode(errors="backslashreplace").decode() for each in sessions]
+            assert [text for text in listed if text] == [
+                each.encode(errors="backslashreplace").decode() for each in sessions
+            ]
             for number, session in enumerate(sessions):
                 await service.delete_memory("all", session)
                 assert len(await service.list_memory("all", {"page_size": 100})) == len(listed) - number - 1 - (
@@ -274,7 +322,9 @@ class MemoryServiceContract:
             assert len(await service.search_memory("u", [said("apple")])) == 3
             await service.delete_memory("u", "a")
             for rank in ("keyword", "bm25"):
-                assert texts_of(await service.search_memory("u", [said("apple secret")], {"rank": rank})) == ["apple pie"]
+                assert texts_of(await service.search_memory("u", [said("apple secret")], {"rank": rank})) == [
+                    "apple pie"
+                ]
             await service.delete_memory("u", "missing")
             await service.delete_memory("nobody")
             await service.delete_memory("nobody", "a")
@@ -304,7 +354,9 @@ class MemoryServiceContract:
         async with opened() as service:
             await service.add_memory("u", [said("hello"), said(f"start {long}"), said("end")])
             assert texts_of(await service.search_memory("u", [said(long[-100_000:])])) == [f"start {long}"]
-            assert texts_of(await service.search_memory("u", [said(f"{long[-100_000:]} end")], {"rank": "bm25", "top_k": 2})) == [
+            assert texts_of(
+                await service.search_memory("u", [said(f"{long[-100_000:]} end")], {"rank": "bm25", "top_k": 2})
+            ) == [
                 f"start {long}",
                 "end",
             ]
@@ -318,7 +370,12 @@ class MemoryServiceContract:
         texts = [" ".join(dice.choices(WORDS, k=dice.randint(0, 6))) for _ in range(120)]
         queries = [
             *WORDS,
-            *(word[start : start + length] for word in WORDS for length in (1, 2, 3) for start in range(len(word) - length + 1)),
+            *(
+                word[start : start + length]
+                for word in WORDS
+                for length in (1, 2, 3)
+                for start in range(len(word) - length + 1)
+            ),
             *(f"{dice.choice(WORDS)[:3]} {dice.choice(WORDS)[-3:]}" for _ in range(20)),
         ]
         async with opened() as service:
@@ -353,7 +410,9 @@ class MemoryServiceContract:
         found = texts_of(await services[0].list_memory("u", {"page_size": 1000}))
         assert sorted(found) == sorted(f"message {number} {each}" for number in range(4) for each in range(100))
         for number in range(4):
-            assert [text for text in found if text.startswith(f"message {number} ")] == [f"message {number} {each}" for each in range(100)]
+            assert [text for text in found if text.startswith(f"message {number} ")] == [
+                f"message {number} {each}" for each in range(100)
+            ]
             mine = await services[number].search_memory("u", [said("MESSAGE")])
             assert len(mine) == 400
             assert len(await services[number].search_memory("u", [said("message")], {"rank": "bm25"})) == 400
@@ -372,4 +431,7 @@ class MemoryServiceContract:
             await second.add_memory("u", [said("hello again")])
             assert texts_of(await second.search_memory("u", [said("hello")])) == ["hello", "hello again"]
         async with first as service:
-            assert texts_of(await service.search_memory("u", [said("hello")], {"rank": "bm25"})) == ["hello", "hello again"]
+            assert texts_of(await service.search_memory("u", [said("hello")], {"rank": "bm25"})) == [
+                "hello",
+                "hello again",
+            ]

@@ -47,7 +47,9 @@ class Sent:
             "query_string": self.query,
             "headers": headers,
         }
-        self.task = asyncio.ensure_future(self.app({**scope, "http_version": "1.1", "root_path": ""}, self._receive, self._send))
+        self.task = asyncio.ensure_future(
+            self.app({**scope, "http_version": "1.1", "root_path": ""}, self._receive, self._send)
+        )
 
     async def _receive(self) -> dict[str, Any]:
         self.reads += 1

@@ -110,10 +110,16 @@ CHANGES = [
     Change("create a session", SessionHistoryService, lambda service: service.create_session("u", "new")),
     Change("get a new session", SessionHistoryService, lambda service: service.get_session("u", "new")),
     Change("append", SessionHistoryService, lambda service: service.append_message(NEW.model_copy(), said("new"))),
-    Change("append some", SessionHistoryService, lambda service: service.append_message(NEW.model_copy(), [said("new"), said("newer")])),
+    Change(
+        "append some",
+        SessionHistoryService,
+        lambda service: service.append_message(NEW.model_copy(), [said("new"), said("newer")]),
+    ),
     Change("delete a session", SessionHistoryService, lambda service: service.delete_session("u", "s")),
     Change("delete all sessions", SessionHistoryService, lambda service: service.delete_user_sessions("u")),
-    Change("delete a user's sessions", SessionHistoryService, lambda service: service.delete_user("u"), is_remote=False),
+    Change(
+        "delete a user's sessions", SessionHistoryService, lambda service: service.delete_user("u"), is_remote=False
+    ),
     Change("add", MemoryService, lambda service: service.add_memory("u", [said("new"), said("newer")], "s")),
     Change("delete a memory", MemoryService, lambda service: service.delete_memory("u", "s")),
     Change("delete all memory", MemoryService, lambda service: service.delete_memory("u")),

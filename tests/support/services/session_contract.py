@@ -1,6 +1,7 @@
 """`SessionServiceContract`: the promises of a session service, in process and over HTTP.
 
-A test subclasses it and has a fixture `opened`, which gives a function that makes a service over one and the same store.
+A test subclasses it and has a fixture `opened`, which gives a function that makes a service over one and the same
+store.
 """
 
 from __future__ import annotations
@@ -72,7 +73,9 @@ class SessionServiceContract:
             whole = await all_of(service)
             assert whole.messages == ["To Rome!", "When?", "In May."]
             assert whole.memory == ["alice likes Rome"]
-            assert texts_of(await service.memory.search_memory("u", [said("rome")], {"rank": "bm25"})) == ["alice likes Rome"]
+            assert texts_of(await service.memory.search_memory("u", [said("rome")], {"rank": "bm25"})) == [
+                "alice likes Rome"
+            ]
 
             async with service.turn("u", "s", message="a second one") as turn:
                 trip = turn.state["trip"]
@@ -142,7 +145,13 @@ class SessionServiceContract:
                 await began.wait()
                 task.cancel()
             with pytest.raises(
-                (ZeroDivisionError, asyncio.CancelledError, PickleRefusedError, UnserializableValueError, InvalidArgumentError)
+                (
+                    ZeroDivisionError,
+                    asyncio.CancelledError,
+                    PickleRefusedError,
+                    UnserializableValueError,
+                    InvalidArgumentError,
+                )
             ):
                 await task
             assert await all_of(service) == before
@@ -161,7 +170,9 @@ class SessionServiceContract:
             first = turn.commit
             async with service.turn("u", "s") as turn:
                 turn.append(one)
-            assert turn.commit == first or (turn.commit is not None and first is not None and turn.commit.id == first.id)
+            assert turn.commit == first or (
+                turn.commit is not None and first is not None and turn.commit.id == first.id
+            )
             assert (await all_of(service)).messages == ["one", "two"]
 
             other = said("other")
@@ -248,7 +259,9 @@ class SessionServiceContract:
                 turn.state["n"] += 1
                 turn.append(said("two"))
                 turn.remember(said("fact of the copy"))
-            assert await service.state.export_state("u", "s") == await service.state.export_state("u", "other") == {"n": 1}
+            assert (
+                await service.state.export_state("u", "s") == await service.state.export_state("u", "other") == {"n": 1}
+            )
             assert await service.state.export_state("u", copy) == {"n": 2}
             assert len(await service.log("u", copy)) == 2
             assert texts_of(await service.memory.search_memory("u", [said("fact")])) == ["fact", "fact of the copy"]
@@ -274,7 +287,9 @@ class SessionServiceContract:
             ready = asyncio.Barrier(6)
             await asyncio.gather(*(change(number) for number in range(6)))
             whole = await all_of(service)
-            assert whole.state == {"plan": {"city": "Rome", "days": 3, **{f"by {number}": number for number in range(6)}}}
+            assert whole.state == {
+                "plan": {"city": "Rome", "days": 3, **{f"by {number}": number for number in range(6)}}
+            }
             assert whole.messages is not None
             pairs = [whole.messages[at : at + 2] for at in range(0, 12, 2)]
             assert sorted(pairs) == [[f"{number} a", f"{number} b"] for number in range(6)]

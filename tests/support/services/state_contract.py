@@ -1,6 +1,7 @@
 """`StateServiceContract`: the promises of a state service, whatever is beneath.
 
-A backend's test subclasses it and has a fixture `opened`, which gives a function that makes a service over one and the same store.
+A backend's test subclasses it and has a fixture `opened`, which gives a function that makes a service over one and the
+same store.
 """
 
 from __future__ import annotations
@@ -22,7 +23,25 @@ from versioned_state.services.agent_state import StateService
 
 Opened = Callable[[], StateService]
 
-HOSTILE_IDS = ["", " ", "/", "..", "a/b", "../../etc", "\0", "\udcff", "x" * 300, "é", "%", "%h", "HEAD", "@", "*", "a\nb", "default"]
+HOSTILE_IDS = [
+    "",
+    " ",
+    "/",
+    "..",
+    "a/b",
+    "../../etc",
+    "\0",
+    "\udcff",
+    "x" * 300,
+    "é",
+    "%",
+    "%h",
+    "HEAD",
+    "@",
+    "*",
+    "a\nb",
+    "default",
+]
 
 
 @dataclass
@@ -72,7 +91,11 @@ class StateServiceContract:
             assert await service.export_state("u", "s") == {}
             assert await service.list_sessions("nobody") == []
             assert await service.list_rounds("nobody", "s") == []
-            for call in (service.delete_state("nobody"), service.delete_state("u", "s", 7), service.delete_state("u", "other", 7)):
+            for call in (
+                service.delete_state("nobody"),
+                service.delete_state("u", "s", 7),
+                service.delete_state("u", "other", 7),
+            ):
                 await call
             assert await service.list_rounds("u", "s") == [1]
 
@@ -200,7 +223,12 @@ class StateServiceContract:
     @in_event_loop
     async def test_ids_are_strings(self, opened: Opened, id: Any) -> None:
         async with opened() as service:
-            for call in (service.save_state(id, {}), service.export_state(id), service.list_sessions(id), service.list_rounds(id)):
+            for call in (
+                service.save_state(id, {}),
+                service.export_state(id),
+                service.list_sessions(id),
+                service.list_rounds(id),
+            ):
                 with pytest.raises(InvalidArgumentError, match="user_id must be a string"):
                     await call
             with pytest.raises(InvalidArgumentError, match="user_id must be a string"):
@@ -218,7 +246,9 @@ class StateServiceContract:
             await service.delete_state("u", None, 2)
             assert await service.list_rounds("u") == [1, 3, 10]
             assert await service.export_state("u", None, 2) is None
-            assert [await service.export_state("u", None, n) for n in (1, 3, 10)] == [{"n": n, "only": {n}} for n in (1, 3, 10)]
+            assert [await service.export_state("u", None, n) for n in (1, 3, 10)] == [
+                {"n": n, "only": {n}} for n in (1, 3, 10)
+            ]
             await service.delete_state("u", None, 3)  # the one that was saved last
             await service.delete_state("u", None, 10)
             assert await service.export_state("u") == {"n": 1, "only": {1}}
@@ -263,7 +293,9 @@ class StateServiceContract:
         services = [opened() for _ in range(clients)]
         for service in services:
             await service.start()
-        calls = [service.save_state("u", {"from": n, "save": m}) for m in range(saves) for n, service in enumerate(services)]
+        calls = [
+            service.save_state("u", {"from": n, "save": m}) for m in range(saves) for n, service in enumerate(services)
+        ]
         rounds = await asyncio.gather(*calls)
         assert sorted(rounds) == list(range(1, clients * saves + 1))
         assert await services[0].list_rounds("u") == sorted(rounds)
@@ -279,7 +311,12 @@ class StateServiceContract:
         async with service:
             await service.save_state("u", {"n": 1})
         assert not await service.health()
-        for call in (service.save_state("u", {}), service.export_state("u"), service.list_sessions("u"), service.list_rounds("u")):
+        for call in (
+            service.save_state("u", {}),
+            service.export_state("u"),
+            service.list_sessions("u"),
+            service.list_rounds("u"),
+        ):
             with pytest.raises(RuntimeError):
                 await call
         with pytest.raises(RuntimeError):
@@ -298,4 +335,7 @@ class TypedStates:
             mood = Mood("calm", 1)
             await service.save_state("u", {"mood": mood, "all": [mood, Mood("glad", 2)]})
             mood.name = "changed"
-            assert await service.export_state("u") == {"mood": Mood("calm", 1), "all": [Mood("calm", 1), Mood("glad", 2)]}
+            assert await service.export_state("u") == {
+                "mood": Mood("calm", 1),
+                "all": [Mood("calm", 1), Mood("glad", 2)],
+            }

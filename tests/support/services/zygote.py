@@ -116,7 +116,9 @@ class Zygote:
             text=True,
         )
 
-    def serve(self, store: str, *options: str, tokens: Path | None = None, environment: dict[str, str] | None = None) -> Forked:
+    def serve(
+        self, store: str, *options: str, tokens: Path | None = None, environment: dict[str, str] | None = None
+    ) -> Forked:
         """Return a server over a store, by default with `TOKENS`, on a free port."""
         self._count += 1
         log = self._folder / f"server-{self._count}.log"

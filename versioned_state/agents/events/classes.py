@@ -12,7 +12,8 @@ from versioned_state.values.typed.registry import register
 class Event:
     """The base of the events here. An event of your own needs no base: any dataclass or pydantic model is one.
 
-    The attributes are None until it is emitted. Their types are those of an event that was emitted on a state with commits.
+    The attributes are None until it is emitted. Their types are those of an event that was emitted on a state with
+    commits.
 
     Attributes:
         timestamp: when it was emitted, UTC.
@@ -90,5 +91,14 @@ class TransitionEvent(Event):
     to_state: Any
 
 
-for _cls in (TaskStartEvent, ActionEvent, OutputEvent, SuccessEvent, FailEvent, ClarifyEvent, ErrorEvent, TransitionEvent):
+for _cls in (
+    TaskStartEvent,
+    ActionEvent,
+    OutputEvent,
+    SuccessEvent,
+    FailEvent,
+    ClarifyEvent,
+    ErrorEvent,
+    TransitionEvent,
+):
     register(_cls, _cls.__name__)

@@ -1,6 +1,7 @@
 """Events as entries of a series in the state: their names, which are in order of time, and their cells. Layer: agents.
 
-An entry is a list: the event, the address of the commit, the names of the calls, the agent, and the namespace that the call worked in.
+An entry is a list: the event, the address of the commit, the names of the calls, the agent, and the namespace that the
+call worked in.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ _FROM_ORDER: Final = bytes.maketrans(_IN_ORDER, _BASE64)
 
 
 def name_of(time: int, call: str) -> str:
-    """Return the name of an event's entry. Names sort by time, and those of one microsecond by the ids of their calls."""
+    """Return the name of an event's entry.
+
+    Names sort by time, and those of one microsecond by the ids of their calls.
+    """
     data = ((time - EARLIEST) << 32 | int(call[:8], 16)).to_bytes(12, "big")
     return str(b2a_base64(data, newline=False).translate(_TO_ORDER), "ascii")
 

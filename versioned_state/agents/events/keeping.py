@@ -41,13 +41,16 @@ def as_event(event: Any) -> Any:
     """Return an event as it was before it was stamped. Raises ``InvalidArgumentError`` for a value that is built in."""
     if isinstance(event, _BUILT_IN):
         raise InvalidArgumentError(
-            f"an event must be an instance of a class of yours, not {type(event).__name__}", hint="a dataclass or a pydantic model"
+            f"an event must be an instance of a class of yours, not {type(event).__name__}",
+            hint="a dataclass or a pydantic model",
         )
     return unstamped(event)
 
 
 def keep_event(state: Versioned | Namespace | Live, event: Any, *, of: bytes | None = None) -> Kept:
-    """Keep an event with a state, on behalf of the task that runs on the state here, if there is one. Does not notify listeners.
+    """Keep an event with a state, on behalf of the task that runs on the state here, if there is one.
+
+    Does not notify listeners.
 
     Args:
         of: the root key whose change the event describes, for a state with commits, as in ``PendingEntries``.
@@ -64,18 +67,25 @@ def keep_event(state: Versioned | Namespace | Live, event: Any, *, of: bytes | N
         head = handle.head
         cell = handle.worktree.encode_inline(event, f"{type(event).__name__} (an event)")
         kept = _kept(_call_on(versioned), handle.pending.next_time(handle.repository.database.now()), head.id)
-        entry = entry_cell(cell, head.address, kept.stamp.full_namespace, kept.stamp.agent_name, space_of(port.prefix(state)))
+        entry = entry_cell(
+            cell, head.address, kept.stamp.full_namespace, kept.stamp.agent_name, space_of(port.prefix(state))
+        )
         handle.pending.add(EVENTS, kept.name, entry, of=of)
     return kept
 
 
 def keep_live(state: Live, event: Any, call: Call | None) -> Kept:
-    """Keep an event with a state in memory, unless the call that works on the state keeps none. Returns its time and stamp in any case."""
+    """Keep an event with a state in memory, unless the call that works on the state keeps none.
+
+    Returns its time and stamp in any case.
+    """
     root = port.root(state)
     with ready(port.lock(root)):
         kept = _kept(call, port.next_event_time(root, time.time_ns() // 1000), None)
         if call is None or call.steps is None or call.steps.is_kept:
-            port.live_events(root)[kept.name] = Entry(stamped(copy.copy(event), kept.stamp), kept.stamp, "\0".join(port.names(state)))
+            port.live_events(root)[kept.name] = Entry(
+                stamped(copy.copy(event), kept.stamp), kept.stamp, "\0".join(port.names(state))
+            )
     return kept
 
 
@@ -88,6 +98,10 @@ def _kept(call: Call | None, now: int, commit: str | None) -> Kept:
 def _call_on(state: Versioned | Live) -> Call | None:
     """Return the innermost call that runs here and works on a state, or on a part of it."""
     call = current_call()
-    while call is not None and call.versioned is not state and not (isinstance(call.state, Live) and port.root(call.state) is state):
+    while (
+        call is not None
+        and call.versioned is not state
+        and not (isinstance(call.state, Live) and port.root(call.state) is state)
+    ):
         call = call.parent
     return call

@@ -80,7 +80,12 @@ class Events(Sequence[E_co]):
 
         shown: Iterator[Any] = iter(self)
         rows = (
-            (f"{event.timestamp:%Y-%m-%d %H:%M:%S}", event.full_namespace, (event.commit_hash or "")[:12], one_line(unstamped(event)))
+            (
+                f"{event.timestamp:%Y-%m-%d %H:%M:%S}",
+                event.full_namespace,
+                (event.commit_hash or "")[:12],
+                one_line(unstamped(event)),
+            )
             for event in shown
         )
         return table("events", ("time (UTC)", "by", "commit", "event"), rows)
@@ -117,14 +122,15 @@ def events(
 ) -> Events[Any]:
     """Return the events that tasks emitted on a state, in order of time, including those of nested calls.
 
-    For a snapshot, the events up to its commit. For a namespace, those of the calls that worked in it or below. Within a call, its own
-    events are included. An event is an instance of its own class, equal to the emitted one, with the attributes of ``Event``. An event of a
-    class that is not found here is ``Tagged``, and an object that may not be unpickled is an ``ObjectInfo``. Cost: the events that are
-    read, and those that the filters leave out.
+    For a snapshot, the events up to its commit. For a namespace, those of the calls that worked in it or below. Within
+    a call, its own events are included. An event is an instance of its own class, equal to the emitted one, with the
+    attributes of ``Event``. An event of a class that is not found here is ``Tagged``, and an object that may not be
+    unpickled is an ``ObjectInfo``. Cost: the events that are read, and those that the filters leave out.
 
     Args:
         types: a class or a tuple of classes: only instances of these.
-        namespace: only events whose ``full_namespace`` is this one. ``"a/**"`` is that of ``a`` and of all below, ``"**"`` of all.
+        namespace: only events whose ``full_namespace`` is this one. ``"a/**"`` is that of ``a`` and of all below,
+            ``"**"`` of all.
         since: only events of this time or later.
         limit: at most this many, after the filters.
         reverse: newest first.
@@ -133,7 +139,9 @@ def events(
         InvalidArgumentError: an argument is of the wrong kind.
     """
     limit = None if limit is None else count("limit", limit)
-    if types is not None and not all(isinstance(cls, type) for cls in (types if isinstance(types, tuple) else (types,))):
+    if types is not None and not all(
+        isinstance(cls, type) for cls in (types if isinstance(types, tuple) else (types,))
+    ):
         raise InvalidArgumentError(f"types must be a class or a tuple of classes, not {types!r:.80}")
     instance_of("namespace", namespace, str | None, hint="such as 'planner/worker' or 'planner/**'")
     start = "" if since is None else first_name(instants(since)[0])
@@ -163,7 +171,9 @@ def _source(state: Versioned | Namespace | Live | Snapshot) -> tuple[_Read, str]
         with ready(port.lock(versioned)):
             port.check_open(versioned)
             handle = port.handle(versioned)
-            return _stored_entries(handle.repository.snapshot(handle.head), handle.pending.of(EVENTS)), space_of(port.prefix(state))
+            return _stored_entries(handle.repository.snapshot(handle.head), handle.pending.of(EVENTS)), space_of(
+                port.prefix(state)
+            )
     raise InvalidArgumentError(
         f"events() reads a Versioned, a namespace, a Live or a Snapshot, not {type(state).__name__}",
         hint="open a store with versioned_state.open(url)",

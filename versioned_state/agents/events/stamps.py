@@ -1,8 +1,8 @@
 """Stamps: the time, place and commit of an event as attributes of the caller's own instance. Layer: agents.
 
-The attributes are not fields, so equality, ``repr`` and the stored form of the event are those of its class. An instance with a
-``__dict__`` has them there. An instance with slots becomes an instance of a subclass that adds four slots and reports the caller's class as
-its own.
+The attributes are not fields, so equality, ``repr`` and the stored form of the event are those of its class. An
+instance with a ``__dict__`` has them there. An instance with slots becomes an instance of a subclass that adds four
+slots and reports the caller's class as its own.
 """
 
 from __future__ import annotations
@@ -63,7 +63,9 @@ def unstamped(event: Any) -> Any:
         return event
     own = _own_names(cls)
     stamps = [name for name in NAMES if name in attributes and name not in own]
-    if not stamps or (not _has_fields(cls) and (len(stamps) < len(NAMES) or type(attributes["timestamp"]) is not datetime)):
+    if not stamps or (
+        not _has_fields(cls) and (len(stamps) < len(NAMES) or type(attributes["timestamp"]) is not datetime)
+    ):
         return event  # a class without fields may have an attribute of one of these names itself
     plain = copy.copy(event)
     for name in stamps:

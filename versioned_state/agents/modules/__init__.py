@@ -1,4 +1,7 @@
-"""Agents as trees of modules, and sessions that keep them, as AgentScope's ``module`` and ``session`` do. Layer: agents."""
+"""Agents as trees of modules, and sessions that keep them, as AgentScope's ``module`` and ``session`` do.
+
+Layer: agents.
+"""
 
 from __future__ import annotations
 

@@ -12,7 +12,9 @@ ATOMS: Final = frozenset({type(None), bool, int, float, complex, str, bytes})
 
 
 def copied(value: Any) -> Any:
-    """Return a value with new lists, dicts, tuples, sets and bytearrays, including those of subclasses. Cost: the containers.
+    """Return a value with new lists, dicts, tuples, sets and bytearrays, including those of subclasses.
+
+    Cost: the containers.
 
     Any other object in it stays the same one.
 
@@ -22,7 +24,9 @@ def copied(value: Any) -> Any:
     try:
         return value if type(value) in ATOMS else _copied(value)
     except RecursionError:
-        raise LimitExceededError("the depth of a state, one of whose containers may hold itself,", limit=sys.getrecursionlimit()) from None
+        raise LimitExceededError(
+            "the depth of a state, one of whose containers may hold itself,", limit=sys.getrecursionlimit()
+        ) from None
 
 
 def _copied(value: Any) -> Any:
@@ -81,7 +85,9 @@ def captured(value: Any) -> Any:
 
 
 def captured_whole(value: Any) -> Any:
-    """Return a copy as ``captured`` does, of any value. Only an instance whose type cannot be copied stays the same one.
+    """Return a copy as ``captured`` does, of any value.
+
+    Only an instance whose type cannot be copied stays the same one.
 
     Raises ``LimitExceededError`` if the value is nested too deeply.
     """

@@ -1,18 +1,21 @@
-"""Session files: their names, and how they are written: off the event loop, in the order of the calls, each as a whole. Layer: agents.
+"""Session files: their names, and how they are written: off the event loop, in the order of the calls, each as a whole.
+
+Layer: agents.
 
 ::
 
     session.json              a session of no user
     user%_session.json        a session of a user
 
-The names are one to one from the ids, and safe on every file system. AgentScope writes ``session.json`` and ``user_session.json``. A
-session of no user whose id has only lower-case letters, digits and ``-_.@+=,`` has one name there and here.
+The names are one to one from the ids, and safe on every file system. AgentScope writes ``session.json`` and
+``user_session.json``. A session of no user whose id has only lower-case letters, digits and ``-_.@+=,`` has one name
+there and here.
 
-A reader of a file finds either the old content or the new. If several writes of one file wait, only the last is done, at the turn of the
-first: so a burst costs two writes.
+A reader of a file finds either the old content or the new. If several writes of one file wait, only the last is done,
+at the turn of the first: so a burst costs two writes.
 
-A temporary file is in the folder of its target, locked by the call that writes it. If the process is killed, the lock ends, and the next
-call for that target reuses the file: so at most one temporary file remains for each concurrent call.
+A temporary file is in the folder of its target, locked by the call that writes it. If the process is killed, the lock
+ends, and the next call for that target reuses the file: so at most one temporary file remains for each concurrent call.
 """
 
 from __future__ import annotations
@@ -38,8 +41,8 @@ T = TypeVar("T")
 _LONGEST_PART: Final = 100
 """In bytes: two parts, the separator and the ending of a temporary file make 255 at most."""
 
-# Upper case, since some file systems do not distinguish it from lower case. A dot would hide the file. The last: CON, PRN, AUX, NUL, COM1,
-# LPT1 and the like are devices on Windows, whatever ending they have.
+# Upper case, since some file systems do not distinguish it from lower case. A dot would hide the file. The last: CON,
+# PRN, AUX, NUL, COM1, LPT1 and the like are devices on Windows, whatever ending they have.
 _ESCAPED: Final = re.compile(
     r"[^a-z0-9_.@+=,-]|^\.|^(?:c(?=on(?:\.|$))|p(?=rn(?:\.|$))|a(?=ux(?:\.|$))|n(?=ul(?:\.|$))|[cl](?=(?:om|pt)\d(?:\.|$)))"
 )
@@ -127,7 +130,10 @@ def replace_file(path: Path, data: bytes) -> None:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[IO[bytes]]:
-    """Yield an empty file in the folder of a path, for this call alone. It is removed afterwards unless it was renamed."""
+    """Yield an empty file in the folder of a path, for this call alone.
+
+    It is removed afterwards unless it was renamed.
+    """
     number = 0
     while (file := _open_alone(path.with_name(f".{path.name}.{number}.tmp"))) is None:
         number += 1

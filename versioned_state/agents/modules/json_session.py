@@ -13,22 +13,32 @@ from versioned_state.agents.modules.loading import load_states
 from versioned_state.agents.modules.module import StateModule
 from versioned_state.agents.modules.session import SessionBase, check_ids, check_modules
 from versioned_state.agents.modules.states import state_by_kind
-from versioned_state.errors import CorruptStoreError, InvalidArgumentError, LimitExceededError, SessionFileError, UnserializableValueError
+from versioned_state.errors import (
+    CorruptStoreError,
+    InvalidArgumentError,
+    LimitExceededError,
+    SessionFileError,
+    UnserializableValueError,
+)
 
 _files: Final = SessionFiles()
 
 _OURS: Final = b" "
-"""Our files begin with a blank. So ``a_b.json``, the file of our session ``a_b``, is not mistaken for AgentScope's of user ``a``."""
+"""Our files begin with a blank.
+
+So ``a_b.json``, the file of our session ``a_b``, is not mistaken for AgentScope's of user ``a``.
+"""
 
 
 class JSONSession(SessionBase):
     """Sessions as files of JSON in a folder. A save replaces the file as a whole, on a background thread.
 
-    Two ways to call it: ``JSONSession(session_id, save_dir)`` is one session, and ``save_session_state(agent=agent)`` saves it.
-    ``JSONSession(save_dir=…)`` is all sessions of a folder, and ``save_session_state(session_id, user_id, agent=agent)`` names one.
+    Two ways to call it: ``JSONSession(session_id, save_dir)`` is one session, and ``save_session_state(agent=agent)``
+    saves it. ``JSONSession(save_dir=…)`` is all sessions of a folder, and ``save_session_state(session_id, user_id,
+    agent=agent)`` names one.
 
-    Calls on one session in this process run in the order in which they were made. Any number of processes may save: a file is always one of
-    the states that were saved.
+    Calls on one session in this process run in the order in which they were made. Any number of processes may save: a
+    file is always one of the states that were saved.
 
     Args:
         session_id: the session of the calls that name none.
@@ -43,11 +53,15 @@ class JSONSession(SessionBase):
     def save_path(self) -> str:
         """The file of the session of the constructor. Makes its folder if it is missing."""
         if self.session_id is None:
-            raise AttributeError("save_path is the file of one session: JSONSession(session_id, save_dir)", name="save_path", obj=self)
+            raise AttributeError(
+                "save_path is the file of one session: JSONSession(session_id, save_dir)", name="save_path", obj=self
+            )
         Path(self.save_dir).mkdir(parents=True, exist_ok=True)
         return self._path(self.session_id, "")
 
-    async def save_session_state(self, session_id: str | None = None, user_id: str = "", **state_modules_mapping: StateModule) -> None:
+    async def save_session_state(
+        self, session_id: str | None = None, user_id: str = "", **state_modules_mapping: StateModule
+    ) -> None:
         """Save the states of modules, as they are when this is called, in place of those in the session's file.
 
         If it is cancelled, or the power is lost, the file holds the old states or the new ones.
@@ -58,7 +72,8 @@ class JSONSession(SessionBase):
 
         Raises:
             TypeError: JSON cannot hold the state of a module, at the path that the error names. The file is as it was.
-            SessionFileError: also ``OSError``: the disk is full, or the folder cannot be written. The file is as it was.
+            SessionFileError: also ``OSError``: the disk is full, or the folder cannot be written. The file is as it
+                was.
         """
         session, user = self._ids(session_id, user_id)
         check_modules(state_modules_mapping)
@@ -77,13 +92,16 @@ class JSONSession(SessionBase):
         allow_not_exist: bool | None = None,  # noqa: FBT001 - agentscope's signature
         **state_modules_mapping: StateModule,
     ) -> None:
-        """Load the states of modules: all of them, or none if it raises. A module whose name was not saved stays as it is.
+        """Load the states of modules: all of them, or none if it raises.
+
+        A module whose name was not saved stays as it is.
 
         If the session was never saved here, a file that AgentScope wrote for it is read.
 
         Args:
             session_id, user_id: the session, as described for the class.
-            allow_not_exist: change nothing if the session was never saved. By default True if this call names the session.
+            allow_not_exist: change nothing if the session was never saved. By default True if this call names the
+                session.
             state_modules_mapping: the modules by name.
 
         Raises:
@@ -99,7 +117,10 @@ class JSONSession(SessionBase):
         path = self._path(session, user)
         states = await _files.read(_place(path), partial(self._read, session, user))
         if states is not None:
-            load_states(((module, states[name], name) for name, module in state_modules_mapping.items() if name in states), owned=True)
+            load_states(
+                ((module, states[name], name) for name, module in state_modules_mapping.items() if name in states),
+                owned=True,
+            )
         elif not allow_not_exist:
             raise InvalidArgumentError(
                 f"session {session!r} was never saved: there is no {path}",
@@ -146,7 +167,9 @@ def _read_file(path: str) -> bytes | None:
 
 
 def _failed(what: str, path: str, error: OSError) -> SessionFileError:
-    return SessionFileError(f"{path} could not be {what}: {error.strerror or error}", errno=error.errno, remains="it is as it was before")
+    return SessionFileError(
+        f"{path} could not be {what}: {error.strerror or error}", errno=error.errno, remains="it is as it was before"
+    )
 
 
 def _to_json(states: dict[str, Any]) -> bytes:
@@ -161,8 +184,12 @@ def _to_json(states: dict[str, Any]) -> bytes:
         raise LimitExceededError("the depth of a state", limit=_DEEPEST) from error
     except (TypeError, ValueError) as error:
         path, value = _culprit(states)
-        found = UnserializableValueError(path, type(value).__name__, f"JSON cannot hold it ({error})", remains="nothing was saved")
-        found.hint = "register_state(…, custom_to_json=…, custom_from_json=…), or a VersionedSession, which keeps any data"
+        found = UnserializableValueError(
+            path, type(value).__name__, f"JSON cannot hold it ({error})", remains="nothing was saved"
+        )
+        found.hint = (
+            "register_state(…, custom_to_json=…, custom_from_json=…), or a VersionedSession, which keeps any data"
+        )
         raise found from error
 
 
@@ -176,7 +203,9 @@ def _culprit(value: Any) -> tuple[str, Any]:
     around: set[int] = set()
     while id(value) not in around:
         around.add(id(value))
-        parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+        parts = (
+            value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list | tuple) else ()
+        )
         for key, part in parts:
             if not _fits(part):
                 path.append(f".{key}" if isinstance(value, dict) else f"[{key}]")

@@ -51,7 +51,10 @@ def is_class_of_modules(cls: type) -> bool:
 
 
 class Overrides(dict[type, bool | None]):
-    """A cache of ``overrides`` by class for one method and one call. None for a class whose instances are not modules."""
+    """A cache of ``overrides`` by class for one method and one call.
+
+    None for a class whose instances are not modules.
+    """
 
     def __init__(self, method: str) -> None:
         super().__init__()
@@ -64,7 +67,10 @@ class Overrides(dict[type, bool | None]):
 
 
 def registered_in(module: Any) -> tuple[dict[str, Registered], dict[str, Any]]:
-    """Return a module's registered attributes and the modules in it, by name. Raises ``AttributeError`` before ``StateModule.__init__``."""
+    """Return a module's registered attributes and the modules in it, by name.
+
+    Raises ``AttributeError`` before ``StateModule.__init__``.
+    """
     try:
         fields = module.__dict__
         return fields["_attribute_dict"], fields["_module_dict"]
@@ -79,7 +85,10 @@ def nested_in(module: Any) -> list[tuple[str, Any]]:
 
 
 LEVELS: Final = 100
-"""Levels of modules that are walked by recursion. Those below are walked from a list, so that no chain of modules is too long."""
+"""Levels of modules that are walked by recursion.
+
+Those below are walked from a list, so that no chain of modules is too long.
+"""
 
 
 def contains_itself(module: Any) -> InvalidArgumentError:

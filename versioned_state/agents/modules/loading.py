@@ -47,13 +47,18 @@ Name = tuple[Any, str] | None
 """The name of a module in errors: that of the module around it, and its own. Put together if it is needed."""
 
 
-def load_states(states: Iterable[tuple[Any, Any, str]], *, strict: bool = True, whole: bool = True, owned: bool = False) -> None:
-    """Load states into modules: all of them, or none if one raises. An interrupted load happens as a whole or not at all.
+def load_states(
+    states: Iterable[tuple[Any, Any, str]], *, strict: bool = True, whole: bool = True, owned: bool = False
+) -> None:
+    """Load states into modules: all of them, or none if one raises.
+
+    An interrupted load happens as a whole or not at all.
 
     Args:
         states: for each module the module, its state, and its name in errors, which is "" for a module by itself.
         strict: raise ``KeyError`` for a key that is missing.
-        whole: call the ``load_state_dict`` of a module whose class overrides it. False in the base method, which such an override calls.
+        whole: call the ``load_state_dict`` of a module whose class overrides it. False in the base method, which such
+            an override calls.
         owned: whether the states have no other references, so that their containers need no copies.
     """
     plan = _Plan(strict=strict, owned=owned)
@@ -95,7 +100,9 @@ def _apply_steps(steps: list[Fields | Call]) -> None:
 
 
 class _Plan:
-    """The steps to load states, nested modules first. Making the plan runs the functions of registered attributes, and changes nothing.
+    """The steps to load states, nested modules first.
+
+    Making the plan runs the functions of registered attributes, and changes nothing.
 
     Attributes:
         steps: the steps.
@@ -234,7 +241,9 @@ def _load(module: Any, load: Callable[[], object], undo: _Undo) -> None:
 
 
 def _missing(name: Name, key: str) -> UnknownPathError:
-    return UnknownPathError(_text((name, key)), at="the state dict", hint="strict=False leaves what is missing as it is")
+    return UnknownPathError(
+        _text((name, key)), at="the state dict", hint="strict=False leaves what is missing as it is"
+    )
 
 
 def _text(name: Name) -> str:
@@ -269,7 +278,8 @@ class _Undo:
             self.remember(each, getattr(each, "_attribute_dict", ()))
         for container in _containers([vars(each) for each in below.values()]):
             self.steps.append(partial(_fill, container, container.copy()))
-        # Last, so that it is undone first: it restores values that only the module can reach, such as the objects in its fields.
+        # Last, so that it is undone first: it restores values that only the module can reach, such as the objects in
+        # its fields.
         try:
             state = copied(module.state_dict())
         except Exception:  # noqa: BLE001 - a module without a state yet may load one all the same, and its fields are remembered
@@ -328,7 +338,9 @@ def _fill(container: Any, before: Any) -> None:
     """Restore the elements of a container."""
     if isinstance(container, list | bytearray):
         container[:] = before
-    elif len(container) != len(before) or any(a is not b for a, b in zip(_parts(container), _parts(before), strict=True)):
+    elif len(container) != len(before) or any(
+        a is not b for a, b in zip(_parts(container), _parts(before), strict=True)
+    ):
         container.clear()
         (container.extend if isinstance(container, deque) else container.update)(before)
 

@@ -17,7 +17,8 @@ class StateModule:
     """An object whose state goes into a dict and comes back from one, with all modules that are among its attributes.
 
     Call ``super().__init__()`` before any attribute is set to a module. An attribute that is a ``StateModule`` or an
-    agentscope module is state by itself, and any other if ``register_state`` names it. Not for two threads that load at once.
+    agentscope module is state by itself, and any other if ``register_state`` names it. Not for two threads that load at
+    once.
     """
 
     def __init__(self) -> None:
@@ -45,7 +46,9 @@ class StateModule:
         for names in ("_module_dict", "_attribute_dict"):
             vars(self).get(names, {}).pop(key, None)
 
-    def register_state(self, attr_name: str, custom_to_json: Function | None = None, custom_from_json: Function | None = None) -> None:
+    def register_state(
+        self, attr_name: str, custom_to_json: Function | None = None, custom_from_json: Function | None = None
+    ) -> None:
         """Make an attribute part of the state.
 
         Args:
@@ -56,7 +59,8 @@ class StateModule:
         Raises:
             AttributeError: there is no such attribute, or ``super().__init__()`` was not called.
             TypeError: JSON cannot hold the value, and no function was given.
-            ValueError: the attribute is a module, which is state already, or a function cannot be called, or is asynchronous.
+            ValueError: the attribute is a module, which is state already, or a function cannot be called, or is
+                asynchronous.
         """
         attributes, modules = registered_in(self)
         value = getattr(self, attr_name)
@@ -76,8 +80,8 @@ class StateModule:
     def state_dict(self) -> dict[str, Any]:
         """Return the state: nested modules first, each as a dict of its own, then the registered attributes.
 
-        It shares no container with this object. An override may call it and convert the result. Cost: the modules, and the containers in
-        their attributes.
+        It shares no container with this object. An override may call it and convert the result. Cost: the modules, and
+        the containers in their attributes.
 
         Raises:
             ValueError: a module contains itself.
@@ -87,11 +91,14 @@ class StateModule:
 
     @own
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:  # noqa: FBT001, FBT002 - agentscope's signature
-        """Load a state that ``state_dict`` returned: all of it, or nothing if it raises. Keys that it does not have are ignored.
+        """Load a state that ``state_dict`` returned: all of it, or nothing if it raises.
+
+        Keys that it does not have are ignored.
 
         Args:
             state_dict: is not changed, and shares no container with this object afterwards.
-            strict: raise ``KeyError`` if a key is missing, here or in a nested module. Otherwise that part stays as it is.
+            strict: raise ``KeyError`` if a key is missing, here or in a nested module. Otherwise that part stays as it
+                is.
 
         Raises:
             KeyError: see ``strict``.

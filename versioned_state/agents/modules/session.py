@@ -33,10 +33,15 @@ class SessionBase(ABC):
 
 
 def check_ids(session_id: object, user_id: object) -> tuple[str, str]:
-    """Return the two ids, with ``""`` for no user. Raises ``InvalidArgumentError`` if one is not a string, or there is no session id."""
+    """Return the two ids, with ``""`` for no user.
+
+    Raises ``InvalidArgumentError`` if one is not a string, or there is no session id.
+    """
     if session_id is None:
         raise InvalidArgumentError(
-            "there is no session_id", remains="nothing was saved or loaded", hint='save_session_state("one", agent=agent)'
+            "there is no session_id",
+            remains="nothing was saved or loaded",
+            hint='save_session_state("one", agent=agent)',
         )
     user_id = "" if user_id is None else user_id  # as in agentscope
     for name, value in (("session_id", session_id), ("user_id", user_id)):
@@ -48,4 +53,6 @@ def check_modules(modules: Mapping[str, Any]) -> None:
     """Raise ``InvalidArgumentError`` for a value that is not a module, ours or agentscope's."""
     for name, module in modules.items():
         if not is_class_of_modules(type(module)):
-            raise InvalidArgumentError(f"{name}= must be a StateModule, not {type(module).__name__}", remains="nothing was saved or loaded")
+            raise InvalidArgumentError(
+                f"{name}= must be a StateModule, not {type(module).__name__}", remains="nothing was saved or loaded"
+            )

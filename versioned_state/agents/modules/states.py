@@ -56,7 +56,9 @@ class _Walk:
                 value = to_json(value)
             state[key] = copied(value) if copying and type(value) not in ATOMS else value
 
-    def _fill_nested(self, module: Any, modules: dict[str, Any], state: dict[str, Any], path: set[int], levels: int) -> None:
+    def _fill_nested(
+        self, module: Any, modules: dict[str, Any], state: dict[str, Any], path: set[int], levels: int
+    ) -> None:
         if id(module) in path:
             raise contains_itself(module)
         path.add(id(module))
@@ -89,7 +91,10 @@ def _state_by_override(module: Any, path: set[int], *, copying: bool) -> Any:
 
 
 def state_by_kind(module: Any) -> Any:
-    """Return the state of a module, ours or agentscope's, as its class makes it. It shares containers with the module."""
+    """Return the state of a module, ours or agentscope's, as its class makes it.
+
+    It shares containers with the module.
+    """
     if overrides(type(module), "state_dict"):
         return _state_by_override(module, set(_ANCESTORS.get()), copying=False)
     return state_of(module, copying=False)

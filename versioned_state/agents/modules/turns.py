@@ -25,7 +25,10 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self, thing: Hashable) -> AsyncIterator[None]:
-        """Run a block after the blocks of all earlier calls on the same thing. A call has its place from its first step on."""
+        """Run a block after the blocks of all earlier calls on the same thing.
+
+        A call has its place from its first step on.
+        """
         mine: Future[None] = Future()
         with self._lock:
             before = self._last.get(thing)

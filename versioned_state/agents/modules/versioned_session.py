@@ -47,14 +47,20 @@ _SAVING_S: Final = 3600
 """How long the branches of a merging save stay if its process is killed, until ``repository.expire()`` deletes them."""
 
 _KEPT: Final = 4
-"""Commits for a module and a place. More than one, for a commit whose reply was lost, and for one branch name in several stores."""
+"""Commits for a module and a place.
+
+More than one, for a commit whose reply was lost, and for one branch name in several stores.
+"""
 
 Place = tuple[str, str]
 """A branch and the key of a module in it."""
 
 
 class _Seen:
-    """The commits that modules were loaded from or saved in, by place: so a save finds later changes of others. Keeps no module alive."""
+    """The commits that modules were loaded from or saved in, by place: so a save finds later changes of others.
+
+    Keeps no module alive.
+    """
 
     def __init__(self) -> None:
         self._begin()
@@ -110,14 +116,17 @@ class _Saved:
 
 
 class VersionedSession(SessionBase):
-    """Sessions as branches of a store. The key of a module is its name, and its fields lie below: ``agent.memory.content[17]``.
+    """Sessions as branches of a store.
 
-    A save stores the changes, and makes no commit if there are none. Modules that a save does not name keep their saved states. If another
-    process saved a module after it was loaded or saved here, both states are merged by path. A module that was neither loaded nor saved
-    before replaces the saved state, which stays in history.
+    The key of a module is its name, and its fields lie below: ``agent.memory.content[17]``.
+
+    A save stores the changes, and makes no commit if there are none. Modules that a save does not name keep their saved
+    states. If another process saved a module after it was loaded or saved here, both states are merged by path. A
+    module that was neither loaded nor saved before replaces the saved state, which stays in history.
 
     Args:
-        store: a ``KVStore``, or a ``Repository`` to share. By default a ``Memory`` of its own. The session does not close it.
+        store: a ``KVStore``, or a ``Repository`` to share. By default a ``Memory`` of its own. The session does not
+            close it.
     """
 
     repository: Repository
@@ -138,13 +147,19 @@ class VersionedSession(SessionBase):
         return branch_name(user, session)
 
     def state(self, session_id: str, user_id: str = "") -> Versioned:
-        """Return the session as a state, with log, diff, checkout and merge. Close it after use. Cost: reads of the branch and its head."""
+        """Return the session as a state, with log, diff, checkout and merge.
+
+        Close it after use. Cost: reads of the branch and its head.
+        """
         return Versioned(self.repository, branch=self.branch(session_id, user_id))
 
-    async def save_session_state(self, session_id: str | None = None, user_id: str = "", **state_modules_mapping: StateModule) -> Commit:
+    async def save_session_state(
+        self, session_id: str | None = None, user_id: str = "", **state_modules_mapping: StateModule
+    ) -> Commit:
         """Commit the states of modules, as they are when this is called, and return the head of the session then.
 
-        All or nothing. A save that is cancelled before it has begun is dropped. One that has begun ends first, and then raises.
+        All or nothing. A save that is cancelled before it has begun is dropped. One that has begun ends first, and then
+        raises.
 
         Args:
             session_id, user_id: the session. The meta of the commit has both.
@@ -153,13 +168,17 @@ class VersionedSession(SessionBase):
         Raises:
             MergeConflictError: others saved another value of a field that changed here too. Nothing was saved.
             UnserializableValueError: a state has a value that cannot be stored. Nothing was saved.
-            CommitInDoubtError: the store failed, and it is not known whether it has the commit. The next save of the module finds out.
+            CommitInDoubtError: the store failed, and it is not known whether it has the commit. The next save of the
+                module finds out.
             StorageError: the store failed, and nothing was saved.
         """
         session, user = check_ids(session_id, user_id)
         check_modules(state_modules_mapping)
         branch = self.branch(session, user)
-        saved = [_Saved(name, module, captured_whole(state_by_kind(module))) for name, module in state_modules_mapping.items()]
+        saved = [
+            _Saved(name, module, captured_whole(state_by_kind(module)))
+            for name, module in state_modules_mapping.items()
+        ]
         async with _turns.turn((id(self.repository), branch)):
             return await off_loop(partial(self._save, branch, saved, {"session_id": session, "user_id": user}))
 
@@ -172,13 +191,15 @@ class VersionedSession(SessionBase):
         revision: str | Commit = "HEAD",
         **state_modules_mapping: StateModule,
     ) -> None:
-        """Load the states of modules: all of them, or none if it raises. A module whose name was not saved stays as it is.
+        """Load the states of modules: all of them, or none if it raises.
+
+        A module whose name was not saved stays as it is.
 
         Args:
             session_id, user_id: the session.
             allow_not_exist: change nothing if the session was never saved.
-            revision: a commit of the session: ``"HEAD~2"``, ``"HEAD@{1 hour ago}"``, an id. It may name any commit of the store, so do not
-                take it from users. A save afterwards makes that state the head's.
+            revision: a commit of the session: ``"HEAD~2"``, ``"HEAD@{1 hour ago}"``, an id. It may name any commit of
+                the store, so do not take it from users. A save afterwards makes that state the head's.
             state_modules_mapping: the modules by name.
 
         Raises:
@@ -218,7 +239,9 @@ class VersionedSession(SessionBase):
         with suppress(BranchMovedError):
             return again_if_moved(attempt, None, lambda _: None)
         with Versioned(self.repository, branch=branch) as state:
-            raise BranchMovedError(branch, expected=None, actual=state.head.id, remains="nothing was saved", hint="save again")
+            raise BranchMovedError(
+                branch, expected=None, actual=state.head.id, remains="nothing was saved", hint="save again"
+            )
 
     def _save_to(self, state: Versioned, saved: list[_Saved], meta: Mapping[str, Any]) -> Commit:
         for each in saved:
@@ -253,7 +276,10 @@ class VersionedSession(SessionBase):
             with suppress(UnknownRevisionError):
                 found.append(self.repository.commit(id))
         read = self.repository.database.commits.read
-        return next((commit for commit in found if graph.is_ancestor(commit, state.head, read)), found[0] if found else state.head)
+        return next(
+            (commit for commit in found if graph.is_ancestor(commit, state.head, read)),
+            found[0] if found else state.head,
+        )
 
     def _is_late(self, saved: _Saved, head: Commit) -> bool:
         """Return whether others changed the saved state of a module after the module was loaded or saved."""

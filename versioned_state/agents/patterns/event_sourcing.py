@@ -1,4 +1,6 @@
-"""``EventSourced``: a value that is computed from a list of events. Stored copies of it only save replaying. Layer: agents.
+"""``EventSourced``: a value that is computed from a list of events.
+
+Stored copies of it only save replaying. Layer: agents.
 
 ::
 
@@ -75,7 +77,10 @@ class Source(Generic[V]):
         return Point(0, _copied(self._initial))
 
     def replay(self, point: Point[V], events: Iterable[Any]) -> Point[V]:
-        """Return the value after more events. The function may change the value of ``point`` and the events: do not use them afterwards."""
+        """Return the value after more events.
+
+        The function may change the value of ``point`` and the events: do not use them afterwards.
+        """
         position, value = point
         for event in events:
             value = self.apply(value, event)
@@ -119,16 +124,18 @@ class EventSourced(Generic[V]):
         account.value                       # {"balance": 10}
         state.commit("paid in")
 
-    The events are the list ``state[key]``. Other code should not change it, and ``Bounded`` must not trim it. A commit also keeps the
-    value, under ``key.snapshot``, so that replaying begins there. If two handles or branches append events, all are kept, those that were
-    committed first come first, and the value is that of all of them.
+    The events are the list ``state[key]``. Other code should not change it, and ``Bounded`` must not trim it. A commit
+    also keeps the value, under ``key.snapshot``, so that replaying begins there. If two handles or branches append
+    events, all are kept, those that were committed first come first, and the value is that of all of them.
 
     Args:
         state: a ``Versioned``, a namespace of one or a ``Live``.
-        apply: a function of the value and an event that returns the next value. It must depend only on its arguments, and may change them.
+        apply: a function of the value and an event that returns the next value. It must depend only on its arguments,
+            and may change them.
         initial: the value before the first event.
         key: the key of the list of events.
-        version: the version of ``apply``: increase it when the function changes, so that values of the old version are not used.
+        version: the version of ``apply``: increase it when the function changes, so that values of the old version are
+            not used.
 
     Raises:
         InvalidArgumentError: an argument is of the wrong kind.
@@ -148,7 +155,8 @@ class EventSourced(Generic[V]):
         prefix = b"" if isinstance(state, Live) else port.prefix(state)
         self._state = state
         self._source: Source[V] = Source(apply, initial, integer("version", version), prefix, key)
-        self._known: tuple[int, Point[V], Any] | None = None  # the generation, the value, and the last event that led to it
+        # the generation, the value, and the last event that led to it
+        self._known: tuple[int, Point[V], Any] | None = None
         self._hook: SourceHook | None = None
         if not isinstance(state, Live):
             versioned = state.state if isinstance(state, Namespace) else state
@@ -174,7 +182,8 @@ class EventSourced(Generic[V]):
         """Append an event, as it is now. Cost: that of the event, and of ``apply``.
 
         Raises:
-            Exception: the exception that ``apply`` raises, for example for a payment that is not covered. The event was not appended then.
+            Exception: the exception that ``apply`` raises, for example for a payment that is not covered. The event was
+                not appended then.
         """
         own = _copied(event)
         with ready(port.lock(self._state)):
@@ -247,10 +256,13 @@ class EventSourced(Generic[V]):
         return events, len(events)
 
     def check(self) -> None:
-        """Compare the value that was committed with that of replaying its events from the first one on. Cost: reading all events.
+        """Compare the value that was committed with that of replaying its events from the first one on.
+
+        Cost: reading all events.
 
         Raises:
-            ReplayMismatchError: they differ. It names the first event after which they differ, as far as the commits show.
+            ReplayMismatchError: they differ. It names the first event after which they differ, as far as the commits
+                show.
         """
         with ready(port.lock(self._state)):
             port.check_open(self._state)
@@ -260,11 +272,16 @@ class EventSourced(Generic[V]):
                 return
             if kept.position > count:
                 reason = f"it was made of {kept.position} events, and there are {count}"
-                raise ReplayMismatchError(self._source.key, None, replayed=self.replay(), kept=kept.value, reason=reason)
+                raise ReplayMismatchError(
+                    self._source.key, None, replayed=self.replay(), kept=kept.value, reason=reason
+                )
             replayed = self.replay(kept.position)
             if not _same(replayed, kept.value):
                 agreed = self._hook.agreed_events(self._source)
-                first = next((at for at, (a, b) in enumerate(zip(agreed, self.events, strict=False)) if not _same(a, b)), len(agreed))
+                first = next(
+                    (at for at, (a, b) in enumerate(zip(agreed, self.events, strict=False)) if not _same(a, b)),
+                    len(agreed),
+                )
                 index = first if first < kept.position else None  # the events are the same, but the kept value differs
                 reason = f"{one_line(replayed)}, not {one_line(kept.value)}"
                 raise ReplayMismatchError(self._source.key, index, replayed=replayed, kept=kept.value, reason=reason)
@@ -312,7 +329,9 @@ class SourceHook(Hook):
     def view(self, source: Source[Any], commit: Commit) -> Snapshot:
         """Return the keys around the events of a source at a commit."""
         database = self._handle.repository.database
-        return Snapshot(database.objects, self._handle.root_of(commit), self._policy, prefix=source.prefix, cache=database.nodes)
+        return Snapshot(
+            database.objects, self._handle.root_of(commit), self._policy, prefix=source.prefix, cache=database.nodes
+        )
 
     def kept(self, source: Source[V]) -> Point[V] | None:
         """Return the value that the head has, in a copy of its own. Cost: O(log n), and the value."""
@@ -340,7 +359,11 @@ class SourceHook(Hook):
         """Return the last known value of a prefix of these events, and its cell if the root before has it."""
         for number, root in enumerate(self._roots(before)):
             cell = find(nodes, root, source.snapshot_key)
-            known = None if cell is None else source.stored(Snapshot(nodes.reader, root, self._policy, prefix=source.prefix))
+            known = (
+                None
+                if cell is None
+                else source.stored(Snapshot(nodes.reader, root, self._policy, prefix=source.prefix))
+            )
             had = elements_of(nodes, find(nodes, root, source.events_key))
             if known is not None and had is not None and known.position <= common_prefix(nodes, had, events):
                 return known, None if number else cell
@@ -360,7 +383,8 @@ class SourceHook(Hook):
         """Return the events of the last commit whose kept value is that of replaying its events: a binary search among the commits."""
         head, read = self._handle.head, self._handle.repository.database.commits.read
         agreed: Sequence[Any] = ()
-        low, high = 0, head.height + 1  # the last commit that is known to agree, and one that does not agree, or the uncommitted changes
+        # the last commit that is known to agree, and one that does not agree, or the uncommitted changes
+        low, high = 0, head.height + 1
         while high - low > 1:
             middle = (low + high) // 2
             view = self.view(source, graph.descend(head, middle, read))
@@ -378,7 +402,8 @@ class SourceHook(Hook):
 
     def moved(self, before: Commit, after: Commit) -> None:
         made = self._handle.commits_made
-        if made == self._commits_made or after.parent_addresses != (before.address,):  # otherwise it is a commit of only our events
+        # otherwise it is a commit of only our events
+        if made == self._commits_made or after.parent_addresses != (before.address,):
             self.generation += 1
         self._commits_made = made
 
@@ -408,7 +433,10 @@ def _copied(value: Any) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Return whether two values have the same stored form: 1 is not True. Objects that are not data are compared by ``==``."""
+    """Return whether two values have the same stored form: 1 is not True.
+
+    Objects that are not data are compared by ``==``.
+    """
     try:
         return InlineEncoder().encode_inline(one, "a value") == InlineEncoder().encode_inline(other, "a value")
     except StateError:

@@ -1,7 +1,7 @@
 """``StateMachine``: a value of a state that changes only by declared transitions, each with an event. Layer: agents.
 
-The event of a transition stays with the handle until a commit has the value. If two handles race for one machine, the second commit fails
-unless its first transition begins in the state in which the first handle left the machine.
+The event of a transition stays with the handle until a commit has the value. If two handles race for one machine, the
+second commit fails unless its first transition begins in the state in which the first handle left the machine.
 """
 
 from __future__ import annotations
@@ -49,17 +49,18 @@ class StateMachine:
         order.transition("pay")     # "paid", and a TransitionEvent in events(state)
         order.transition("pay")     # ValueError: Invalid transition: paid + pay
 
-    It works on a ``Versioned``, a namespace of one or a ``Live``, within tasks and outside of them. The value and the events of its
-    transitions are committed together, and rolled back together. If another handle has moved the machine in the meantime, the commit, or
-    the merge of two branches, raises ``InvalidTransitionError``: as long as only ``transition`` sets the key, no machine gets
-    from one state to another but by a transition that was declared and is in the events.
+    It works on a ``Versioned``, a namespace of one or a ``Live``, within tasks and outside of them. The value and the
+    events of its transitions are committed together, and rolled back together. If another handle has moved the machine
+    in the meantime, the commit, or the merge of two branches, raises ``InvalidTransitionError``: as long as only
+    ``transition`` sets the key, no machine gets from one state to another but by a transition that was declared and is
+    in the events.
 
     Args:
         state: the state that the machine is kept in.
         key: the key of its value.
         initial: its state while the key does not exist.
-        transitions: the state that each event leads to, by state and event. States and events are strings, members of Enums or other
-            values that are hashable and can be stored.
+        transitions: the state that each event leads to, by state and event. States and events are strings, members of
+            Enums or other values that are hashable and can be stored.
 
     Raises:
         InvalidArgumentError: an argument is of the wrong kind.
@@ -107,9 +108,10 @@ class StateMachine:
         """Make a transition and return the new state. The event is kept, and committed with the value.
 
         Raises:
-            InvalidTransitionError: also ``ValueError``. No transition leads from the current state by this event, or the value of the key
-                is not a state of the machine. Nothing was changed.
-            UnserializableValueError, PickleRefusedError, LimitExceededError: the event cannot be stored. Nothing was changed.
+            InvalidTransitionError: also ``ValueError``. No transition leads from the current state by this event, or
+                the value of the key is not a state of the machine. Nothing was changed.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: the event cannot be stored. Nothing was
+                changed.
         """
         with ready(port.lock(self._state)):
             port.check_open(self._state)
@@ -153,7 +155,9 @@ class Rules:
         try:
             return self.transitions[before, event]
         except (KeyError, TypeError):  # a stored value, or an event, may not be hashable
-            states = list(dict.fromkeys((self.initial, *(source for source, _ in self.transitions), *self.transitions.values())))
+            states = list(
+                dict.fromkeys((self.initial, *(source for source, _ in self.transitions), *self.transitions.values()))
+            )
             hint = ""
             if not any(before == each for each in states):
                 hint = f"{before!r:.80} at {self.key!r} is not a state of this machine, whose states are {', '.join(map(str, states))}"
@@ -195,14 +199,19 @@ class Track:
         del self.chain[start:]
 
     def is_at(self, current: Any) -> bool:
-        """Return whether the last transition led to this value, and no commit has it. Avoids a walk over a long chain."""
+        """Return whether the last transition led to this value, and no commit has it.
+
+        Avoids a walk over a long chain.
+        """
         return bool(self.chain) and self.chain[-1].after == current and self._pending.has(EVENTS, self.chain[-1].name)
 
     def late(self, current: Any, remains: str) -> InvalidTransitionError:
         """Return the error for transitions that came too late: the machine is in another state by now."""
         first, rules = self.chain[0], self.rules
         hint = f"the machine is in {current} by now, not in {first.before}: discard(), refresh(), and decide again"
-        return InvalidTransitionError(rules.key, current, first.event, rules.allowed(current), remains=remains, hint=hint)
+        return InvalidTransitionError(
+            rules.key, current, first.event, rules.allowed(current), remains=remains, hint=hint
+        )
 
     def settle(self, current: Any) -> None:
         """Withdraw the transitions that the value does not reflect: it was reset, or an interrupt came before it was set."""
@@ -326,7 +335,9 @@ class TransitionHook(Hook):
             raise track.late(start, STAGED)
         if last.after != end:
             hint = f"its transitions lead to {last.after}, and the value of the key is {end}: only transition() is to change it"
-            raise InvalidTransitionError(rules.key, last.before, last.event, rules.allowed(last.before), remains=STAGED, hint=hint)
+            raise InvalidTransitionError(
+                rules.key, last.before, last.event, rules.allowed(last.before), remains=STAGED, hint=hint
+            )
 
     def _value(self, track: Track, decoder: Decoder, nodes: Nodes, root: Tree) -> Any:
         cell = find(nodes, root, track.root_key)

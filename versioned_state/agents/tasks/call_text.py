@@ -1,4 +1,7 @@
-"""A call of a task as text, for the messages of its commits: ``choose('desk', 1100)``, or ``choose`` without arguments. Layer: agents."""
+"""A call of a task as text, for the messages of its commits: ``choose('desk', 1100)``, or ``choose`` without arguments.
+
+Layer: agents.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +27,10 @@ _ALL: Final = 60
 """Characters of all arguments together: a log has a commit on a line."""
 
 _SHOWN: Final = frozenset({str, int, float, bool, type(None), list, dict, tuple, set, frozenset, bytes})
-"""The types whose values are written out. Of another only the name of the type is, since its ``repr`` may be code, and slow."""
+"""The types whose values are written out.
+
+Of another only the name of the type is, since its ``repr`` may be code, and slow.
+"""
 
 _PLAIN: Final = frozenset({date, timedelta, UUID})
 """The types whose ``str`` is the value itself."""
@@ -37,7 +43,10 @@ _SHORT: Final = frozenset({float, bool, type(None)})
 
 
 def call_text(call: Call) -> str:
-    """Return the name of a task and the beginning of its arguments. Calls no code of theirs. Cost: the characters that are shown."""
+    """Return the name of a task and the beginning of its arguments.
+
+    Calls no code of theirs. Cost: the characters that are shown.
+    """
     shown: list[str] = []
     room = _ALL
     inputs = [*call.inputs.values()]

@@ -1,11 +1,14 @@
-"""``Commits``: the round of a call on a ``Versioned``, or on a namespace of one: one commit for the outermost call. Layer: agents.
+"""``Commits``: the round of a call on a ``Versioned``, or on a namespace of one: one commit for the outermost call.
+
+Layer: agents.
 
 ::
 
     enter ── changes, checkpoints ──┬── committed
                                     └── rolled back to the last checkpoint, or to the start, and the failure is committed
 
-A nested call on the same handle is a nested transaction. Events are pending entries of the handle, which a rollback does not change.
+A nested call on the same handle is a nested transaction. Events are pending entries of the handle, which a rollback
+does not change.
 """
 
 from __future__ import annotations
@@ -40,7 +43,10 @@ OnUnstorable = Literal["keep", "restore"]
 _OPTIONS: Final = CommitOptions()
 """Those of the transaction of a call, whose commits have their own."""
 
-_NO_RESULT: Final[tuple[dict[str, Any], bytes]] = {"result": None}, event_cell(SuccessEvent, plain_cell({"result": None}) or b"")
+_NO_RESULT: Final[tuple[dict[str, Any], bytes]] = (
+    {"result": None},
+    event_cell(SuccessEvent, plain_cell({"result": None}) or b""),
+)
 """The fields and the cell of the event of a call that returns None, as most do that change a state."""
 
 
@@ -65,7 +71,13 @@ class Commits(Round):
     result: Any
 
     def __init__(
-        self, call: Call, on_event: OnEvent | None, *, on_unstorable: OnUnstorable, closes: bool = False, pauses: bool = False
+        self,
+        call: Call,
+        on_event: OnEvent | None,
+        *,
+        on_unstorable: OnUnstorable,
+        closes: bool = False,
+        pauses: bool = False,
     ) -> None:
         assert call.versioned is not None
         self._state: Versioned = call.versioned
@@ -95,7 +107,8 @@ class Commits(Round):
     # The beginning
 
     def _prepare(self) -> None:
-        # Encoded before the call enters, where its caller runs: while a coroutine enters, other tasks may change its arguments.
+        # Encoded before the call enters, where its caller runs: while a coroutine enters, other tasks may change its
+        # arguments.
         self._prepared = self._cell_of(TaskStartEvent, self._start_fields())
 
     def _enter(self) -> None:
@@ -109,7 +122,9 @@ class Commits(Round):
         # Other code may use the handle while the call runs: then not all changes since its start belong to the call.
         beside = self._pauses or (outer is not None and outer._open().worker != current_worker())
         with ready(self._lock):
-            self._entered = self._transactions.enter(_OPTIONS, self.reference, self.call, space=self._prefix, limited=beside)
+            self._entered = self._transactions.enter(
+                _OPTIONS, self.reference, self.call, space=self._prefix, limited=beside
+            )
             fields, event = self._prepared
             self._start = (TaskStartEvent, fields, *self._add(event))
 
@@ -169,7 +184,8 @@ class Commits(Round):
             return False  # the interrupt came after the commit
         if self._before_end is not None:
             self._withdraw(self._before_end)
-        if isinstance(error, CommitInDoubtError):  # the next call on the state finds out whether it was a success or a failure
+        # the next call on the state finds out whether it was a success or a failure
+        if isinstance(error, CommitInDoubtError):
             error.remains = "the next call on the state finds out, and rolls the changes of the task back if the commit was not made"
             self._open().has_left = True
         else:
@@ -217,7 +233,9 @@ class Commits(Round):
             try:
                 await way(self._state, partial(self._record_failure, error))
             except StateError as failure:  # of the store, or because the event loop is closed
-                error.add_note(f"the failure of task {self.call.name!r} is not recorded yet, but by the next commit: {failure}")
+                error.add_note(
+                    f"the failure of task {self.call.name!r} is not recorded yet, but by the next commit: {failure}"
+                )
         else:
             self._outer._added += self._added
         self._deliver_own(kept)
@@ -288,7 +306,10 @@ class Commits(Round):
         return self._commit(self._options(None, message))
 
     def _cell_of(self, cls: type, fields: dict[str, Any]) -> tuple[dict[str, Any], bytes]:
-        """Return the fields and the cell of an event, of which no instance is made. A part that cannot be stored becomes a description."""
+        """Return the fields and the cell of an event, of which no instance is made.
+
+        A part that cannot be stored becomes a description.
+        """
         cell = plain_cell(fields)
         if cell is None:
             with ready(self._lock):
@@ -302,7 +323,10 @@ class Commits(Round):
     def _described(self, fields: dict[str, Any]) -> dict[str, Any]:
         inputs = fields.get("inputs")
         if inputs is not None:
-            return {**fields, "inputs": {name: value if self._can_store(value) else shown(value) for name, value in inputs.items()}}
+            return {
+                **fields,
+                "inputs": {name: value if self._can_store(value) else shown(value) for name, value in inputs.items()},
+            }
         return {name: value if self._can_store(value) else shown(value) for name, value in fields.items()}
 
     def _can_store(self, value: Any) -> bool:

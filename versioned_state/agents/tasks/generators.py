@@ -1,6 +1,7 @@
 """Calls of tasks that run step by step: coroutines, generators and async generators. Layer: agents.
 
-The body of a generator belongs to the call only while it computes its next value: in between, the caller has its own context.
+The body of a generator belongs to the call only while it computes its next value: in between, the caller has its own
+context.
 """
 
 from __future__ import annotations

@@ -63,7 +63,9 @@ class KeyedCall:
         fingerprint, _, result = entry
         if fingerprint != self._fingerprint:
             raise IdempotencyConflictError(
-                f"{self._shown} was called with other arguments before", remains="the task did not run", hint="use another key"
+                f"{self._shown} was called with other arguments before",
+                remains="the task did not run",
+                hint="use another key",
             )
         return Recorded(result)
 

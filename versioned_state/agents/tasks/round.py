@@ -5,8 +5,9 @@
     prepare ── enter ── start event ── body ──┬── success event ── finish
                                               └── failure event, of an exception
 
-``Round`` runs these steps one after the other, and ``AsyncRound`` runs those of a coroutine off the event loop. A round without commits, on
-a ``Live`` or without a state, has no other steps; ``commits`` has those of a call on a ``Versioned``.
+``Round`` runs these steps one after the other, and ``AsyncRound`` runs those of a coroutine off the event loop. A round
+without commits, on a ``Live`` or without a state, has no other steps; ``commits`` has those of a call on a
+``Versioned``.
 
 A round is a block. Its end always runs. If an interrupt keeps it from running, the next call on the state runs it
 (``state.branch.transactions``).
@@ -91,7 +92,8 @@ class Round(Block):
     Attributes:
         result: the result of the call, set before the block ends.
         is_kept: see above.
-        is_repeat: whether an earlier call has committed under its key. The body does not run, and ``result`` is set already.
+        is_repeat: whether an earlier call has committed under its key. The body does not run, and ``result`` is set
+            already.
     """
 
     def __init__(self, call: Call, on_event: OnEvent | None, *, is_kept: bool, closes: Versioned | None = None) -> None:
@@ -220,7 +222,10 @@ class Round(Block):
         """End a call whose body has returned."""
 
     async def _settle(self, _error: BaseException, _way: Way) -> bool:
-        """Settle a call whose end raised an error. Returns whether another call has committed under the same key, and ``result`` is set."""
+        """Settle a call whose end raised an error.
+
+        Returns whether another call has committed under the same key, and ``result`` is set.
+        """
         return False
 
     async def _fail(self, error: BaseException, _way: Way) -> None:

@@ -34,7 +34,9 @@ class TaskSignature:
         signature = inspect.signature(function)
         for name in _TAKEN:
             if name in signature.parameters:
-                raise TypeError(f"task {function.__name__!r} has a parameter {name!r}, which every call of a task has already: rename it")
+                raise TypeError(
+                    f"task {function.__name__!r} has a parameter {name!r}, which every call of a task has already: rename it"
+                )
         self.takes_state: Final = "state" in signature.parameters
         self._full = signature
         own = [parameter for name, parameter in signature.parameters.items() if name != "state"]
@@ -42,8 +44,11 @@ class TaskSignature:
         self._is_simple = all(parameter.kind in _SIMPLE for parameter in own)
         self._names = [parameter.name for parameter in own]
         self._positional = [parameter.name for parameter in own if parameter.kind is not Parameter.KEYWORD_ONLY]
-        self._defaults = {parameter.name: parameter.default for parameter in own if parameter.default is not Parameter.empty}
-        self._state_at: int | None = None  # the position of ``state`` among the positional parameters, if it is one of them
+        self._defaults = {
+            parameter.name: parameter.default for parameter in own if parameter.default is not Parameter.empty
+        }
+        # the position of ``state`` among the positional parameters, if it is one of them
+        self._state_at: int | None = None
         if self.takes_state and signature.parameters["state"].kind in _POSITIONAL:
             self._state_at = list(signature.parameters).index("state")
 
@@ -56,7 +61,10 @@ class TaskSignature:
         return self._own.replace(parameters=[*(each for each in parameters if each not in rest), *more, *rest])
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any], *, skip: int) -> Bound:
-        """Bind the arguments of a call, of which the first ``skip`` are not inputs. Raises ``TypeError`` as the function would."""
+        """Bind the arguments of a call, of which the first ``skip`` are not inputs.
+
+        Raises ``TypeError`` as the function would.
+        """
         inputs: dict[str, Any] | None = None
         if self._is_simple:
             # Most calls have all arguments by position.
@@ -136,11 +144,14 @@ class TaskSignature:
             return False
         try:
             source = textwrap.dedent(inspect.getsource(self._function))
-            definition = next(node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+            definition = next(
+                node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            )
         except (OSError, SyntaxError, StopIteration):
             return True
         return all(
-            isinstance(line, ast.Pass) or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)) for line in definition.body
+            isinstance(line, ast.Pass) or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
+            for line in definition.body
         )
 
 
@@ -151,7 +162,9 @@ def _gives_none(code: CodeType) -> bool:
     nothing = _nothing_async if code.co_flags & inspect.CO_COROUTINE else _nothing
     ours, theirs = ([step for step in dis.get_instructions(each) if step.opname != "NOP"] for each in (code, nothing))
     constants = [step.argval for step in ours if step.opname in ("LOAD_CONST", "RETURN_CONST")]
-    return [step.opname for step in ours] == [step.opname for step in theirs] and all(each is None for each in constants)
+    return [step.opname for step in ours] == [step.opname for step in theirs] and all(
+        each is None for each in constants
+    )
 
 
 def _nothing() -> None:

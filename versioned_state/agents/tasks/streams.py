@@ -1,7 +1,7 @@
 """``stream``: the events of one call, as they happen. Layer: agents.
 
-A synchronous call runs in a thread of its own, in step with its reader, like a generator: after each event it waits until the reader
-requests the next one. A coroutine does not wait.
+A synchronous call runs in a thread of its own, in step with its reader, like a generator: after each event it waits
+until the reader requests the next one. A coroutine does not wait.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ _END: Final = object()
 
 
 def stream(call: Callable[[OnEvent], object], on_event: OnEvent | None) -> Generator[Any, None, None]:
-    """Iterate over the events of a call, which ``call`` makes with a listener. An exception of the call is raised after its last event.
+    """Iterate over the events of a call, which ``call`` makes with a listener.
+
+    An exception of the call is raised after its last event.
 
     If the reader stops early, the call is closed at its next event: its changes are restored.
     """

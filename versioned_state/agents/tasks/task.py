@@ -53,7 +53,8 @@ class TakesState(Protocol[P, R_co]):
 class Calls(Generic[P, R_co]):
     """Calls of a task with the arguments of its function and, by keyword, those of every task.
 
-    A type checker checks a call without the latter, and one through ``on``: types cannot say that a function has further keywords.
+    A type checker checks a call without the latter, and one through ``on``: types cannot say that a function has
+    further keywords.
     """
 
     def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: Any) -> Any:
@@ -66,14 +67,24 @@ class Calls(Generic[P, R_co]):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
     @overload
     def __call__(
-        self, *args: Any, state: StateArgument | None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        state: StateArgument | None,
+        key: str | None = None,
+        on_event: OnEvent | None = None,
+        **kwargs: Any,
     ) -> R_co: ...
     @overload
     def __call__(self, *args: Any, key: str | None, on_event: OnEvent | None = None, **kwargs: Any) -> R_co: ...
     @overload
     def __call__(self, *args: Any, on_event: OnEvent | None, **kwargs: Any) -> R_co: ...
     def __call__(  # type: ignore[misc] # P may have a parameter of one of these names
-        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        state: StateArgument | None = None,
+        key: str | None = None,
+        on_event: OnEvent | None = None,
+        **kwargs: Any,
     ) -> Any:
         """Call the task. One call is one commit on ``state``, as ``task`` describes."""
         return self._call(args, kwargs, state, key, on_event)
@@ -91,15 +102,27 @@ class Calls(Generic[P, R_co]):
     ) -> AsyncGenerator[Any, None]: ...
     @overload
     def stream(
-        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        state: StateArgument | None = None,
+        key: str | None = None,
+        on_event: OnEvent | None = None,
+        **kwargs: Any,
     ) -> Generator[Any, None, None]: ...
     def stream(
-        self, *args: Any, state: StateArgument | None = None, key: str | None = None, on_event: OnEvent | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        state: StateArgument | None = None,
+        key: str | None = None,
+        on_event: OnEvent | None = None,
+        **kwargs: Any,
     ) -> Any:
-        """Call the task, and iterate over its events as they happen, asynchronously for a coroutine. Values of a generator are left out.
+        """Call the task, and iterate over its events as they happen, asynchronously for a coroutine.
 
-        The last event is that of the end, after the commit. An exception of the call is raised after it. A reader that stops early closes
-        the call, or cancels the coroutine: its changes are rolled back.
+        Values of a generator are left out.
+
+        The last event is that of the end, after the commit. An exception of the call is raised after it. A reader that
+        stops early closes the call, or cancels the coroutine: its changes are rolled back.
         """
         return self._stream(args, kwargs, state, key, on_event)
 
@@ -147,7 +170,9 @@ def _look_like(calls: Any, task: Any) -> None:
 
 
 class Task(Calls[P, R_co]):
-    """A function whose calls are rounds of a state. Called like the function, with ``state=``, ``key=`` and ``on_event=`` in addition.
+    """A function whose calls are rounds of a state.
+
+    Called like the function, with ``state=``, ``key=`` and ``on_event=`` in addition.
 
     The decorators ``task`` and ``Agent.task`` make and describe it.
     """
@@ -182,7 +207,11 @@ class Task(Calls[P, R_co]):
         self.task_name: Final = check_name("the name of a task", name or wrapped.__name__)
         self._kind: Final = "coroutine" if self._is_run and inspect.iscoroutinefunction(runner) else kind_of(wrapped)
         # inspect then treats the task like its function, for example as a coroutine function.
-        self.__code__, self.__defaults__, self.__kwdefaults__ = wrapped.__code__, wrapped.__defaults__, wrapped.__kwdefaults__
+        self.__code__, self.__defaults__, self.__kwdefaults__ = (
+            wrapped.__code__,
+            wrapped.__defaults__,
+            wrapped.__kwdefaults__,
+        )
         self.__signature__: Final = self._signature.public
 
     @property
@@ -190,7 +219,15 @@ class Task(Calls[P, R_co]):
         """Whether a runner runs the task."""
         return self._runner is not None and self._signature.is_empty
 
-    def _stream(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: OnEvent | None, skip: int = 0) -> Any:
+    def _stream(
+        self,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        state: Any,
+        key: Any,
+        on_event: OnEvent | None,
+        skip: int = 0,
+    ) -> Any:
         from versioned_state.agents.tasks.streams import stream, stream_async
 
         def call(listener: OnEvent) -> Any:
@@ -207,21 +244,27 @@ class Task(Calls[P, R_co]):
             return BoundTask(self, cls)
         return self if self._is_static or instance is None else BoundTask(self, instance)
 
-    def _call(self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: Any, skip: int = 0) -> Any:
+    def _call(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], state: Any, key: Any, on_event: Any, skip: int = 0
+    ) -> Any:
         bound = self._signature.bind(args, kwargs, skip=skip)
         if key is not None and (not isinstance(key, str) or not key or "\0" in key):
             raise InvalidArgumentError(f"key must be a string of one character or more, without NUL, not {key!r:.80}")
         if on_event is not None:
             check_function("on_event", on_event)
         if self._signature.is_empty and not self._is_run:
-            raise TypeError(f"task {self.task_name!r} has no body, and no runner: write one, or make it a task of an Agent with a runner")
+            raise TypeError(
+                f"task {self.task_name!r} has no body, and no runner: write one, or make it a task of an Agent with a runner"
+            )
         if state is not None and type(state) not in _STATES:
             check_state(state)
         if self._kind == "function":
             this = self._begin(bound, state, key, on_event)
             with this as call:
                 if not this.is_repeat:
-                    this.result = self._signature.call(bound, call.state) if self._runner is None else self._body(bound, call)
+                    this.result = (
+                        self._signature.call(bound, call.state) if self._runner is None else self._body(bound, call)
+                    )
             return this.result
         running = run(self._kind, partial(self._begin, bound, state, key, on_event), partial(self._body, bound))
         running.__name__, running.__qualname__ = self.__name__, self.__qualname__  # for warnings and tracebacks
@@ -245,11 +288,15 @@ class Task(Calls[P, R_co]):
 
             state, closes = open_state(state), True
         versioned = state if isinstance(state, Versioned) else state.state if isinstance(state, Namespace) else None
-        call = Call(self.task_name, state, agent=self._agent, key=key, inputs=bound[0], versioned=versioned, parent=parent)
+        call = Call(
+            self.task_name, state, agent=self._agent, key=key, inputs=bound[0], versioned=versioned, parent=parent
+        )
         call.task = self
         if versioned is None:
             if key is not None:
-                raise InvalidArgumentError("key= needs a state with commits", remains="the task did not run", hint="state=Versioned(store)")
+                raise InvalidArgumentError(
+                    "key= needs a state with commits", remains="the task did not run", hint="state=Versioned(store)"
+                )
             return Round(call, on_event, is_kept=is_kept)
         pauses = self._kind in ("generator", "async generator")
         return Commits(call, on_event, on_unstorable=self._on_unstorable, closes=closes, pauses=pauses)
@@ -312,35 +359,41 @@ def task(*, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> Ta
 def task(function: Any = None, /, *, name: str | None = None, on_unstorable: OnUnstorable = "keep") -> Any:
     """Make a function, method, coroutine function or generator a task: each call is a round of a state, and one commit.
 
-    A call has the argument ``state=`` besides those of the function: a ``Versioned``, a namespace of one, a ``Live``, or the URL of a
-    store, which the call opens and closes. Without it nothing is kept. The function gets the state by ``current_state()``, or as its
-    parameter ``state`` if it has one. Uncommitted changes from before the call are committed with it.
+    A call has the argument ``state=`` besides those of the function: a ``Versioned``, a namespace of one, a ``Live``,
+    or the URL of a store, which the call opens and closes. Without it nothing is kept. The function gets the state by
+    ``current_state()``, or as its parameter ``state`` if it has one. Uncommitted changes from before the call are
+    committed with it.
 
-    - A call that ends well makes one commit, and one more for each ``checkpoint()``. Its meta has ``task``, ``agent``, ``call``,
-      ``seconds`` and ``outcome``.
-    - A call that raises leaves the state as it was at its last checkpoint, or else before the call, references included. The exception
-      propagates, and a commit with only the call's events records it. A ``Live`` is not restored.
-    - A nested call works in a namespace of its name, and is committed with the outermost call. A nested call with a state of its own
-      commits there. If a nested generator fails or is closed early, only its own namespace is restored, because its caller runs between its
-      steps. The same holds for a coroutine in an asyncio task of its own.
-    - ``key=`` makes a call idempotent: if a call with the same key has committed on the branch, its result is returned and nothing runs.
-    - ``on_event=`` gets every event of the call and of its nested calls when it happens, and the last event after the commit.
+    - A call that ends well makes one commit, and one more for each ``checkpoint()``. Its meta has ``task``, ``agent``,
+      ``call``, ``seconds`` and ``outcome``.
+    - A call that raises leaves the state as it was at its last checkpoint, or else before the call, references
+      included. The exception propagates, and a commit with only the call's events records it. A ``Live`` is not
+      restored.
+    - A nested call works in a namespace of its name, and is committed with the outermost call. A nested call with a
+      state of its own commits there. If a nested generator fails or is closed early, only its own namespace is
+      restored, because its caller runs between its steps. The same holds for a coroutine in an asyncio task of its own.
+    - ``key=`` makes a call idempotent: if a call with the same key has committed on the branch, its result is returned
+      and nothing runs.
+    - ``on_event=`` gets every event of the call and of its nested calls when it happens, and the last event after the
+      commit.
 
     Args:
         name: the name of the task in commits and events, by default that of the function.
-        on_unstorable: if a change of a call cannot be stored, "keep" leaves the state as the call left it, to be repaired and committed,
-            and "restore" rolls it back.
+        on_unstorable: if a change of a call cannot be stored, "keep" leaves the state as the call left it, to be
+            repaired and committed, and "restore" rolls it back.
 
     Raises:
         TypeError: the function has a parameter ``key`` or ``on_event``, or it is not a function.
         InvalidArgumentError: another argument is of the wrong kind.
 
         A call raises also:
-            TransactionError: another call runs on this handle, in another thread or task, or a transaction is open on it.
+            TransactionError: another call runs on this handle, in another thread or task, or a transaction is open on
+                it.
             IdempotencyConflictError: ``key`` was used with other arguments.
             UnserializableValueError: a value in the state cannot be stored. The error names the task and the path.
-            CommitInDoubtError: it is not known whether the store has the commit. The next call on the state finds out, and rolls the
-                changes back if it does not. Until then the call is recorded neither as a success nor as a failure.
+            CommitInDoubtError: it is not known whether the store has the commit. The next call on the state finds out,
+                and rolls the changes back if it does not. Until then the call is recorded neither as a success nor as a
+                failure.
             StateError: as ``Versioned.commit``. The changes of the call were rolled back.
     """
     if function is None:
@@ -349,15 +402,20 @@ def task(function: Any = None, /, *, name: str | None = None, on_unstorable: OnU
 
 
 def current_state() -> State:
-    """Return the state that the running task works on, a temporary one in a call without a state. Raises ``NoTaskError``."""
+    """Return the state that the running task works on, a temporary one in a call without a state.
+
+    Raises ``NoTaskError``.
+    """
     return require_call("current_state()").state
 
 
 def checkpoint(message: str = "") -> Commit | None:
-    """Commit in the middle of a task: everything that has changed on its state. Returns None if the state has no commits.
+    """Commit in the middle of a task: everything that has changed on its state.
 
-    A later failure of the task, or of an enclosing one, restores the state to this point. This waits for the store. In a coroutine,
-    ``await state.aio.run(checkpoint)`` waits off the event loop.
+    Returns None if the state has no commits.
+
+    A later failure of the task, or of an enclosing one, restores the state to this point. This waits for the store. In
+    a coroutine, ``await state.aio.run(checkpoint)`` waits off the event loop.
 
     Raises:
         NoTaskError: no task runs here.
@@ -370,11 +428,12 @@ def checkpoint(message: str = "") -> Commit | None:
 def emit(event: Any, *, state: Versioned | Namespace | Live | None = None) -> None:
     """Keep an event with the state of the running task: an instance of any dataclass, pydantic model or class of your own.
 
-    It is kept with its present content, and committed with the next commit, even if the task fails. In a call without a state nothing is
-    kept. Cost: the event.
+    It is kept with its present content, and committed with the next commit, even if the task fails. In a call without a
+    state nothing is kept. Cost: the event.
 
     Args:
-        state: keep the event with this state, also outside of a task. ``discard`` does not take it back: it has happened.
+        state: keep the event with this state, also outside of a task. ``discard`` does not take it back: it has
+            happened.
 
     Raises:
         NoTaskError: no task runs here, and no state is given.
@@ -397,7 +456,9 @@ def _first_line(docstring: str) -> str:
 def check_state(state: object) -> None:
     """Raise ``InvalidArgumentError`` or ``ReadOnlyError`` unless a task can work on a state."""
     if isinstance(state, Snapshot):
-        raise ReadOnlyError("a task cannot work on a snapshot", hint="state.fork(name, at=commit) is a state that begins there")
+        raise ReadOnlyError(
+            "a task cannot work on a snapshot", hint="state.fork(name, at=commit) is a state that begins there"
+        )
     if not isinstance(state, Versioned | Namespace | Live | str):
         raise InvalidArgumentError(
             f"state= must be a Versioned, a namespace of one, a Live or the URL of a store, not {type(state).__name__}",

@@ -9,7 +9,12 @@ from versioned_state.lazy import lazy_names
 if TYPE_CHECKING:
     from versioned_state.agents.workspace.content import Files as Files
     from versioned_state.agents.workspace.workspace import Workspace as Workspace, files_of as files_of
-    from versioned_state.values.codec.files import File as File, FileTree as FileTree, Folder as Folder, Symlink as Symlink
+    from versioned_state.values.codec.files import (
+        File as File,
+        FileTree as FileTree,
+        Folder as Folder,
+        Symlink as Symlink,
+    )
 
     __all__: list[str]
 else:

@@ -1,4 +1,7 @@
-"""The files of a commit: a ``FileTree`` from path to entry under the workspace's key, read and edited as a tree. Layer: agents."""
+"""The files of a commit: a ``FileTree`` from path to entry under the workspace's key, read and edited as a tree.
+
+Layer: agents.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ class Content:
     """The files of one state's root.
 
     Args:
-        large: whether to convert the entries to their form in a large tree, as edits and comparisons need it. The nodes must have a
-            staging.
+        large: whether to convert the entries to their form in a large tree, as edits and comparisons need it. The nodes
+            must have a staging.
 
     Attributes:
         tree: the map of the entries.
@@ -42,7 +45,11 @@ class Content:
             self.tree: Tree = empty(Shape.MAP)
             return
         found = Composer(nodes).container(cell, large=large)
-        if found is None or found.tree.shape is not Shape.MAP or (found.head is not None and found.head.name != _HEAD.name):
+        if (
+            found is None
+            or found.tree.shape is not Shape.MAP
+            or (found.head is not None and found.head.name != _HEAD.name)
+        ):
             raise WorkspaceError(
                 "the state has something other than files under the key of the workspace",
                 remains="no file was touched",
@@ -71,7 +78,9 @@ class Content:
         if not tree.count:
             return Content(self._nodes, None)
         composer = Composer(self._nodes)
-        return Content(self._nodes, composer.typed_of(_HEAD, composer.dict_cell(tree, None, ENTRY_INLINE), ENTRY_INLINE))
+        return Content(
+            self._nodes, composer.typed_of(_HEAD, composer.dict_cell(tree, None, ENTRY_INLINE), ENTRY_INLINE)
+        )
 
     def cell_at(self, path: str) -> bytes | None:
         """Return the cell of a path, or None."""

@@ -20,7 +20,10 @@ RESERVED: Final = ".versioned-state"
 """The folder of the workspace's own files. No name in a workspace begins like this."""
 
 MAX_FOLDERS: Final = 256
-"""The depth of folders around a file that is written or committed. Each folder holds a descriptor while it is scanned."""
+"""The depth of folders around a file that is written or committed.
+
+Each folder holds a descriptor while it is scanned.
+"""
 
 Entry = str | bytes | File | Symlink | Folder
 
@@ -40,7 +43,10 @@ def file_entry(data: bytes, mode: int) -> Entry:
 
 
 def data_of(entry: str | bytes | File) -> tuple[bytes, int]:
-    """Return the bytes and the permission bits of a file. Raises ``UnicodeEncodeError`` for a text with lone surrogates."""
+    """Return the bytes and the permission bits of a file.
+
+    Raises ``UnicodeEncodeError`` for a text with lone surrogates.
+    """
     content, mode = (entry.content, entry.mode) if isinstance(entry, File) else (entry, PLAIN_MODE)
     return content.encode() if isinstance(content, str) else content, mode
 
@@ -48,7 +54,9 @@ def data_of(entry: str | bytes | File) -> tuple[bytes, int]:
 def why_no_entry(value: Any) -> str:
     """Return the reason why a value cannot be written as a file, or an empty string if it can."""
     if type(value) is Symlink:
-        return "" if type(value.target) is str and value.target and "\0" not in value.target else "a link without a target"
+        return (
+            "" if type(value.target) is str and value.target and "\0" not in value.target else "a link without a target"
+        )
     if type(value) is Folder:
         return ""
     content, mode = (value.content, value.mode) if type(value) is File else (value, PLAIN_MODE)
@@ -97,7 +105,8 @@ _REFUSED: Final = re.compile(
 
 def why_refused(path: str) -> str:
     """Return the reason why the library never writes a file at a path, or an empty string if it may."""
-    if _REFUSED(path) is None and (len(path) < 64 or (path.isascii() and len(path) <= MAX_FOLDERS)):  # 64 characters may take 256 bytes
+    # 64 characters may take 256 bytes
+    if _REFUSED(path) is None and (len(path) < 64 or (path.isascii() and len(path) <= MAX_FOLDERS)):
         return ""
     if "\0" in path:
         return "it has a NUL in it"

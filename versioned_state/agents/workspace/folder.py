@@ -1,7 +1,7 @@
 """The folder of a workspace on disk, opened part by part, so that no link leads out of it. Layer: agents.
 
-Every path is opened from the folder down, one name at a time, and links are refused. A file is written under a temporary name and renamed,
-so that it has the old content or the new one, whenever the process is killed.
+Every path is opened from the folder down, one name at a time, and links are refused. A file is written under a
+temporary name and renamed, so that it has the old content or the new one, whenever the process is killed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def open_root(path: str) -> int:
 
 
 class Parents:
-    """The open folders of one path after another, opened without following links. Successive paths share their common folders."""
+    """The open folders of one path after another, opened without following links.
+
+    Successive paths share their common folders.
+    """
 
     def __init__(self, root: int) -> None:
         self._root = root
@@ -136,7 +139,8 @@ class Brought:
     Attributes:
         stats: the new stat of each path that was written.
         in_the_way: the paths that could not be written because something unexpected is there.
-        unlinked: the inodes that had other names when a step removed one. That changes the time of change at the other names.
+        unlinked: the inodes that had other names when a step removed one. That changes the time of change at the other
+            names.
     """
 
     stats: dict[str, Stat | None] = field(default_factory=dict)
@@ -146,7 +150,9 @@ class Brought:
     def check_expected(self, found: os.stat_result, expected: Stat | None) -> None:
         """Record that a name of a file will be removed. Raises ``FileExistsError`` if the file is not as expected."""
         now = stat_of(found)
-        if now != expected and not (expected is not None and found.st_ino in self.unlinked and _same_but_changed(now, expected)):
+        if now != expected and not (
+            expected is not None and found.st_ino in self.unlinked and _same_but_changed(now, expected)
+        ):
             raise FileExistsError(errno.EEXIST, "it was changed")
         if found.st_nlink > 1:
             self.unlinked.add(found.st_ino)

@@ -45,7 +45,9 @@ class WorkspaceHook(Hook):
         self._handle = ref(handle)  # which holds the hook
         self.key: Final = user_key(name)
         self.keys: frozenset[bytes] = frozenset({self.key})
-        self.folder: Final = WorkingFolder(partial(_database_of, self._handle), path, self.key, ignored, handle.head, records)
+        self.folder: Final = WorkingFolder(
+            partial(_database_of, self._handle), path, self.key, ignored, handle.head, records
+        )
         self._failed: Commit | None = None  # the commit whose files could not be written
 
     @property
@@ -62,7 +64,9 @@ class WorkspaceHook(Hook):
         worktree = handle.worktree
         if self.key in worktree.touched_keys() or worktree.is_live(self.key):
             staged = worktree.stage(lenient=True, keys=self.keys)
-            if self.key in staged.changes or self.key in {key for key, error in staged.failed.items() if error is not None}:
+            if self.key in staged.changes or self.key in {
+                key for key, error in staged.failed.items() if error is not None
+            }:
                 name = repr(name_in(self.key).decode("utf-8", "surrogatepass"))
                 raise InvalidArgumentError(
                     f"state[{name}] was changed, and is made of the files in {self.folder.path}",

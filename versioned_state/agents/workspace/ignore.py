@@ -1,6 +1,7 @@
 """``.gitignore``: its patterns, as git reads them. Layer: agents.
 
-Patterns are matched byte by byte against each entry. The content of an ignored folder is ignored because the folder is not entered.
+Patterns are matched byte by byte against each entry. The content of an ignored folder is ignored because the folder is
+not entered.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Rules:
     __slots__ = ("_rules",)
 
     def __init__(self, lines: Iterable[bytes]) -> None:
-        self._rules = [rule for line in lines if (rule := _read(line)) is not None][::-1]  # the last one that matches decides
+        # the last one that matches decides
+        self._rules = [rule for line in lines if (rule := _read(line)) is not None][::-1]
 
     def __bool__(self) -> bool:
         return bool(self._rules)

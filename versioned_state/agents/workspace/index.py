@@ -1,4 +1,6 @@
-"""The index of a workspace: the files that are known to be unchanged since their commit, and its records on disk. Layer: agents.
+"""The index of a workspace: the files that are known to be unchanged since their commit, and its records on disk.
+
+Layer: agents.
 
 ::
 
@@ -6,7 +8,8 @@
     .versioned-state/index      stat and cell of each path, as git's index: a hint that saves reading, never content
     .versioned-state/position   the commit that the folder is at, and the one that was being written to it
 
-If one of these files is damaged, or belongs to another state, it is ignored: then every file is read and compared, and none is overwritten.
+If one of these files is damaged, or belongs to another state, it is ignored: then every file is read and compared, and
+none is overwritten.
 """
 
 from __future__ import annotations
@@ -43,7 +46,8 @@ class Position:
 
     Attributes:
         at: the address of the commit that the files are relative to.
-        toward: the commits to which the folder was being brought when the process ended. Some files are as in one of them.
+        toward: the commits to which the folder was being brought when the process ended. Some files are as in one of
+            them.
         writing: paths that were being written otherwise: a discard, a rollback, a restore.
         unresolved: paths that a move could not bring, since they had changes that no commit has.
         restored: the commits whose files ``restore`` has brought since.
@@ -62,7 +66,8 @@ class Index:
     Attributes:
         cells: the cell of each path at the commit that the folder is at.
         stats: for paths known to have that content, the stat that shows whether they were changed since.
-        time: when the last complete scan of the folder began, in nanoseconds. Files that were changed later are read again.
+        time: when the last complete scan of the folder began, in nanoseconds. Files that were changed later are read
+            again.
         changed: paths whose stat or cell changed since the index was saved.
     """
 
@@ -140,9 +145,15 @@ class Records:
             self._opened.append(self._open_folder(root))
             self._folder = self._opened[-1]
             with suppress(FileExistsError):  # for a repository of git around the folder
-                os.close(os.open(".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._folder))
+                os.close(
+                    os.open(
+                        ".gitignore", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=self._folder
+                    )
+                )
                 self._write_raw(".gitignore", b"*\n")
-            self._opened.append(os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._folder))
+            self._opened.append(
+                os.open("lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
+            )
             self._lock = self._opened[-1]
         except OSError as error:
             self.close()
@@ -168,7 +179,10 @@ class Records:
                 os.close(place)
 
     def close(self) -> None:
-        """Release the folder. Idempotent, also after an interrupt: a descriptor closed twice could by then belong to another file."""
+        """Release the folder.
+
+        Idempotent, also after an interrupt: a descriptor closed twice could by then belong to another file.
+        """
         self._lock = self._folder = None
         while self._opened:
             os.close(self._opened.pop())
@@ -178,7 +192,13 @@ class Records:
         found = self._read("position")
         try:
             at, toward, writing, unresolved, restored = found
-            return Position(at, toward, [os.fsdecode(path) for path in writing], {os.fsdecode(path) for path in unresolved}, restored)
+            return Position(
+                at,
+                toward,
+                [os.fsdecode(path) for path in writing],
+                {os.fsdecode(path) for path in unresolved},
+                restored,
+            )
         except (TypeError, ValueError):
             return None
 
@@ -210,7 +230,9 @@ class Records:
         none = (0,) * _FIELDS
         stats = [number for path in index.cells for number in index.stats.get(path, none)]
         with suppress(OSError):
-            self._write("index", [at, index.time, list(map(os.fsencode, index.cells)), stats, list(index.cells.values())])
+            self._write(
+                "index", [at, index.time, list(map(os.fsencode, index.cells)), stats, list(index.cells.values())]
+            )
             index.changed = 0
 
     def _read(self, name: str) -> Any:
@@ -239,7 +261,9 @@ class Records:
 
     def _write_raw(self, name: str, data: bytes) -> None:
         temporary = name + ".new"
-        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._folder)
+        descriptor = os.open(
+            temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=self._folder
+        )
         with os.fdopen(descriptor, "wb") as file:
             file.write(data)
         os.rename(temporary, name, src_dir_fd=self._folder, dst_dir_fd=self._folder)

@@ -27,7 +27,10 @@ Same = Callable[[bytes, bytes, Entry], bool]
 
 
 class Ignored:
-    """The decisions on which entries that the commit does not have are left out. They are kept until a ``.gitignore`` changes."""
+    """The decisions on which entries that the commit does not have are left out.
+
+    They are kept until a ``.gitignore`` changes.
+    """
 
     def __init__(self, patterns: Rules, *, gitignore: bool) -> None:
         self._patterns = patterns
@@ -46,7 +49,8 @@ class Ignored:
                 self._decisions.clear()
             return
         now = stat_of(found)
-        if known is None or known[0] != now or now[1] > time.time_ns() - 2_000_000_000:  # too new for its stat to be conclusive
+        # too new for its stat to be conclusive
+        if known is None or known[0] != now or now[1] > time.time_ns() - 2_000_000_000:
             rules = rules_of(read_file(parent, ".gitignore"))
             self._rules[folder] = now, rules
             self._decisions.clear()
@@ -189,7 +193,10 @@ class Scan:
             self._ignored.enter(prefix[:-1], folder, None if rules is None else rules.stat(follow_symlinks=False))
 
     def _own(self, folder: int, name: str) -> bool:
-        """Remove a file that a killed process was writing. Returns whether the entry counts as content of the folder."""
+        """Remove a file that a killed process was writing.
+
+        Returns whether the entry counts as content of the folder.
+        """
         if name == ".git":
             return True
         if name != RESERVED:
@@ -204,7 +211,9 @@ class Scan:
                 return
             ignored = True  # except for the files that the commit has
         try:
-            folder = os.open(path.rpartition("/")[2], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            folder = os.open(
+                path.rpartition("/")[2], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent
+            )
         except OSError as error:
             if error.errno in ABSENT:
                 return

@@ -1,12 +1,14 @@
-"""The folder of a workspace relative to a commit: finding the differences, and moving it to another commit. Layer: agents.
+"""The folder of a workspace relative to a commit: finding the differences, and moving it to another commit.
+
+Layer: agents.
 
 ::
 
     follow   each path that differs between two commits: a file with the content of the old commit gets that of the new one
     bring    all files get the content of a commit, or of the start of a transaction
 
-The present content of a file is always read from the file. ``Position`` records a move under way, so that half a move never passes for the
-user's work.
+The present content of a file is always read from the file. ``Position`` records a move under way, so that half a move
+never passes for the user's work.
 """
 
 from __future__ import annotations
@@ -19,7 +21,15 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Final, Literal
 
 from versioned_state.agents.workspace.content import Content, check_entries, check_paths, in_batches
-from versioned_state.agents.workspace.entries import Entry, cell_of, file_entry, form_of, path_of, same_entry, why_no_entry
+from versioned_state.agents.workspace.entries import (
+    Entry,
+    cell_of,
+    file_entry,
+    form_of,
+    path_of,
+    same_entry,
+    why_no_entry,
+)
 from versioned_state.agents.workspace.folder import (
     Brought,
     Parents,
@@ -60,7 +70,10 @@ Overwrite = bool | Literal["restored"]
 """Whether a call may replace content that no commit has: all of it, none, or only files that ``restore`` wrote since the last commit."""
 
 _SAVE_AFTER: Final = 200
-"""Changed paths after which the index is saved. Those that a killed process did not save are read again by the next one."""
+"""Changed paths after which the index is saved.
+
+Those that a killed process did not save are read again by the next one.
+"""
 
 
 class WorkingFolder:
@@ -80,7 +93,13 @@ class WorkingFolder:
     """
 
     def __init__(
-        self, database: Callable[[], Database], path: str, key: bytes, ignored: Ignored, head: Commit, place: str | None = None
+        self,
+        database: Callable[[], Database],
+        path: str,
+        key: bytes,
+        ignored: Ignored,
+        head: Commit,
+        place: str | None = None,
     ) -> None:
         self._database = database
         self.path = path
@@ -157,13 +176,16 @@ class WorkingFolder:
         try:
             self.records.write_position(self._position)
         except OSError as error:
-            raise WorkspaceError(f"the folder {self.path} cannot be written: {error.strerror}", remains="no file was touched") from error
+            raise WorkspaceError(
+                f"the folder {self.path} cannot be written: {error.strerror}", remains="no file was touched"
+            ) from error
 
     def _set_at(self, head: Commit) -> None:
         """Record that the files are those of a commit now, except for the unresolved ones and the user's changes."""
         self._position = Position(head.address, unresolved=self._position.unresolved)
         self.staged, self.taken = {}, {}
-        with suppress(OSError):  # if this fails, the next process has an older position, and reads the files that were written since again
+        # if this fails, the next process has an older position, and reads the files that were written since again
+        with suppress(OSError):
             self.records.write_position(self._position)
         if self._index.changed >= _SAVE_AFTER:
             self.records.write_index(head.address, self._index)
@@ -211,7 +233,9 @@ class WorkingFolder:
         toward = self._toward(nodes)
         if not toward:
             return changes
-        return {path: found for path, found in changes.items() if all(other.cell_at(path) != found[1] for other in toward)}
+        return {
+            path: found for path, found in changes.items() if all(other.cell_at(path) != found[1] for other in toward)
+        }
 
     def _toward(self, nodes: Nodes) -> list[Content]:
         found = (self._content_at(nodes, address) for address in self._position.toward)
@@ -221,7 +245,8 @@ class WorkingFolder:
         """Move the files from their commit to another one. Files that the user has changed stay.
 
         Raises:
-            WorkspaceError: the move cannot be completed. The folder is still at the old commit, and the next call continues.
+            WorkspaceError: the move cannot be completed. The folder is still at the old commit, and the next call
+                continues.
         """
         if self._position.at == head.address and not self._position.toward and not self._is_new:
             return
@@ -247,7 +272,8 @@ class WorkingFolder:
                     settled[path] = now
                 elif cell in known or self._is_taken(path, cell):
                     steps.append(Step(path, now, after))
-                elif not self._is_taken(path, after):  # otherwise the user has changed the file again since the commit took it
+                elif not self._is_taken(path, after):
+                    # otherwise the user has changed the file again since the commit took it
                     left.append(path)
         brought = Brought()
         if steps:
@@ -256,7 +282,12 @@ class WorkingFolder:
                 self._position.toward.append(head.address)
                 self._write_position()
             self._bring(
-                nodes, steps, new, brought, "the state has moved, and these files have not", "the next commit() or move tries again"
+                nodes,
+                steps,
+                new,
+                brought,
+                "the state has moved, and these files have not",
+                "the next commit() or move tries again",
             )
         settled |= brought.stats
         for path, (_, after) in changed.items():
@@ -265,25 +296,35 @@ class WorkingFolder:
         self._position.unresolved -= settled.keys()
         self._set_at(head)
 
-    def _changed(self, nodes: Nodes, old: Content, new: Content, toward: list[Content]) -> dict[str, tuple[bytes | None, bytes | None]]:
+    def _changed(
+        self, nodes: Nodes, old: Content, new: Content, toward: list[Content]
+    ) -> dict[str, tuple[bytes | None, bytes | None]]:
         """Return the paths that may have to be written, with their cells in both commits."""
         changed: dict[str, tuple[bytes | None, bytes | None]] = {}
         for other in [new, *toward]:
             for key, before, _ in diff_maps(nodes, old.tree, other.tree):
                 path = path_of(key)
                 if path is None:
-                    raise WorkspaceError("the state has a file whose path is not a string", remains="no file was touched")
+                    raise WorkspaceError(
+                        "the state has a file whose path is not a string", remains="no file was touched"
+                    )
                 changed[path] = before, new.cell_at(path)
         return changed
 
     def _is_taken(self, path: str, cell: bytes | None) -> bool:
-        """Return whether the commit just made took this content from the folder. It may have merged it with changes of others."""
+        """Return whether the commit just made took this content from the folder.
+
+        It may have merged it with changes of others.
+        """
         return path in self.taken and self.taken[path][1] == cell
 
     def _current(
         self, nodes: Nodes, parents: Parents, path: str, expected: bytes | None, known: list[bytes | None]
     ) -> tuple[Stat | None, bytes | None]:
-        """Return the present stat and cell of a path, in the expected or known form. A folder that is not an entry counts as nothing."""
+        """Return the present stat and cell of a path, in the expected or known form.
+
+        A folder that is not an entry counts as nothing.
+        """
         try:
             found = look(parents, path)
             if found is None:
@@ -315,14 +356,21 @@ class WorkingFolder:
 
     # Writing files
 
-    def _bring(self, nodes: Nodes, steps: list[Step], target: Content, brought: Brought, remains: str, hint: str) -> None:
+    def _bring(
+        self, nodes: Nodes, steps: list[Step], target: Content, brought: Brought, remains: str, hint: str
+    ) -> None:
         """Carry out some steps: first removals, then files, which are read from the store as they are written."""
         folder = cell_of(Encoder(nodes), Folder(), "")
         writes = {step.path: step for step in sorted(steps) if step.cell is not None}
         cells = {path: step.cell for path, step in writes.items() if step.cell is not None}
         try:
             with self._root() as root:
-                remove(root, [step for step in steps if step.cell is None], brought, lambda path: target.cell_at(path) == folder)
+                remove(
+                    root,
+                    [step for step in steps if step.cell is None],
+                    brought,
+                    lambda path: target.cell_at(path) == folder,
+                )
                 with Parents(root) as parents:
                     for path, entry in in_batches(nodes, cells):
                         if why_no_entry(entry):
@@ -338,14 +386,23 @@ class WorkingFolder:
             ) from error
 
     def bring(
-        self, nodes: Nodes, target: Content, *, source: bytes | None = None, scope: str | None = None, overwrite: Overwrite = True
+        self,
+        nodes: Nodes,
+        target: Content,
+        *,
+        source: bytes | None = None,
+        scope: str | None = None,
+        overwrite: Overwrite = True,
     ) -> int:
-        """Give the folder, or a part of it, the files of ``target``, whatever it has now. Returns the number of files that it changed.
+        """Give the folder, or a part of it, the files of ``target``, whatever it has now.
+
+        Returns the number of files that it changed.
 
         Args:
             source: the address of the commit with these files, if there is one.
             scope: only this file, or the content of this folder.
-            overwrite: whether to replace content that no commit has, or only content that ``restore`` has written. Otherwise refuse.
+            overwrite: whether to replace content that no commit has, or only content that ``restore`` has written.
+                Otherwise refuse.
         """
         changes = self.scan(nodes, scope)
         wanted = self._wanted(nodes, target, changes, scope)
@@ -358,7 +415,10 @@ class WorkingFolder:
             lost = self._unknown(nodes, lost, changes)
         if lost and overwrite is not True:
             raise DirtyWorkspaceError(
-                "files whose content no commit has would be overwritten", lost, paths=self.paths_of(lost), hint=_OVERWRITE
+                "files whose content no commit has would be overwritten",
+                lost,
+                paths=self.paths_of(lost),
+                hint=_OVERWRITE,
             )
         steps = [Step(path, stats[path], cell) for path, cell in wanted.items()]
         brought = Brought()
@@ -368,7 +428,14 @@ class WorkingFolder:
             if source is not None and source not in self._position.restored:
                 self._position.restored.append(source)
             self._write_position()
-            self._bring(nodes, steps, target, brought, "these files are as they were, and the others were brought", "then do it again")
+            self._bring(
+                nodes,
+                steps,
+                target,
+                brought,
+                "these files are as they were, and the others were brought",
+                "then do it again",
+            )
             for path, found in brought.stats.items():
                 cell = self._index.cells.get(path)
                 self._index.set(path, cell, found if cell == wanted[path] else None)
@@ -392,7 +459,11 @@ class WorkingFolder:
         """Return those of some paths at which the folder does not have the content that ``restore`` wrote."""
         found = [self._content_at(nodes, address) for address in self._position.restored]
         restored = [content for content in found if content is not None]
-        return [path for path in paths if path not in changes or all(content.cell_at(path) != changes[path][1] for content in restored)]
+        return [
+            path
+            for path in paths
+            if path not in changes or all(content.cell_at(path) != changes[path][1] for content in restored)
+        ]
 
     def _wanted(self, nodes: Nodes, target: Content, changes: Changes, scope: str | None) -> dict[str, bytes | None]:
         """Return the paths at which the folder differs from ``target``, with the cells that they are to have."""
@@ -426,7 +497,9 @@ class WorkingFolder:
                         now = look(parents, path)
                     except OSError as error:
                         raise WorkspaceError(f"{path} cannot be read: {error.strerror}", [path]) from error
-                    found[path] = None if now is None else stat_of_folder() if stat.S_ISDIR(now.st_mode) else stat_of(now)
+                    found[path] = (
+                        None if now is None else stat_of_folder() if stat.S_ISDIR(now.st_mode) else stat_of(now)
+                    )
         return found
 
     def bring_to(self, commit: Commit) -> None:
@@ -442,7 +515,10 @@ class WorkingFolder:
 
     @property
     def unresolved(self) -> list[str]:
-        """The paths that a move has left as they were, or whose restoration was cut short. Cost: as of ``scan`` if there may be any."""
+        """The paths that a move has left as they were, or whose restoration was cut short.
+
+        Cost: as of ``scan`` if there may be any.
+        """
         position = self._position
         if not position.unresolved and not position.writing:
             return []
@@ -467,16 +543,22 @@ class WorkingFolder:
         return [str(StatePath((*root.steps, Key(path)))) for path in files]
 
     def restore(self, path: str | None, commit: Commit, *, overwrite: Overwrite) -> int:
-        """Give a file, the content of a folder, or all files the content of a commit. Returns the number of files that it changed.
+        """Give a file, the content of a folder, or all files the content of a commit.
+
+        Returns the number of files that it changed.
 
         Raises ``UnknownPathError`` if neither that commit nor the one that the folder is at has such a file.
         """
         nodes = self.nodes()
         if path is None:
-            return self.bring(nodes, Content.of(nodes, commit.tree, self.key), source=commit.address, overwrite=overwrite)
+            return self.bring(
+                nodes, Content.of(nodes, commit.tree, self.key), source=commit.address, overwrite=overwrite
+            )
         target = Content.of(nodes, commit.tree, self.key)
         if not any(content.holds(path) for content in (target, self.base(nodes))):
-            raise UnknownPathError(*self.paths_of([path]), at=commit.short, hint="paths are relative to the folder, with / between names")
+            raise UnknownPathError(
+                *self.paths_of([path]), at=commit.short, hint="paths are relative to the folder, with / between names"
+            )
         return self.bring(nodes, target, source=commit.address, scope=path, overwrite=overwrite)
 
     def close(self) -> None:

@@ -35,31 +35,34 @@ if TYPE_CHECKING:
 class Workspace:
     """A folder of files kept with a state: each commit of the state includes both, and each move of the state restores both.
 
-    The files are a value of the state under the key ``name``: a dict from relative path to a text (a file of mode 0644 in UTF-8), bytes,
-    ``File``, ``Symlink`` or ``Folder``. So ``diff``, ``blame``, ``log``, ``grep`` and ``merge`` go into them, as ``workspace["src/a.py"]``.
-    The value is read as any other, and the files are changed in the folder.
+    The files are a value of the state under the key ``name``: a dict from relative path to a text (a file of mode 0644
+    in UTF-8), bytes, ``File``, ``Symlink`` or ``Folder``. So ``diff``, ``blame``, ``log``, ``grep`` and ``merge`` go
+    into them, as ``workspace["src/a.py"]``. The value is read as any other, and the files are changed in the folder.
 
-    ``reset``, ``rollback``, ``switch``, ``undo`` and ``merge`` raise ``DirtyWorkspaceError`` while files have changes that no commit has.
-    ``discard`` drops those changes. A transaction or task that fails restores the files to those at its start. Forks, snapshots and other
-    handles leave the folder alone.
+    ``reset``, ``rollback``, ``switch``, ``undo`` and ``merge`` raise ``DirtyWorkspaceError`` while files have changes
+    that no commit has. ``discard`` drops those changes. A transaction or task that fails restores the files to those at
+    its start. Forks, snapshots and other handles leave the folder alone.
 
-    An empty or missing folder gets the files of the head. The files of another folder are uncommitted changes, and none is overwritten.
+    An empty or missing folder gets the files of the head. The files of another folder are uncommitted changes, and none
+    is overwritten.
 
-    Cost of a commit, of ``status()``, of a move and of the start of a transaction or task: a stat for each file, and reading those that
-    changed. A move writes what differs.
+    Cost of a commit, of ``status()``, of a move and of the start of a transaction or task: a stat for each file, and
+    reading those that changed. A move writes what differs.
 
     Args:
         state: the state. One handle has the folder at a time, in all processes.
-        path: the folder. It is made if it is missing. Nothing outside of it is read or written, and no link is followed. If the store of
-            the state lies in it, the store is left out.
+        path: the folder. It is made if it is missing. Nothing outside of it is read or written, and no link is
+            followed. If the store of the state lies in it, the store is left out.
         name: the key of the state under which the files are.
         ignore: patterns of files that are left out, as in a ``.gitignore``. They come before those of the folder.
-        gitignore: whether files that the ``.gitignore`` files of the folder ignore are left out. A file that the head has is never ignored,
-            as in git.
-        records: a folder for the workspace's own records, instead of one in the folder: if code that is not trusted writes there.
+        gitignore: whether files that the ``.gitignore`` files of the folder ignore are left out. A file that the head
+            has is never ignored, as in git.
+        records: a folder for the workspace's own records, instead of one in the folder: if code that is not trusted
+            writes there.
 
     Raises:
-        WorkspaceError: the folder cannot be read or written, or another workspace uses it, or the state has something else under ``name``.
+        WorkspaceError: the folder cannot be read or written, or another workspace uses it, or the state has something
+            else under ``name``.
     """
 
     def __init__(
@@ -85,10 +88,14 @@ class Workspace:
             port.transactions(state).refuse("Workspace")
             handle = port.handle(state)
             if handle.hooks.makes(user_key(name)):
-                raise InvalidArgumentError(f"the state has a workspace under {name!r} already", hint="use another name= for each")
+                raise InvalidArgumentError(
+                    f"the state has a workspace under {name!r} already", hint="use another name= for each"
+                )
             try:
                 Path(self._path).mkdir(parents=True, exist_ok=True)
-                is_empty = all(each.name.startswith(RESERVED) or each.name == ".git" for each in Path(self._path).iterdir())
+                is_empty = all(
+                    each.name.startswith(RESERVED) or each.name == ".git" for each in Path(self._path).iterdir()
+                )
             except OSError as error:
                 raise WorkspaceError(f"the folder {self._path} cannot be used: {error.strerror}") from error
             patterns += _patterns_of_stores(state.repository.database.store, Path(self._path).resolve())
@@ -119,7 +126,10 @@ class Workspace:
         return self._hook.folder
 
     def status(self) -> Diff:
-        """Return the changes of files for the next commit, by path and line. Cost: a stat for each file, and reading the changed ones."""
+        """Return the changes of files for the next commit, by path and line.
+
+        Cost: a stat for each file, and reading the changed ones.
+        """
         with ready(port.lock(self._state)):
             folder = self._ready()
             head = self._state.head.tree
@@ -140,7 +150,10 @@ class Workspace:
             return Files(nodes, folder.content(nodes))
 
     def at(self, rev: str | Commit) -> Files:
-        """Return the regular files of a commit. Raises ``UnknownRevisionError``. Cost: a read when a file is accessed."""
+        """Return the regular files of a commit.
+
+        Raises ``UnknownRevisionError``. Cost: a read when a file is accessed.
+        """
         with ready(port.lock(self._state)):
             self._ready()
             return files_of(self._state.checkout(rev), self._name)
@@ -155,32 +168,40 @@ class Workspace:
 
     @property
     def unresolved(self) -> list[str]:
-        """The files that were left as they are when the state moved on, or whose restoration was cut short. The next commit is refused.
+        """The files that were left as they are when the state moved on, or whose restoration was cut short.
 
-        ``restore(path, overwrite=True)`` writes the state's file, and ``keep(path)`` keeps the folder's, after merging by hand.
+        The next commit is refused.
+
+        ``restore(path, overwrite=True)`` writes the state's file, and ``keep(path)`` keeps the folder's, after merging
+        by hand.
         """
         with ready(port.lock(self._state)):
             return self._ready().unresolved
 
-    def restore(self, path: str | os.PathLike[str] | None = None, *, at: str | Commit = "HEAD", overwrite: Overwrite = False) -> None:
+    def restore(
+        self, path: str | os.PathLike[str] | None = None, *, at: str | Commit = "HEAD", overwrite: Overwrite = False
+    ) -> None:
         """Give files the content that they have at a revision: a change to commit, unless that is the head.
 
         Each file has its old content or the new one, whenever the process ends.
 
         Args:
             path: a file, or a folder with all that is in it, relative to the workspace. Without it, everything.
-            overwrite: replace and remove files whose content no commit has. With ``"restored"``, only files that ``restore`` has written
-                since the last commit.
+            overwrite: replace and remove files whose content no commit has. With ``"restored"``, only files that
+                ``restore`` has written since the last commit.
 
         Raises:
             InvalidArgumentError: there is no such ``overwrite``.
             DirtyWorkspaceError: files whose content no commit has would be lost. Nothing was changed.
             UnknownPathError: neither the revision nor the head has such a file.
-            WorkspaceError: files cannot be written, or must not be. The error names them, and those before them were restored.
+            WorkspaceError: files cannot be written, or must not be. The error names them, and those before them were
+                restored.
         """
         one_of("overwrite", overwrite, (True, False, "restored"), remains="no file was touched")
         with ready(port.lock(self._state)):
-            self._ready().restore(None if path is None else self._relative(path), port.resolve(self._state, at), overwrite=overwrite)
+            self._ready().restore(
+                None if path is None else self._relative(path), port.resolve(self._state, at), overwrite=overwrite
+            )
 
     def keep(self, *paths: str | os.PathLike[str]) -> None:
         """Keep the folder's files at some ``unresolved`` paths, or at all of them: the next commit has them as they are."""
@@ -240,12 +261,20 @@ def files_of(snapshot: Snapshot, name: str = "workspace") -> Files:
 
 
 def restore_into(
-    repository: Repository, folder: Path, commit: Commit, paths: Collection[str] = (), *, name: str = "workspace", overwrite: bool = False
+    repository: Repository,
+    folder: Path,
+    commit: Commit,
+    paths: Collection[str] = (),
+    *,
+    name: str = "workspace",
+    overwrite: bool = False,
 ) -> int:
-    """Write files of a commit into a folder, which is made if it is missing. Returns the number of files written or removed.
+    """Write files of a commit into a folder, which is made if it is missing.
 
-    In the folder of a workspace, files may be replaced if its index has their content. In any other folder, they may only if they have the
-    same content.
+    Returns the number of files written or removed.
+
+    In the folder of a workspace, files may be replaced if its index has their content. In any other folder, they may
+    only if they have the same content.
 
     Args:
         paths: files, or folders of files, relative to the folder. All if there are none.
@@ -261,7 +290,9 @@ def restore_into(
     except OSError as error:
         raise WorkspaceError(f"the folder {folder} cannot be used: {error.strerror}") from error
     is_workspace = (folder / RESERVED).exists()
-    working = WorkingFolder(lambda: repository.database, str(folder.absolute()), user_key(name), Ignored(Rules(()), gitignore=True), commit)
+    working = WorkingFolder(
+        lambda: repository.database, str(folder.absolute()), user_key(name), Ignored(Rules(()), gitignore=True), commit
+    )
     try:
         if not paths:
             return working.restore(None, commit, overwrite=overwrite)

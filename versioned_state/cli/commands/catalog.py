@@ -1,7 +1,7 @@
 """Every command of ``vstate``: the section of the help that lists it, its module and its summary. Layer: cli.
 
-A module holds one command, in a function of the module's own name. Nothing is imported from a module until its command is
-asked for, so the summaries of ``vstate --help`` are here.
+A module holds one command, in a function of the module's own name. Nothing is imported from a module until its command
+is asked for, so the summaries of ``vstate --help`` are here.
 """
 
 from __future__ import annotations
@@ -99,7 +99,9 @@ def names() -> list[str]:
 
 def sections() -> list[tuple[str, list[tuple[str, str]]]]:
     """Return the sections of the help: a title, and each command with its summary."""
-    return [(title, [(name, summary) for name, (_, summary) in commands.items()]) for title, commands in _SECTIONS.items()]
+    return [
+        (title, [(name, summary) for name, (_, summary) in commands.items()]) for title, commands in _SECTIONS.items()
+    ]
 
 
 def load(name: str) -> click.Command | None:

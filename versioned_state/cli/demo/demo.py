@@ -1,6 +1,7 @@
 """``vstate demo``: a small agent plans a weekend, and its memory is shown round by round. Layer: cli.
 
-``trip_agent`` is the agent; this module shows it. Nothing depends on the clock or on chance, so the output is always the same.
+``trip_agent`` is the agent; this module shows it. Nothing depends on the clock or on chance, so the output is always
+the same.
 """
 
 from __future__ import annotations
@@ -93,8 +94,8 @@ class _Run:
 def demo(settings: Settings, folder: str | None) -> None:
     """Let a small agent plan a weekend, and look at its memory round by round.
 
-    The store is made in FOLDER, which must be new or empty, and is kept; without FOLDER, in a new temporary one. There is no
-    network and no model: every run is the same.
+    The store is made in FOLDER, which must be new or empty, and is kept; without FOLDER, in a new temporary one. There
+    is no network and no model: every run is the same.
     """
     output = settings.output
     place = _place(folder)
@@ -118,7 +119,9 @@ def _place(folder: str | None) -> Path:
         return Path(tempfile.mkdtemp(prefix="vstate-demo-"))
     place = Path(folder)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
-        raise StateError(f"{folder} is there, and is not an empty folder", hint="name one that is not there yet, or none at all")
+        raise StateError(
+            f"{folder} is there, and is not an empty folder", hint="name one that is not there yet, or none at all"
+        )
     return place
 
 
@@ -194,7 +197,9 @@ def _brief(key: str, value: Any) -> str:
         case "budget":
             return f"{value['spent']} of {value['limit']} {value['currency']} spent"
         case "prefs":
-            return "\n".join(f"{name}: {', '.join(part) if isinstance(part, list) else part}" for name, part in value.items())
+            return "\n".join(
+                f"{name}: {', '.join(part) if isinstance(part, list) else part}" for name, part in value.items()
+            )
         case "plan":
             return "\n".join(f"{step['do']}: {step['status']}" for step in value)
         case "messages":
@@ -226,7 +231,10 @@ def _show_task(output: Output, run: _Run) -> None:
         action = events(state, types=ActionEvent)[-1]
         output.print()
         output.print("state.checkout(event.commit_hash)      What did the agent know when it acted?")
-        known, now = (_brief("itinerary", each["itinerary"]).split("\n")[1] for each in (state.checkout(action.commit_hash), state))
+        known, now = (
+            _brief("itinerary", each["itinerary"]).split("\n")[1]
+            for each in (state.checkout(action.commit_hash), state)
+        )
         output.print("  it knew   ", Span(known, "removed"))
         output.print("  and then  ", Span(now, "added"))
 
@@ -237,7 +245,9 @@ def _chat(run: _Run) -> Iterator[_Cost]:
     repository.branches.create("long-chat", "main")
     chat = _Run(Versioned(repository, branch="long-chat"), run.store, run.clock)
     draw = random.Random(7)  # noqa: S311 - text, not secrets
-    words = sorted({word for message in run.state["messages"] for word in (message["content"] or "").split() if word.isalpha()})
+    words = sorted(
+        {word for message in run.state["messages"] for word in (message["content"] or "").split() if word.isalpha()}
+    )
     for number in range(1, _CHAT[-1] + 1):
         for role in ("user", "assistant"):
             chat.state["messages"].append({"role": role, "content": " ".join(draw.choices(words, k=60))})

@@ -1,7 +1,8 @@
 """The agent of ``vstate demo``: it plans a weekend with tools, and its whole memory is one state. Layer: cli.
 
-There is no model and no network: the next step follows from the state, and the tools have one weekend, so every run makes the same
-commits. The agent changes lists and dicts in place, as any agent would, and contains no code for versions.
+There is no model and no network: the next step follows from the state, and the tools have one weekend, so every run
+makes the same commits. The agent changes lists and dicts in place, as any agent would, and contains no code for
+versions.
 """
 
 from __future__ import annotations
@@ -41,11 +42,51 @@ Rules:
 Tools: search_trains(day, after), weather(city, days), search_hotels(city, nights, people), search_tables(city, diet), book(what)."""
 
 _TRAINS: Final = [
-    {"train": "AP 121", "leaves": "07:04", "arrives": "10:11", "changes": 0, "price": 49, "seats": 22, "refund": "until departure"},
-    {"train": "IC 523", "leaves": "08:34", "arrives": "12:01", "changes": 0, "price": 51, "seats": 64, "refund": "until departure"},
-    {"train": "AP 125", "leaves": "09:39", "arrives": "12:46", "changes": 0, "price": 56, "seats": 31, "refund": "until departure"},
-    {"train": "AP 129", "leaves": "11:39", "arrives": "14:49", "changes": 0, "price": 58, "seats": 9, "refund": "until departure"},
-    {"train": "IC 527", "leaves": "13:04", "arrives": "17:22", "changes": 1, "price": 44, "seats": 80, "refund": "none"},
+    {
+        "train": "AP 121",
+        "leaves": "07:04",
+        "arrives": "10:11",
+        "changes": 0,
+        "price": 49,
+        "seats": 22,
+        "refund": "until departure",
+    },
+    {
+        "train": "IC 523",
+        "leaves": "08:34",
+        "arrives": "12:01",
+        "changes": 0,
+        "price": 51,
+        "seats": 64,
+        "refund": "until departure",
+    },
+    {
+        "train": "AP 125",
+        "leaves": "09:39",
+        "arrives": "12:46",
+        "changes": 0,
+        "price": 56,
+        "seats": 31,
+        "refund": "until departure",
+    },
+    {
+        "train": "AP 129",
+        "leaves": "11:39",
+        "arrives": "14:49",
+        "changes": 0,
+        "price": 58,
+        "seats": 9,
+        "refund": "until departure",
+    },
+    {
+        "train": "IC 527",
+        "leaves": "13:04",
+        "arrives": "17:22",
+        "changes": 1,
+        "price": 44,
+        "seats": 80,
+        "refund": "none",
+    },
 ]
 
 _HOTELS: Final = [
@@ -172,7 +213,15 @@ class TripAgent:
     def rounds(self) -> Iterator[Round]:
         """Do a round at each step. The caller that takes the step may commit the state."""
         state = self.state
-        state.update(messages=[], plan=[], prefs={}, budget={"limit": 0, "spent": 0, "currency": "EUR"}, itinerary=[], found={}, notes="")
+        state.update(
+            messages=[],
+            plan=[],
+            prefs={},
+            budget={"limit": 0, "spent": 0, "currency": "EUR"},
+            itinerary=[],
+            found={},
+            notes="",
+        )
         state["messages"].append({"role": "system", "content": _SYSTEM})
 
         self._on_answer(
@@ -209,7 +258,9 @@ class TripAgent:
     def _do(self, step: dict[str, Any]) -> Iterator[Round]:
         match step["do"]:
             case "train":
-                yield self._search("trains", "search_trains", day="Fri", after=self.state["prefs"].get("not_before", "00:00"))
+                yield self._search(
+                    "trains", "search_trains", day="Fri", after=self.state["prefs"].get("not_before", "00:00")
+                )
                 yield self._book_train(step)
             case "weather":
                 self._call("weather", _WEATHER, city="Lisbon", days=["Fri", "Sat", "Sun"])
@@ -232,7 +283,12 @@ class TripAgent:
     def _book_train(self, step: dict[str, Any]) -> Round:
         train = min(self.state["found"]["trains"], key=lambda train: train["price"] + 20 * train["changes"])
         self._note(f"train {train['train']} at {train['leaves']}")
-        return self._book(step, f"Fri {train['leaves']}, train {train['train']}", train["price"] * self.state["prefs"]["people"], order=1)
+        return self._book(
+            step,
+            f"Fri {train['leaves']}, train {train['train']}",
+            train["price"] * self.state["prefs"]["people"],
+            order=1,
+        )
 
     def _search(self, what: str, tool: str, **arguments: Any) -> Round:
         self.state["found"][what] = self._call(tool, _answer(what, arguments), **arguments)
@@ -247,7 +303,9 @@ class TripAgent:
         return Round("planner", f"Book: {what}", 11, {"tool": "book", "price": price})
 
     def _traveller_changes_his_mind(self) -> Round:
-        self._on_answer("Sorry, no train before 9 in the morning. And could we stay under 500? Ana eats vegetarian, by the way.")
+        self._on_answer(
+            "Sorry, no train before 9 in the morning. And could we stay under 500? Ana eats vegetarian, by the way."
+        )
         self.state["prefs"].update(not_before="09:00", diet="vegetarian")
         self.state["budget"]["limit"] = 500
         return Round("traveller", "Not so early, and not so expensive", 380)
@@ -257,7 +315,9 @@ class TripAgent:
         self.state["budget"]["spent"] -= train["price"]
         self.state["plan"][0]["status"] = "todo"
         self.state["plan"].append({"do": "table", "status": "todo"})
-        self.state["notes"] = "\n".join(line for line in self.state["notes"].split("\n") if not line.startswith("train"))
+        self.state["notes"] = "\n".join(
+            line for line in self.state["notes"].split("\n") if not line.startswith("train")
+        )
         self._note("no train before 09:00")
         self._say("I have given the early train back, and will look for a later one.")
         return Round("planner", "Give the early train back", 8, {"cancelled": train["what"], "refund": train["price"]})
@@ -278,10 +338,19 @@ class TripAgent:
 
     def _call(self, tool: str, result: Any, **arguments: Any) -> Any:
         self._calls += 1
-        call = {"id": f"call_{self._calls:02}", "type": "function", "function": {"name": tool, "arguments": json.dumps(arguments)}}
+        call = {
+            "id": f"call_{self._calls:02}",
+            "type": "function",
+            "function": {"name": tool, "arguments": json.dumps(arguments)},
+        }
         self.state["messages"] += [
             {"role": "assistant", "content": None, "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": call["id"], "name": tool, "content": json.dumps(result, ensure_ascii=False)},
+            {
+                "role": "tool",
+                "tool_call_id": call["id"],
+                "name": tool,
+                "content": json.dumps(result, ensure_ascii=False),
+            },
         ]
         return result
 

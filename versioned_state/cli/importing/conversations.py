@@ -83,7 +83,9 @@ def conversation_in(source: Source, item: Item, messages_key: str | None) -> Con
     if isinstance(value, dict):
         key = find_messages_key(value) if messages_key is None else messages_key
         if key is not None and isinstance(value.get(key), list):
-            return Conversation(value[key], len(value[key]), item.where, {name: part for name, part in value.items() if name != key})
+            return Conversation(
+                value[key], len(value[key]), item.where, {name: part for name, part in value.items() if name != key}
+            )
     elif isinstance(value, list) and messages_key is None and _is_list_of_dicts(value):
         return Conversation(value, len(value), item.where)
     wanted = "a conversation" if messages_key is None else f"an object with a list under {messages_key!r}"
@@ -149,7 +151,9 @@ def _text(message: dict[str, Any]) -> str:
     for key in _TEXTS:
         value = message.get(key)
         if isinstance(value, list):  # parts, of which some are text
-            value = " ".join(part["text"] for part in value if isinstance(part, dict) and isinstance(part.get("text"), str))
+            value = " ".join(
+                part["text"] for part in value if isinstance(part, dict) and isinstance(part.get("text"), str)
+            )
         if isinstance(value, str) and value:
             return value
     return ""

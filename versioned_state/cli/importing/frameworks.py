@@ -36,7 +36,10 @@ class FromOptions:
 
 
 def import_from(settings: Settings, framework: str, files: tuple[str, ...], options: FromOptions) -> None:
-    """Import the threads of some sources, and say what became of them. Raises ``StateError`` if some of them were left out."""
+    """Import the threads of some sources, and say what became of them.
+
+    Raises ``StateError`` if some of them were left out.
+    """
     start = time.monotonic()
     report = ImportReport()
     try:
@@ -76,7 +79,9 @@ def _say_done(settings: Settings, report: ImportReport, options: FromOptions, se
         assert each.error is not None
         output.error(message_of(each.error), "" if each.error.hint == KEEP_GOING else hint_of(each.error))
     if options.as_json:
-        output.json({"dry_run": options.dry_run, "commits": report.written, "threads": [_row(each) for each in threads]})
+        output.json(
+            {"dry_run": options.dry_run, "commits": report.written, "threads": [_row(each) for each in threads]}
+        )
         return
     there = sum(each.thread.steps - each.written for each in threads if each.error is None)
     onto = f"{plural(report.written, 'commit')} of {plural(len(threads), 'thread')}"
@@ -100,6 +105,8 @@ def _row(each: Any) -> dict[str, Any]:
 
 def _say_how_far(output: Output, report: ImportReport) -> None:
     if report.written:
-        output.note(f"imported so far, and kept: {plural(report.written, 'commit')} of {plural(len(report.threads), 'thread')}")
+        output.note(
+            f"imported so far, and kept: {plural(report.written, 'commit')} of {plural(len(report.threads), 'thread')}"
+        )
     else:
         output.note("nothing was imported")

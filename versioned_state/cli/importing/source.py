@@ -79,7 +79,9 @@ def open_source(path: str, convert: Convert | None = None) -> Iterator[Source]:
     with open(path, "rb") as file:  # noqa: PTH123 - the path as it was given, for errors to show
         total = os.fstat(file.fileno()).st_size
         raw = file.raw
-        yield _read(_Reader(path, convert), _lines(path, _plain(file)), lambda: min(1.0, raw.tell() / total) if total else None)
+        yield _read(
+            _Reader(path, convert), _lines(path, _plain(file)), lambda: min(1.0, raw.tell() / total) if total else None
+        )
 
 
 def _plain(file: io.BufferedReader[Any]) -> BinaryIO:
@@ -97,7 +99,9 @@ def _lines(name: str, file: BinaryIO) -> Iterator[bytes]:
     except (EOFError, lzma.LZMAError, zlib.error, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
             raise
-        raise StateError(f"{name} is damaged, or was cut short: {error}", hint="decompress it by hand to see how much is intact") from error
+        raise StateError(
+            f"{name} is damaged, or was cut short: {error}", hint="decompress it by hand to see how much is intact"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,4 +161,6 @@ def _read(reader: _Reader, lines: Iterator[bytes], fraction: Callable[[], float 
     if isinstance(first, list):
         items = (reader.item(value, f"item {index}", text) for index, value in enumerate(first))
         return Source(name, items, is_list=True, in_memory=True, fraction=fraction)
-    return Source(name, iter([reader.item(first, "the document", text)]), is_list=False, in_memory=True, fraction=fraction)
+    return Source(
+        name, iter([reader.item(first, "the document", text)]), is_list=False, in_memory=True, fraction=fraction
+    )

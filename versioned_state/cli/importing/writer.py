@@ -28,8 +28,8 @@ class Writer:
 
     Args:
         key: the key of the state for the messages.
-        append: add to a branch that exists. Without it, a branch that holds the beginning of its conversation gets the rest (an import
-            was interrupted, or the file has grown), and any other is refused.
+        append: add to a branch that exists. Without it, a branch that holds the beginning of its conversation gets the
+            rest (an import was interrupted, or the file has grown), and any other is refused.
         told: called after every commit.
         message_key: the field of an item that is the message of its commit, if it has it; by default a summary is.
     """
@@ -64,7 +64,8 @@ class Writer:
         if self._append or branch not in self._repository.branches:
             return
         if conversation is not None and (
-            not isinstance(conversation.messages, list) or self._skip(branch, conversation, iter(conversation.messages)) is not None
+            not isinstance(conversation.messages, list)
+            or self._skip(branch, conversation, iter(conversation.messages)) is not None
         ):
             return
         raise self._exists(branch)
@@ -83,7 +84,11 @@ class Writer:
         held = found.pop(self._key, None)
         fields = _keys_of(conversation.fields, self._key)
         # Keys of a state have an order of their own, so they are compared one by one.
-        if type(held) is not list or found.keys() != fields.keys() or not all(_is_same(found[key], fields[key]) for key in fields):
+        if (
+            type(held) is not list
+            or found.keys() != fields.keys()
+            or not all(_is_same(found[key], fields[key]) for key in fields)
+        ):
             return None
         for message in held:
             if not _is_same(message, next(messages, _NOTHING)):
@@ -92,7 +97,10 @@ class Writer:
         return len(held) if held or next(messages, _NOTHING) is _NOTHING else None
 
     def write_conversation(self, branch: str, conversation: Conversation) -> None:
-        """Commit each message, the first one together with the other fields. Cost of a commit: the size of its message."""
+        """Commit each message, the first one together with the other fields.
+
+        Cost of a commit: the size of its message.
+        """
         incoming = iter(conversation.messages)
         skipped = None
         if not self._append and branch in self._repository.branches:
@@ -124,7 +132,13 @@ class Writer:
         before = WholeState({})
         with self._begin(branch) as state:
             for number, value in enumerate(values):
-                whole = value if type(value) is WholeState else WholeState(value) if key is None and isinstance(value, dict) else None
+                whole = (
+                    value
+                    if type(value) is WholeState
+                    else WholeState(value)
+                    if key is None and isinstance(value, dict)
+                    else None
+                )
                 if whole is None:
                     state[key or "value"] = value
                 else:
@@ -242,7 +256,9 @@ class BranchNames:
             return f"{self._prefix}{index + 1:0{self._digits}}"
         value = conversation.fields.get(self._name_key)
         if not isinstance(value, str | int) or not clean(str(value)):
-            raise StateError(f"{conversation.where} has no text or number under {self._name_key!r} to name its branch by")
+            raise StateError(
+                f"{conversation.where} has no text or number under {self._name_key!r} to name its branch by"
+            )
         name = self._prefix + clean(str(value))
         candidates = chain([name], (f"{name}-{again}" for again in count(2)))
         name = next(each for each in candidates if each not in self._given)

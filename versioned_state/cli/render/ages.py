@@ -19,7 +19,9 @@ def parse_age(value: str | timedelta) -> timedelta:
     try:
         since, _ = instants(value, lambda: now)
     except InvalidArgumentError:
-        raise click.BadParameter(f"{value!r} is not an age: write a number and a unit, such as 90d or '2 weeks'") from None
+        raise click.BadParameter(
+            f"{value!r} is not an age: write a number and a unit, such as 90d or '2 weeks'"
+        ) from None
     if since > now:
         raise click.BadParameter(f"{value!r} lies in the future")
     return timedelta(microseconds=now - since)

@@ -12,7 +12,11 @@ from versioned_state.repository.views.change import Change, ChangeRun, fold
 from versioned_state.repository.views.diff import DiffStat
 from versioned_state.repository.views.render import one_line
 
-_SIGNS: Final[dict[str, tuple[str, Style]]] = {"added": ("+", "added"), "removed": ("-", "removed"), "changed": ("~", "changed")}
+_SIGNS: Final[dict[str, tuple[str, Style]]] = {
+    "added": ("+", "added"),
+    "removed": ("-", "removed"),
+    "changed": ("~", "changed"),
+}
 _STYLES: Final[dict[str, Style]] = {"+": "added", "-": "removed", "@": "dim"}
 
 _MANY: Final = 10
@@ -51,7 +55,8 @@ def print_changes(
         more: whether there are others beyond these.
         hint: on a terminal, say which option of the command shows the values that were cut.
         stat: only how many there are, by key.
-        full: whole values, and every change; else many changes begin with their statistics, and runs in a list are folded.
+        full: whole values, and every change; else many changes begin with their statistics, and runs in a list are
+            folded.
     """
     known = list(changes)
     cut = False
@@ -155,7 +160,9 @@ def stat_lines(stat: DiffStat) -> Iterator[Line]:
     for key, counts in zip(shown, stat.keys.values(), strict=True):
         yield [" ", Span(padded(key, width), "path"), "  ", *_counts(counts)]
     total = ", ".join(
-        f"{count:,} {kind}" for kind, count in (("added", stat.added), ("removed", stat.removed), ("changed", stat.changed)) if count
+        f"{count:,} {kind}"
+        for kind, count in (("added", stat.added), ("removed", stat.removed), ("changed", stat.changed))
+        if count
     )
     yield [f" {plural(len(stat.keys), 'key')}: {total or 'no changes'}"]
 
@@ -169,7 +176,9 @@ def stat_line(stat: DiffStat) -> Line:
 
 
 def _counts(counts: tuple[int, int, int]) -> Line:
-    spans = [Span(f"{sign}{count:,}", style) for count, (sign, style) in zip(counts, _SIGNS.values(), strict=True) if count]
+    spans = [
+        Span(f"{sign}{count:,}", style) for count, (sign, style) in zip(counts, _SIGNS.values(), strict=True) if count
+    ]
     line: Line = []
     for span in spans:
         line += [" ", span] if line else [span]
@@ -182,4 +191,7 @@ def stat_json(stat: DiffStat) -> dict[str, Any]:
     def counts(added: int, removed: int, changed: int) -> dict[str, int]:
         return {"added": added, "removed": removed, "changed": changed}
 
-    return {**counts(stat.added, stat.removed, stat.changed), "keys": {key: counts(*of_key) for key, of_key in stat.keys.items()}}
+    return {
+        **counts(stat.added, stat.removed, stat.changed),
+        "keys": {key: counts(*of_key) for key, of_key in stat.keys.items()},
+    }

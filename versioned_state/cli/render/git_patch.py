@@ -25,7 +25,11 @@ def quoted(path: str) -> str:
         return path
     escapes = {0x22: '\\"', 0x5C: "\\\\", 0x0A: "\\n", 0x09: "\\t"}
     raw = path.encode("utf-8", "surrogateescape") if _can_encode(path) else path.encode("utf-8", "surrogatepass")
-    return '"' + "".join(escapes.get(byte) or (chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}") for byte in raw) + '"'
+    return (
+        '"'
+        + "".join(escapes.get(byte) or (chr(byte) if 0x20 <= byte < 0x7F else f"\\{byte:03o}") for byte in raw)
+        + '"'
+    )
 
 
 def _can_encode(path: str) -> bool:

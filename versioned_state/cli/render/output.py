@@ -1,7 +1,7 @@
 """Printing: data to stdout, notes and errors to stderr, with colours and a pager on a terminal. Layer: cli.
 
-Every text passes through ``escape`` here, so stored data cannot drive the terminal. Only ``Output.write_bytes`` writes bytes
-unchanged; ``get --raw`` uses it.
+Every text passes through ``escape`` here, so stored data cannot drive the terminal. Only ``Output.write_bytes`` writes
+bytes unchanged; ``get --raw`` uses it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from versioned_state.repository.views.render import escape
 
 ColorMode = Literal["auto", "always", "never"]
 
-Style = Literal["id", "ref", "time", "author", "meta", "path", "added", "removed", "changed", "dim", "title", "error", "hint"]
+Style = Literal[
+    "id", "ref", "time", "author", "meta", "path", "added", "removed", "changed", "dim", "title", "error", "hint"
+]
 
 # Only the 16 colours of the terminal, which its user chose.
 _STYLES: dict[Style, dict[str, Any]] = {
@@ -86,7 +88,9 @@ class Output:
         """Return whether a stream is printed in colour."""
         if self._color != "auto":
             return self._color == "always"
-        return _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
+        return (
+            _is_terminal(stream) and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "") not in ("", "dumb")
+        )
 
     @property
     def columns(self) -> int | None:
@@ -126,7 +130,10 @@ class Output:
         self._write(to_json(data) + "\n")
 
     def text(self, text: str) -> None:
-        """Print a text of several lines. Its line breaks and tabs are kept, and every other control character is escaped."""
+        """Print a text of several lines.
+
+        Its line breaks and tabs are kept, and every other control character is escaped.
+        """
         for line in text.split("\n"):
             self._write("\t".join(map(escape, line.split("\t"))) + "\n")
 
@@ -209,7 +216,10 @@ def crop(parts: Iterable[Part], width: int) -> Line:
 
 
 def wrap(parts: Iterable[Part], width: int, indent: int) -> Iterator[Line]:
-    """Yield a line broken between words, if it is wider than ``width`` columns. A word that is wider than that stays whole."""
+    """Yield a line broken between words, if it is wider than ``width`` columns.
+
+    A word that is wider than that stays whole.
+    """
     line: Line = []
     used = 0
     for blanks, word in _words(parts):
@@ -268,7 +278,10 @@ def _cut(text: str, width: int) -> str:
 
 
 def to_json(data: Any, *, indent: int | None = None) -> str:
-    """Return data of JSON's types as JSON. A character that does not print becomes an escape, which means the same to a parser."""
+    """Return data of JSON's types as JSON.
+
+    A character that does not print becomes an escape, which means the same to a parser.
+    """
     text = json.dumps(data, ensure_ascii=not is_utf8(), indent=indent)
     if text.isprintable():
         return text

@@ -52,7 +52,9 @@ class Pager:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
         if self._process is not None:
             assert self._process.stdin is not None
             with suppress(BrokenPipeError):

@@ -23,7 +23,8 @@ def fit_rows(items: Sequence[_T], variants: Sequence[Callable[[_T], Cells]], wid
     """Yield a line for each item, its columns below those of the line before.
 
     Args:
-        variants: the cells of an item, from the richest to the shortest row; the first that fits is taken for all items.
+        variants: the cells of an item, from the richest to the shortest row; the first that fits is taken for all
+            items.
         width: the columns of the terminal; None: the richest row, however wide.
     """
     rows: list[Cells] = []

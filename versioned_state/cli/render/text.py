@@ -64,7 +64,14 @@ def head_json(head: Commit) -> dict[str, Any]:
 def commit_line(commit: Commit, names: Names, source: str | None = None) -> Line:
     """Return a commit on one line: id, the name by which it was found if that is given, names, and the first line of its message."""
     pruned: Line = ["  ", Span("(older history was pruned)", "dim")] if commit.shallow else []
-    return [Span(commit.short, "id"), *_source(source), *_names(commit, names), "  ", first_line(commit.message), *pruned]
+    return [
+        Span(commit.short, "id"),
+        *_source(source),
+        *_names(commit, names),
+        "  ",
+        first_line(commit.message),
+        *pruned,
+    ]
 
 
 def _source(source: str | None) -> Line:
@@ -74,7 +81,14 @@ def _source(source: str | None) -> Line:
 def commit_lines(commit: Commit, names: Names, source: str | None = None) -> Iterator[Line]:
     """Yield a commit as ``log`` shows it: id, source, time, author and names, then its message and meta."""
     author: Line = ["  ", Span(commit.author, "author")] if commit.author else []
-    yield [Span(commit.short, "id"), *_source(source), "  ", Span(human_time(commit), "time"), *author, *_names(commit, names)]
+    yield [
+        Span(commit.short, "id"),
+        *_source(source),
+        "  ",
+        Span(human_time(commit), "time"),
+        *author,
+        *_names(commit, names),
+    ]
     if len(commit.parents) > 1:
         yield ["    merge of ", *_joined([Span(parent[:12], "id") for parent in commit.parents])]
     yield from message_lines(commit)
@@ -181,7 +195,14 @@ def _instant(time: int, show: Callable[[datetime], str]) -> str:
 def age(commit: Commit) -> str:
     """Return how long ago a commit was made, roughly."""
     seconds = max(0, (now() - commit.time) // 1_000_000)
-    for size, unit in ((86400 * 365, "year"), (86400 * 30, "month"), (86400, "day"), (3600, "hour"), (60, "minute"), (1, "second")):
+    for size, unit in (
+        (86400 * 365, "year"),
+        (86400 * 30, "month"),
+        (86400, "day"),
+        (3600, "hour"),
+        (60, "minute"),
+        (1, "second"),
+    ):
         count = seconds // size
         if count:
             return f"{count:,} {unit}{'s' * (count > 1)} ago"
@@ -225,7 +246,11 @@ def _value_lines(value: Any, width: int, before: str, after: str) -> Iterator[st
 
 def _rows_of_array(value: Any) -> list[str]:
     """Return the lines of an array of several dimensions as numpy breaks them, or none for any other value."""
-    return repr(value).split("\n") if (type(value).__module__, type(value).__name__) == ("numpy", "ndarray") and value.ndim > 1 else []
+    return (
+        repr(value).split("\n")
+        if (type(value).__module__, type(value).__name__) == ("numpy", "ndarray") and value.ndim > 1
+        else []
+    )
 
 
 def _opened(value: Any) -> tuple[str, str, int, Iterator[tuple[str, Any]]]:
@@ -251,7 +276,10 @@ def _opened(value: Any) -> tuple[str, str, int, Iterator[tuple[str, Any]]]:
 
 
 def _flat(value: Any, count: int, room: int) -> str | None:
-    """Return a container of ``count`` parts on one line, or None if it needs more columns. A large one is not written out to find out."""
+    """Return a container of ``count`` parts on one line, or None if it needs more columns.
+
+    A large one is not written out to find out.
+    """
     if count * 3 > room + 2:
         return None
     text = one_line(value, width=room)  # a shortened text is longer than the room

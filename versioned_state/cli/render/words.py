@@ -29,7 +29,12 @@ def word_lines(change: Change, *, full: bool = False) -> Iterator[Line]:
     if change.kind != "changed" or change.cells.keys is not None:
         yield from change_lines(change)
     elif type(old) is not str or type(new) is not str:
-        yield [Span(f"~ {change.path}", "changed"), " = ", *_marked("-", _shown(old, full=full)), *_marked("+", _shown(new, full=full))]
+        yield [
+            Span(f"~ {change.path}", "changed"),
+            " = ",
+            *_marked("-", _shown(old, full=full)),
+            *_marked("+", _shown(new, full=full)),
+        ]
     elif "\n" in old or "\n" in new:
         yield [Span(f"~ {change.path}", "changed")]
         for line in _text_lines(old, new, full=full):
@@ -81,7 +86,10 @@ def _text_lines(old: str, new: str, *, full: bool) -> Iterator[Line]:
 
 
 def _broken(parts: Iterator[Part]) -> Iterator[Line]:
-    """Yield the parts as lines. As in git, a mark that spans lines is closed at the end of each and opened again on the next."""
+    """Yield the parts as lines.
+
+    As in git, a mark that spans lines is closed at the end of each and opened again on the next.
+    """
     line: Line = []
     for part in parts:
         if isinstance(part, str):

@@ -1,7 +1,7 @@
 """Shell completion: the choices for an argument that is being typed. Layer: cli.
 
-The engine is imported when the shell asks. Whatever is wrong with the store, the shell sees no traceback between two keys,
-and no character that would drive the terminal.
+The engine is imported when the shell asks. Whatever is wrong with the store, the shell sees no traceback between two
+keys, and no character that would drive the terminal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _MOST: Final = 1000
 """Names or keys that are offered: a shell lists no more, and a large store is not read to its end."""
 
 
-# bash splits words at the characters of COMP_WORDBREAKS, so main:budget is three words to it, of which it replaces the last one.
+# bash splits words at the characters of COMP_WORDBREAKS, so main:budget is three words to it, of which it replaces the
+# last one.
 _BASH: Final = r"""
 %(complete_func)s() {
     local IFS=$'\n' response completion type value word kept current
@@ -129,7 +130,10 @@ def event_class(context: click.Context, _: click.Parameter, incomplete: str) -> 
     """Complete the classes of the last events."""
     from versioned_state.cli.shared.names import class_names
 
-    return _ask(context, lambda repository: _starting(sorted(class_names(repository.snapshot("HEAD", describe=True))), incomplete))
+    return _ask(
+        context,
+        lambda repository: _starting(sorted(class_names(repository.snapshot("HEAD", describe=True))), incomplete),
+    )
 
 
 def revision_or_place(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:

@@ -1,4 +1,6 @@
-"""Conflicts of merge, cherry-pick, revert and rebase: the options that resolve them, and how the rest is shown. Layer: cli.
+"""Conflicts of merge, cherry-pick, revert and rebase: the options that resolve them, and how the rest is shown.
+
+Layer: cli.
 
 A merge that stops leaves no trace: repeat the command, with the resolutions.
 """
@@ -82,12 +84,14 @@ class Choices:
         if not found:
             return False
         whole = [sum(type(step) is not str for step in pattern.steps) for pattern, _ in found]
-        most = [each for each, count in zip(found, whole, strict=True) if count == max(whole)]  # the patterns with the fewest stars
+        # the patterns with the fewest stars
+        most = [each for each, count in zip(found, whole, strict=True) if count == max(whole)]
         pattern, side = most[0]
         for other, another in most[1:]:
             if another != side:
                 raise click.UsageError(f"--{side} {pattern} and --{another} {other} both resolve {path}")
-        # A policy takes the side as it is stored, without reading it. The last policy that matches wins, so this one is added last.
+        # A policy takes the side as it is stored, without reading it. The last policy that matches wins, so this one is
+        # added last.
         policies.pop(str(path), None)
         policies[str(path)] = side
         return True
@@ -102,7 +106,9 @@ class Choices:
 
 def _covers(pattern: Pattern, path: StatePath) -> bool:
     """Return whether a pattern matches a path or one above it, as for the policies ``ours`` and ``theirs``."""
-    return any(pattern.matches(StatePath(path.steps[:length])) for length in range(len(path.steps), 0, -1)) or pattern.matches(path)
+    return any(
+        pattern.matches(StatePath(path.steps[:length])) for length in range(len(path.steps), 0, -1)
+    ) or pattern.matches(path)
 
 
 def resolution_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,11 +120,24 @@ def resolution_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     for option in (
         literal_option,
-        click.option("--set", "values", nargs=2, multiple=True, metavar="PATH JSON", help="Resolve the conflict at PATH with a value."),
-        click.option("--theirs", multiple=True, metavar="PATH", help="Resolve conflicts at PATH with their side."),
-        click.option("--ours", multiple=True, metavar="PATH", help="Resolve conflicts at PATH with our side; ** is every path."),
         click.option(
-            "--policy", "policies", multiple=True, metavar="PATTERN=NAME", help="Merge paths that match by this policy; see vstate policy."
+            "--set",
+            "values",
+            nargs=2,
+            multiple=True,
+            metavar="PATH JSON",
+            help="Resolve the conflict at PATH with a value.",
+        ),
+        click.option("--theirs", multiple=True, metavar="PATH", help="Resolve conflicts at PATH with their side."),
+        click.option(
+            "--ours", multiple=True, metavar="PATH", help="Resolve conflicts at PATH with our side; ** is every path."
+        ),
+        click.option(
+            "--policy",
+            "policies",
+            multiple=True,
+            metavar="PATTERN=NAME",
+            help="Merge paths that match by this policy; see vstate policy.",
         ),
     ):
         option(run)
@@ -126,17 +145,29 @@ def resolution_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _choices(
-    policies: Iterable[str], ours: Iterable[str], theirs: Iterable[str], values: Iterable[tuple[str, str]], *, literal: bool
+    policies: Iterable[str],
+    ours: Iterable[str],
+    theirs: Iterable[str],
+    values: Iterable[tuple[str, str]],
+    *,
+    literal: bool,
 ) -> Choices:
-    """Return the resolutions that the options name. Raises ``InvalidArgumentError`` or ``UsageError`` for options that make no sense."""
+    """Return the resolutions that the options name.
+
+    Raises ``InvalidArgumentError`` or ``UsageError`` for options that make no sense.
+    """
     named = [_parse_policy(text) for text in policies]
     _check_once((pattern, "--policy", name) for pattern, name in named)
     sides: list[tuple[Pattern, Side]] = [(Pattern.parse(text), "ours") for text in ours]
     sides += [(Pattern.parse(text), "theirs") for text in theirs]
     paths = [(StatePath.parse(path), text) for path, text in values]
-    _check_once([*((pattern, f"--{side}", "") for pattern, side in sides), *((path, "--set", text) for path, text in paths)])
+    _check_once(
+        [*((pattern, f"--{side}", "") for pattern, side in sides), *((path, "--set", text) for path, text in paths)]
+    )
     return Choices(
-        {str(pattern): name for pattern, name in named}, tuple(sides), {path: given(text, literal=literal) for path, text in paths}
+        {str(pattern): name for pattern, name in named},
+        tuple(sides),
+        {path: given(text, literal=literal) for path, text in paths},
     )
 
 
@@ -154,7 +185,9 @@ def _parse_policy(text: str) -> tuple[Pattern, Any]:
     if not equals:
         raise click.UsageError(f"--policy takes PATTERN=NAME, such as messages=append, not {text!r}")
     if name not in NAMES:
-        raise InvalidArgumentError(f"{name!r} for {pattern!r} is not a merge policy", hint=f"the policies are {', '.join(NAMES)}")
+        raise InvalidArgumentError(
+            f"{name!r} for {pattern!r} is not a merge policy", hint=f"the policies are {', '.join(NAMES)}"
+        )
     return Pattern.parse(pattern), name
 
 
@@ -217,7 +250,11 @@ def explained(error: MergeConflictError, what: str) -> StateError:
     path = shlex.quote(str(error.conflicts[0].path))
     appended = next((each.path for each in error.conflicts if each.both_appended), None)
     way_out = f"repeat the command with --ours {path}, --theirs {path} or --set {path} JSON"
-    hint = way_out if appended is None else f"--policy {shlex.quote(f'{appended}=append')} keeps what both appended; or {way_out}"
+    hint = (
+        way_out
+        if appended is None
+        else f"--policy {shlex.quote(f'{appended}=append')} keeps what both appended; or {way_out}"
+    )
     return StateError(message, remains="nothing was changed", hint=hint)
 
 
@@ -244,7 +281,9 @@ def _alike(sides: list[Any]) -> int:
     """Return the number of equal elements that all lists begin with: the conflict is after them."""
     if any(type(side) is not list for side in sides):
         return 0
-    return sum(1 for _ in takewhile(lambda row: all(map(partial(_is_same, row[0]), row[1:])), zip(*sides, strict=False)))
+    return sum(
+        1 for _ in takewhile(lambda row: all(map(partial(_is_same, row[0]), row[1:])), zip(*sides, strict=False))
+    )
 
 
 def _is_same(a: Any, b: Any) -> bool:
@@ -254,4 +293,7 @@ def _is_same(a: Any, b: Any) -> bool:
 def conflict_json(conflict: Conflict) -> dict[str, Any]:
     """Return the path and the three sides in JSON types, without a side that has no value there."""
     sides = {name: getattr(conflict, name) for name, _ in _SIDES}
-    return {"path": str(conflict.path), **{name: json_value(value) for name, value in sides.items() if value is not MISSING}}
+    return {
+        "path": str(conflict.path),
+        **{name: json_value(value) for name, value in sides.items() if value is not MISSING},
+    }

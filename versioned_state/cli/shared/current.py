@@ -1,7 +1,7 @@
 """The current branch, which ``vstate switch`` chose: for one user, store by store. Layer: cli.
 
-Git keeps it in the work tree. A store is shared by users and machines and has no work tree, so the choice is a small file of this
-user, in ``$XDG_STATE_HOME/vstate`` or ``~/.local/state/vstate``. The store does not change.
+Git keeps it in the work tree. A store is shared by users and machines and has no work tree, so the choice is a small
+file of this user, in ``$XDG_STATE_HOME/vstate`` or ``~/.local/state/vstate``. The store does not change.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from blake3 import blake3
 from versioned_state.errors import InvalidArgumentError, StateError
 from versioned_state.storage.url import is_remote, redact
 
-_ELSEWHERE: Final = "-b NAME names the branch for one command; XDG_STATE_HOME names another folder to keep the choice in"
+_ELSEWHERE: Final = (
+    "-b NAME names the branch for one command; XDG_STATE_HOME names another folder to keep the choice in"
+)
 
 
 def chosen(url: str) -> str | None:
@@ -36,7 +38,9 @@ def choose(url: str, branch: str, *, before: str = "") -> None:
     """
     file = _file(url)
     if file is None:
-        raise InvalidArgumentError("the current branch is kept in the home directory, and none is known", hint=_ELSEWHERE)
+        raise InvalidArgumentError(
+            "the current branch is kept in the home directory, and none is known", hint=_ELSEWHERE
+        )
     if not before or before == branch:
         before = _read(url)[1] or ""
     unfinished = file.with_name(f".{file.name}.{os.getpid()}")
@@ -48,11 +52,16 @@ def choose(url: str, branch: str, *, before: str = "") -> None:
         finally:
             unfinished.unlink(missing_ok=True)
     except OSError as error:
-        raise StateError(f"{file}, which names the current branch, cannot be written: {error.strerror}", hint=_ELSEWHERE) from error
+        raise StateError(
+            f"{file}, which names the current branch, cannot be written: {error.strerror}", hint=_ELSEWHERE
+        ) from error
 
 
 def _read(url: str) -> tuple[str | None, str | None]:
-    """Return the current branch of the store and the branch before it. The file's third line, the store, is for people."""
+    """Return the current branch of the store and the branch before it.
+
+    The file's third line, the store, is for people.
+    """
     file = _file(url)
     if file is None:
         return None, None
@@ -60,8 +69,11 @@ def _read(url: str) -> tuple[str | None, str | None]:
         branch, before, *_ = file.read_text("utf-8", "surrogateescape").split("\n")
     except (FileNotFoundError, NotADirectoryError, ValueError):
         return None, None
-    except OSError as error:  # as in sudo -u, which may keep HOME: another branch than the chosen one would be a surprise
-        raise StateError(f"{file}, which names the current branch, cannot be read: {error.strerror}", hint=_ELSEWHERE) from error
+    except OSError as error:
+        # as in sudo -u, which may keep HOME: another branch than the chosen one would be a surprise
+        raise StateError(
+            f"{file}, which names the current branch, cannot be read: {error.strerror}", hint=_ELSEWHERE
+        ) from error
     return branch or None, before or None
 
 

@@ -64,7 +64,10 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     for option in (
         click.option(
-            "-S", "changed", metavar="VALUE", help="Show commits that added or removed VALUE: a text in strings, or a value in JSON."
+            "-S",
+            "changed",
+            metavar="VALUE",
+            help="Show commits that added or removed VALUE: a text in strings, or a value in JSON.",
         ),
         path_option("Show commits that changed PATH, such as plan, messages[3] or @worker."),
         click.option(
@@ -79,7 +82,9 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             metavar="KEY=VALUE",
             help="Show commits that were made with this VALUE in the stamp of their program, such as model=large-2; otherwise as --meta.",
         ),
-        click.option("--task", metavar="NAME", shell_complete=completion.task, help="Show commits of calls of this task."),
+        click.option(
+            "--task", metavar="NAME", shell_complete=completion.task, help="Show commits of calls of this task."
+        ),
         click.option("--grep", "message", metavar="REGEX", help="Show commits whose message matches."),
         click.option("--until", metavar="WHEN", help="Show commits made then or earlier."),
         click.option(

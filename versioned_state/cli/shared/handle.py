@@ -23,9 +23,13 @@ from versioned_state.state.versioned import Versioned
 
 _AUTHOR = "[default: $VSTATE_AUTHOR, or your login name]"
 
-author_option: Final = click.option("--author", type=parse_text, metavar="NAME", help=f"The author of the commit.  {_AUTHOR}")
+author_option: Final = click.option(
+    "--author", type=parse_text, metavar="NAME", help=f"The author of the commit.  {_AUTHOR}"
+)
 
-mover_option: Final = click.option("--author", type=parse_text, metavar="NAME", help=f"Who moves the branch, for the reflog.  {_AUTHOR}")
+mover_option: Final = click.option(
+    "--author", type=parse_text, metavar="NAME", help=f"Who moves the branch, for the reflog.  {_AUTHOR}"
+)
 
 
 def message_option(default: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

@@ -1,7 +1,8 @@
 """Errors in the words of a terminal, which has commands and options, and no calls. Layer: cli.
 
-The engine's hints are for those who write Python. Its errors carry facts as attributes, and here is a hint for each type that a
-command can meet. A command that knows better raises a plain ``StateError``; every type that is not listed keeps its own hint.
+The engine's hints are for those who write Python. Its errors carry facts as attributes, and here is a hint for each
+type that a command can meet. A command that knows better raises a plain ``StateError``; every type that is not listed
+keeps its own hint.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ _REMAINS: Final = {STAGED: "nothing was committed", "the staged changes are stil
 
 
 def message_of(error: StateError, *, only_reads: bool = False) -> str:
-    """Return the message of an error and what remains. A command that only reads does not say that it changed nothing."""
+    """Return the message of an error and what remains.
+
+    A command that only reads does not say that it changed nothing.
+    """
     what, remains = error.what, _REMAINS.get(error.remains, error.remains)
     if only_reads and remains == UNCHANGED:
         remains = ""

@@ -14,8 +14,13 @@ from versioned_state.repository.repository import Repository
 from versioned_state.storage.url import redact
 
 
-def write_html(settings: Settings, repository: Repository, commits: Iterable[Commit], path: Path, **options: Any) -> None:
-    """Write commits to a file. Raises ``MissingDependencyError`` without the extra ``ui``, and ``InvalidArgumentError``."""
+def write_html(
+    settings: Settings, repository: Repository, commits: Iterable[Commit], path: Path, **options: Any
+) -> None:
+    """Write commits to a file.
+
+    Raises ``MissingDependencyError`` without the extra ``ui``, and ``InvalidArgumentError``.
+    """
     try:
         from versioned_state.server.page.file import file_of
     except ModuleNotFoundError as error:

@@ -1,4 +1,7 @@
-"""The names of tasks and of events' classes in a history, for completions and for a name that is not among them. Layer: cli."""
+"""The names of tasks and of events' classes in a history, for completions and for a name that is not among them.
+
+Layer: cli.
+"""
 
 from __future__ import annotations
 
@@ -45,4 +48,8 @@ def near_name(name: str, names: Iterable[str]) -> str:
     if not known or name in known:
         return ""
     near = get_close_matches(name, known, n=3)
-    return f"did you mean {', '.join(near)}?" if near else f"there {'is' if len(known) == 1 else 'are'} {', '.join(known[:_SHOWN])}"
+    return (
+        f"did you mean {', '.join(near)}?"
+        if near
+        else f"there {'is' if len(known) == 1 else 'are'} {', '.join(known[:_SHOWN])}"
+    )

@@ -12,14 +12,21 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from versioned_state.cli.render.text import plural
-from versioned_state.errors import InvalidArgumentError, InvalidPathError, StateError, UnknownPathError, UnknownRevisionError
+from versioned_state.errors import (
+    InvalidArgumentError,
+    InvalidPathError,
+    StateError,
+    UnknownPathError,
+    UnknownRevisionError,
+)
 from versioned_state.values.paths.path import Namespace, StatePath
 
 if TYPE_CHECKING:
     from versioned_state.repository.repository import Repository
     from versioned_state.repository.views.snapshot import Snapshot
 
-# A revision holds a colon only between the braces of main@{2026-11-01T12:00}, and never [ " or {, with which keys are quoted.
+# A revision holds a colon only between the braces of main@{2026-11-01T12:00}, and never [ " or {, with which keys are
+# quoted.
 _PLACE: Final = re.compile(r'(?P<rev>(?:@\{[^}]*\}|[^:\["{])+):(?P<path>.*)', re.DOTALL)
 
 _NEAR: Final = 1000
@@ -39,7 +46,10 @@ def parse_place(text: str) -> tuple[str | None, str]:
 
 
 def path_in(text: str, rev: str | None = None) -> tuple[str, str]:
-    """Return the revision and path of ``[REV:]PATH``, or of a path and a revision in two arguments. The revision is HEAD by default."""
+    """Return the revision and path of ``[REV:]PATH``, or of a path and a revision in two arguments.
+
+    The revision is HEAD by default.
+    """
     found, path = parse_place(text)
     if found is not None and rev is not None:
         raise click.UsageError(f"{text!r} names a revision, and {rev!r} another one")
@@ -47,7 +57,10 @@ def path_in(text: str, rev: str | None = None) -> tuple[str, str]:
 
 
 def revision_and_path(text: str, path: str | None = None) -> tuple[str, str]:
-    """Return the revision and path of ``REV[:PATH]``, or of a revision and the option ``--path``. The path is empty by default."""
+    """Return the revision and path of ``REV[:PATH]``, or of a revision and the option ``--path``.
+
+    The path is empty by default.
+    """
     rev, found = parse_place(text)
     if rev is None:
         return text, path or ""
@@ -72,7 +85,9 @@ def explained(repository: Repository, form: str, rev: str, path: str) -> Iterato
         raise
     except (InvalidPathError, UnknownPathError) as error:
         if is_revision(repository, path):
-            raise InvalidArgumentError(f"{path} is a revision, not a path", hint=f"{form} {quote(path)}:PATH") from error
+            raise InvalidArgumentError(
+                f"{path} is a revision, not a path", hint=f"{form} {quote(path)}:PATH"
+            ) from error
         if namespace_path(path) is None:
             error.hint = _hint(repository.snapshot(rev, describe=True), path, error) or error.hint
         raise
@@ -157,7 +172,9 @@ def entries(snapshot: Snapshot, convert: Callable[[Any], Any]) -> Iterator[tuple
 
 
 def paths_below(snapshot: Snapshot, path: str, prefix: str = "") -> Iterator[StatePath]:
-    """Yield the keys of the state, of a namespace such as ``@worker``, or of a dict or list in it. Cost: these keys, and no values.
+    """Yield the keys of the state, of a namespace such as ``@worker``, or of a dict or list in it.
+
+    Cost: these keys, and no values.
 
     Args:
         prefix: only keys that begin with it; of the state, others are not read.

@@ -34,7 +34,10 @@ _COUNT: Final = re.compile(r"-\d{1,9}")
 
 @dataclass(slots=True)
 class Settings:
-    """The values of the common options. They may come before the command or after it. An option after it takes precedence."""
+    """The values of the common options.
+
+    They may come before the command or after it. An option after it takes precedence.
+    """
 
     store: str | None = None
     branch: str | None = None
@@ -119,7 +122,9 @@ def _no_branch(repository: Repository, branch: str) -> StateError:
 
     near, ref = _similar(repository, branch), repository.database.ref("branch", branch)
     if ref.stored is not None and comes_back(repository.database, ref):
-        hint = f"vstate branch {quote(branch)} {quote(branch + '@{1}')} brings it back, vstate switch chooses another one"
+        hint = (
+            f"vstate branch {quote(branch)} {quote(branch + '@{1}')} brings it back, vstate switch chooses another one"
+        )
     elif near:
         hint = f"did you mean {', '.join(near)}? vstate switch chooses a branch"
     else:
@@ -150,7 +155,13 @@ def _options(*, hidden: bool) -> list[click.Option]:
     def option(flags: str, text: str, name: str, **more: Any) -> click.Option:
         # A name of its own, so that a command may have an argument of the same name.
         return click.Option(
-            [f"common_{name}", *flags.split()], help=text, callback=_setter(name), expose_value=False, hidden=hidden, default=None, **more
+            [f"common_{name}", *flags.split()],
+            help=text,
+            callback=_setter(name),
+            expose_value=False,
+            hidden=hidden,
+            default=None,
+            **more,
         )
 
     return [
@@ -168,8 +179,15 @@ def _options(*, hidden: bool) -> list[click.Option]:
             metavar="NAME",
             shell_complete=completion.branch,
         ),
-        option("--key-file", "A file with the key of an encrypted store. Default: $VSTATE_KEY_FILE.", "key_file", **_FILE),
-        option("--sign-key", "A file with the private key that signs commits. Default: $VSTATE_SIGN_KEY.", "sign_key", **_FILE),
+        option(
+            "--key-file", "A file with the key of an encrypted store. Default: $VSTATE_KEY_FILE.", "key_file", **_FILE
+        ),
+        option(
+            "--sign-key",
+            "A file with the private key that signs commits. Default: $VSTATE_SIGN_KEY.",
+            "sign_key",
+            **_FILE,
+        ),
         option(
             "--color",
             "When to use colours; auto respects $NO_COLOR.  [default: auto]",
@@ -204,7 +222,10 @@ class Verb(click.Command):
     def _with_counts(self, args: list[str]) -> list[str]:
         """Return the arguments with ``-n 5`` for each ``-5``, as git has it, if the command takes ``-n``."""
         values = {
-            flag: param.nargs for param in self.params if isinstance(param, click.Option) and not param.is_flag for flag in param.opts
+            flag: param.nargs
+            for param in self.params
+            if isinstance(param, click.Option) and not param.is_flag
+            for flag in param.opts
         }
         if "-n" not in values:
             return args
@@ -246,9 +267,14 @@ json_option: Final = click.option("--json", "as_json", is_flag=True, help="Print
 
 
 html_option: Final = click.option(
-    "--html", type=click.Path(dir_okay=False, path_type=Path), metavar="FILE", help="Write one page that needs no server."
+    "--html",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write one page that needs no server.",
 )
-literal_option: Final = click.option("--literal", is_flag=True, help='Take objects such as {"$Decimal": "2.5"} as they stand.')
+literal_option: Final = click.option(
+    "--literal", is_flag=True, help='Take objects such as {"$Decimal": "2.5"} as they stand.'
+)
 
 
 name_option: Final = click.option(
@@ -269,13 +295,19 @@ def path_option(text: str, **options: Any) -> Callable[[Callable[..., Any]], Cal
     return click.option("--path", type=parse_text, metavar="PATH", help=text, shell_complete=completion.path, **options)
 
 
-def revision_argument(name: str = "rev", *, required: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def revision_argument(
+    name: str = "rev", *, required: bool = False, **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return an argument that names a revision, for which the shell completes branches and tags."""
     shown = options.pop("metavar", name.upper() if required else f"[{name.upper()}]")
-    return click.argument(name, type=parse_text, metavar=shown, required=required, shell_complete=completion.revision, **options)
+    return click.argument(
+        name, type=parse_text, metavar=shown, required=required, shell_complete=completion.revision, **options
+    )
 
 
-def place_argument(name: str = "place", *, metavar: str, **options: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def place_argument(
+    name: str = "place", *, metavar: str, **options: Any
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return an argument that is ``REV:PATH``, or one of the two alone: a path if ``metavar`` says ``[REV:]PATH``, else a revision."""
     complete = completion.path_or_place if "[REV:]PATH" in metavar else completion.revision_or_place
     return click.argument(name, type=parse_text, metavar=metavar, shell_complete=complete, **options)

@@ -1,4 +1,6 @@
-"""The store that a command works on, opened for reading, which writes no byte and unpickles nothing, or for writing. Layer: cli.
+"""The store that a command works on, opened for reading, which writes no byte and unpickles nothing, or for writing.
+
+Layer: cli.
 
 A store may be across a network, and it may be encrypted; its key is in a file, never on the command line.
 """
@@ -53,7 +55,9 @@ def locate(given: str | None, *, to_write: bool = False) -> str:
     if not url:
         found = _nearest()
         if found is None and not to_write:
-            raise StoreNotFoundError(f"no store was named, and there is no {_FOLDER} in this folder or above it", hint=_HINT)
+            raise StoreNotFoundError(
+                f"no store was named, and there is no {_FOLDER} in this folder or above it", hint=_HINT
+            )
         return found or DEFAULT
     if url.lower().startswith("memory:"):
         raise InvalidArgumentError("a store in memory ends with the command", hint=_HINT)
@@ -70,7 +74,9 @@ def _nearest() -> str | None:
         return DEFAULT
     for folder in (here, *here.parents):
         for candidate in (folder / _FOLDER, folder):
-            if (candidate.name == _FOLDER and candidate.exists()) or any((candidate / name).is_file() for name in _FILES):
+            if (candidate.name == _FOLDER and candidate.exists()) or any(
+                (candidate / name).is_file() for name in _FILES
+            ):
                 return str(candidate) if _is_trusted(candidate) else None
     return None
 
@@ -99,7 +105,9 @@ def read_key(given: str | None) -> bytes | None:
     except ValueError:
         key = b""
     if len(key) != _KEY_SIZE:
-        raise InvalidArgumentError(f"{name}: a key file holds {_KEY_SIZE} bytes, or {2 * _KEY_SIZE} hex digits") from None
+        raise InvalidArgumentError(
+            f"{name}: a key file holds {_KEY_SIZE} bytes, or {2 * _KEY_SIZE} hex digits"
+        ) from None
     return key
 
 
@@ -166,7 +174,10 @@ def writing(url: str, key_file: str | None = None) -> Iterator[Repository]:
 
 @contextmanager
 def serving(given: str | None, key_file: str | None = None, *, cache_bytes: int = CACHE_BYTES) -> Iterator[KVStore]:
-    """Open a store for many users at once, with a cache if it is across a network. A store that does not exist is created."""
+    """Open a store for many users at once, with a cache if it is across a network.
+
+    A store that does not exist is created.
+    """
     url = locate(given, to_write=True)
     store = open_store(url, encryption_key=read_key(key_file))
     with Cache(store, cache_bytes) if cache_bytes and is_remote(url) else store as served:
@@ -182,7 +193,10 @@ def changing(given: str | None, key_file: str | None = None) -> Iterator[Reposit
 
 @contextmanager
 def unchecked(given: str | None, key_file: str | None = None) -> Iterator[KVStore]:
-    """Open the store alone, for reading, whatever its content, to look for damage. Raises ``StorageError`` if there is no store."""
+    """Open the store alone, for reading, whatever its content, to look for damage.
+
+    Raises ``StorageError`` if there is no store.
+    """
     with _open(given, key_file, read_only=True) as store:
         yield store
 

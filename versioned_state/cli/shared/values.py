@@ -92,8 +92,8 @@ def read_forms(value: Any) -> Any:
 def fitted(held: Any, it: Given, *, is_field: bool, hint: str) -> Any:
     """Return the given value as one of the type of the value that is held in its place.
 
-    A value of a type that JSON has may be replaced by any other, unless it is a field of an instance. None, and an object that cannot be
-    read, say nothing about the type.
+    A value of a type that JSON has may be replaced by any other, unless it is a field of an instance. None, and an
+    object that cannot be read, say nothing about the type.
 
     Args:
         hint: the way out if the text is not JSON.
@@ -109,7 +109,10 @@ def fitted(held: Any, it: Given, *, is_field: bool, hint: str) -> Any:
 
 
 def forced(held: Any, it: Given, *, hint: str) -> Any:
-    """Return the given value, whatever it replaces. Only a text that replaces a member of an Enum is the name of a member."""
+    """Return the given value, whatever it replaces.
+
+    Only a text that replaces a member of an Enum is the name of a member.
+    """
     if type(held) is Tagged and type(held.fields) is str and (it.error is not None or type(it.value) is str):
         return Tagged(held.name, it.text.strip() if it.error is not None else it.value, held.notes)
     return it.parsed(hint=hint)
@@ -168,7 +171,9 @@ def _made(held: Any, value: Any, it: Given | None, make: Callable[[], Any]) -> A
 def _checked_time(held: Any, value: Any) -> Any:
     """Return a date or time. One without a time zone cannot be compared with one that has it."""
     if isinstance(held, dt.datetime | dt.time) and (held.tzinfo is None) != (value.tzinfo is None):
-        wanted = "has no time zone" if held.tzinfo is None else f"has a time zone: {value.isoformat()}+00:00 is one in UTC"
+        wanted = (
+            "has no time zone" if held.tzinfo is None else f"has a time zone: {value.isoformat()}+00:00 is one in UTC"
+        )
         raise MisfitError(f"the value there {wanted}", hint=_FORCE)
     return value
 
@@ -193,7 +198,9 @@ def _instance(held: Tagged, value: Any, text: str, it: Given | None) -> Any:
     if are_fields(data) and type(value) is dict:
         if value.keys() != data.keys():
             return _refuse(held, value, it, f", whose fields are {', '.join(data)}")
-        return Tagged(held.name, {key: _fit(part, value[key], _digits(value[key])) for key, part in data.items()}, held.notes)
+        return Tagged(
+            held.name, {key: _fit(part, value[key], _digits(value[key])) for key, part in data.items()}, held.notes
+        )
     if type(data) is str and (value is _NOTHING or type(value) is str):
         name = value if type(value) is str else text.strip()
         if data.isupper() and data.isidentifier() and not (name.isupper() and name.isidentifier()):

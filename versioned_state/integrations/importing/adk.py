@@ -1,7 +1,7 @@
 """Sessions of Google's ADK, from the SQLite file of its session services. Layer: integrations.
 
-They become the branches of ``adk_branches``, which the adapter reads and continues. Nothing of the ADK is imported, except for the
-pickled actions of its oldest files. An event is the JSON of the ADK's ``Event``.
+They become the branches of ``adk_branches``, which the adapter reads and continues. Nothing of the ADK is imported,
+except for the pickled actions of its oldest files. An event is the JSON of the ADK's ``Event``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from typing import Any, ClassVar, Final
 from versioned_state.integrations.adk_branches import EVENTS, SESSION, STATE, branch_of, session_facts
 from versioned_state.integrations.importing.appended import Appended, Step, summary
 from versioned_state.integrations.importing.database import Database, text_ids
-from versioned_state.integrations.importing.source import DamagedRowError, PickledRowError, SourceFormatError, Thread, json_of, object_of
+from versioned_state.integrations.importing.source import (
+    DamagedRowError,
+    PickledRowError,
+    SourceFormatError,
+    Thread,
+    json_of,
+    object_of,
+)
 
 _VERSION: Final = "1"
 _SHARED: Final = ("app:", "user:", "temp:")
@@ -56,9 +63,13 @@ class AdkImporter(Appended):
 
     def _check_version(self) -> None:
         if "adk_internal_metadata" in self._columns:
-            for (version,) in self._database.rows("SELECT value FROM adk_internal_metadata WHERE key = 'schema_version'"):
+            for (version,) in self._database.rows(
+                "SELECT value FROM adk_internal_metadata WHERE key = 'schema_version'"
+            ):
                 if version != _VERSION:
-                    raise SourceFormatError(self.source, f"its schema is version {version!r} of the ADK; {_VERSION} is the newest known")
+                    raise SourceFormatError(
+                        self.source, f"its schema is version {version!r} of the ADK; {_VERSION} is the newest known"
+                    )
         events = self._columns["events"]
         if "event_data" not in events and not {"actions", "content", "author"} <= events:
             raise SourceFormatError(self.source, "its table 'events' is of an unknown version of the ADK")
@@ -67,7 +78,9 @@ class AdkImporter(Appended):
         """Return the apps and users that have states, and the sessions."""
         found = []
         for table, columns in (("app_states", "app_name"), ("user_states", "app_name, user_id")):
-            for found_ids in self._database.rows(f"SELECT {columns} FROM {table} ORDER BY {columns}") if table in self._columns else ():  # noqa: S608
+            if table not in self._columns:
+                continue
+            for found_ids in self._database.rows(f"SELECT {columns} FROM {table} ORDER BY {columns}"):  # noqa: S608
                 texts = text_ids(self.source, table, *found_ids)
                 found.append(Thread(f"the state of {' '.join(map(repr, texts))}", branch_of(*texts), 1, texts))
         query = """
@@ -102,10 +115,17 @@ class AdkImporter(Appended):
 
     def _state_in(self, table: str, where: str, thread: Thread) -> dict[str, Any]:
         ((text,),) = self._database.rows(f"SELECT state FROM {table} WHERE {where}", *thread.ids)  # noqa: S608 - names of tables
-        return {} if text is None else object_of(self.source, f"the state of {thread.name}" if table == "sessions" else thread.name, text)
+        return (
+            {}
+            if text is None
+            else object_of(self.source, f"the state of {thread.name}" if table == "sessions" else thread.name, text)
+        )
 
     def _began(self, thread: Thread, events: list[dict[str, Any]]) -> float:
-        """Return when a session began, in seconds since 1970. A file that does not say so has the time of its first event."""
+        """Return when a session began, in seconds since 1970.
+
+        A file that does not say so has the time of its first event.
+        """
         found = None
         if "create_time" in self._columns["sessions"]:
             ((found,),) = self._database.rows(f"SELECT create_time FROM sessions WHERE {_OWN}", *thread.ids)  # noqa: S608
@@ -138,12 +158,22 @@ class AdkImporter(Appended):
             return {**event, **ids, "timestamp": when}
         parts = {name: row[name] for name in _PLAIN if row.get(name) is not None}
         flags = {name: bool(row[name]) for name in _FLAGS if row.get(name) is not None}
-        objects = {name: object_of(self.source, where, row[name]) for name in _JSON if row.get(name) not in (None, "null")}
+        objects = {
+            name: object_of(self.source, where, row[name]) for name in _JSON if row.get(name) not in (None, "null")
+        }
         actions = {} if row["actions"] is None else {"actions": self._unpickled(where, row["actions"])}
         tools = {}
         if row.get("long_running_tool_ids_json"):
             tools["long_running_tool_ids"] = json_of(self.source, where, row["long_running_tool_ids_json"])
-        return {**ids, **parts, **flags, **objects, **actions, **tools, "timestamp": self._time(where, row["timestamp"])}
+        return {
+            **ids,
+            **parts,
+            **flags,
+            **objects,
+            **actions,
+            **tools,
+            "timestamp": self._time(where, row["timestamp"]),
+        }
 
     def _unpickled(self, where: str, raw: object) -> Any:
         if not self.allow_pickle:
@@ -153,7 +183,10 @@ class AdkImporter(Appended):
             return actions if isinstance(actions, dict) else actions.model_dump(mode="json", exclude_none=True)
         except ModuleNotFoundError as error:
             raise DamagedRowError(
-                self.source, where, f"its class is not installed: {error}", hint="pip install google-adk, and import again"
+                self.source,
+                where,
+                f"its class is not installed: {error}",
+                hint="pip install google-adk, and import again",
             ) from error
         except Exception as error:
             raise DamagedRowError(self.source, where, f"it does not unpickle: {error}") from error
@@ -168,7 +201,9 @@ def _delta(event: dict[str, Any]) -> dict[str, Any]:
     """Return the changes of an event to the session's own state."""
     actions = event.get("actions")
     delta = actions.get("state_delta", actions.get("stateDelta")) if isinstance(actions, dict) else None
-    return {key: value for key, value in delta.items() if not key.startswith(_SHARED)} if isinstance(delta, dict) else {}
+    return (
+        {key: value for key, value in delta.items() if not key.startswith(_SHARED)} if isinstance(delta, dict) else {}
+    )
 
 
 def _quoted(name: str) -> str:

@@ -1,7 +1,8 @@
 """AgentScope's JSON sessions: a file of the states of modules for each session. Layer: integrations.
 
-A session becomes the branch that ``versioned_state.agents.modules.VersionedSession`` has for it. A file holds the last state only: it
-becomes a commit, and another one if it has changed since it was imported. Nothing of AgentScope is imported.
+A session becomes the branch that ``versioned_state.agents.modules.VersionedSession`` has for it. A file holds the last
+state only: it becomes a commit, and another one if it has changed since it was imported. Nothing of AgentScope is
+imported.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ class AgentScopeImporter(Appended):
     """The sessions of a folder, or of one file.
 
     Args:
-        users: the ids of users. A file of one begins with the id and ``_``. Without them, the whole name is the id of a session.
+        users: the ids of users. A file of one begins with the id and ``_``. Without them, the whole name is the id of a
+            session.
     """
 
     framework: ClassVar[str] = "agentscope"
@@ -32,7 +34,9 @@ class AgentScopeImporter(Appended):
         self._users = sorted(users, key=len, reverse=True)  # of two that fit, the longer one
         path = Path(source)
         if path.is_dir():
-            self._files = sorted(each for each in path.glob(f"*{_ENDING}") if each.is_file() and not each.name.startswith("."))
+            self._files = sorted(
+                each for each in path.glob(f"*{_ENDING}") if each.is_file() and not each.name.startswith(".")
+            )
         else:
             with path.open("rb"):
                 self._files = [path]
@@ -47,7 +51,9 @@ class AgentScopeImporter(Appended):
         stem = file.name.removesuffix(_ENDING)
         user = next((each for each in self._users if stem.startswith(f"{each}_")), "")
         session = stem[len(user) + 1 :] if user else stem
-        return Thread(f"session {session!r}" + (f" of {user!r}" if user else ""), branch_name(user, session), 1, (str(file),))
+        return Thread(
+            f"session {session!r}" + (f" of {user!r}" if user else ""), branch_name(user, session), 1, (str(file),)
+        )
 
     def steps(self, thread: Thread) -> Iterator[Step]:
         """Yield the one step of a session: the states of its modules."""

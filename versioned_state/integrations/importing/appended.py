@@ -1,4 +1,7 @@
-"""``Appended``: threads that are lists, of which each step appends an item to the list on the thread's branch. Layer: integrations."""
+"""``Appended``: threads that are lists, of which each step appends an item to the list on the thread's branch.
+
+Layer: integrations.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from versioned_state.integrations.importing.source import Importer, ImportMismatchError, Thread, ThreadExistsError, is_same
+from versioned_state.integrations.importing.source import (
+    Importer,
+    ImportMismatchError,
+    Thread,
+    ThreadExistsError,
+    is_same,
+)
 from versioned_state.repository.repository import Repository
 from versioned_state.repository.views.render import one_line
 from versioned_state.state.versioned import Versioned
@@ -34,7 +43,10 @@ class Step:
 
 
 class Appended(Importer):
-    """An importer of lists. After a step, the state has the items of all steps so far, and the other keys of that step."""
+    """An importer of lists.
+
+    After a step, the state has the items of all steps so far, and the other keys of that step.
+    """
 
     key: ClassVar[str]
     """The key of the list."""
@@ -52,7 +64,10 @@ class Appended(Importer):
         return self._repository
 
     def missing(self, thread: Thread) -> Iterator[Step]:
-        """Yield the steps that the branch does not have. It must have been made by an import, and have the first items."""
+        """Yield the steps that the branch does not have.
+
+        It must have been made by an import, and have the first items.
+        """
         steps = list(self.steps(thread))
         there = self._there(thread)
         if there is None:
@@ -63,9 +78,13 @@ class Appended(Importer):
         self._check_imported(thread)
         held = there.get(self.key, [])
         wanted = [item for step in steps for item in step.items]
-        at = next((at for at, (one, other) in enumerate(zip(held, wanted, strict=False)) if not is_same(one, other)), None)
+        at = next(
+            (at for at, (one, other) in enumerate(zip(held, wanted, strict=False)) if not is_same(one, other)), None
+        )
         if at is not None or len(held) > len(wanted):
-            raise self._exists(thread, f"its {self.key} differ from number {1 + (len(wanted) if at is None else at)} on")
+            raise self._exists(
+                thread, f"its {self.key} differ from number {1 + (len(wanted) if at is None else at)} on"
+            )
         count = 0
         for number, step in enumerate(steps):
             count += len(step.items)
@@ -87,7 +106,9 @@ class Appended(Importer):
             state.update(step.keys)
             if step.items:
                 state.sequence(self.key).extend(step.items)
-            state.commit(step.message, meta={IMPORTED: self.framework, **step.meta}, allow_empty=True, on_moved="refuse")
+            state.commit(
+                step.message, meta={IMPORTED: self.framework, **step.meta}, allow_empty=True, on_moved="refuse"
+            )
         except BaseException:
             self._leave()
             raise
@@ -99,7 +120,9 @@ class Appended(Importer):
         if not is_same(there, wanted):
             held = there.get(self.key, [])
             counts = f"{len(held)} of {len(wanted.get(self.key, []))} {self.key}"
-            raise ImportMismatchError(self.source, thread.name, thread.branch, f"the store has {counts}, or other content")
+            raise ImportMismatchError(
+                self.source, thread.name, thread.branch, f"the store has {counts}, or other content"
+            )
 
     def _end(self, steps: list[Step]) -> dict[str, Any]:
         """Return the state after some steps."""
@@ -139,6 +162,8 @@ def summary(item: Any) -> str:
     content = item.get("content", item.get("name", item.get("output", "")))
     content = content.get("parts", "") if isinstance(content, dict) else content
     if isinstance(content, list):
-        content = " ".join(part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str))
+        content = " ".join(
+            part["text"] for part in content if isinstance(part, dict) and isinstance(part.get("text"), str)
+        )
     text = " ".join(content[: 4 * _SHOWN].split()) if isinstance(content, str) else ""
     return f"{one_line(who, width=_SHOWN, quote=False)}: {one_line(text, width=_SHOWN, quote=False)}".rstrip(": ")

@@ -39,7 +39,12 @@ class Database:
         try:
             with self._errors():
                 self._connection.execute("BEGIN")  # one moment for all that is read
-                names = [name for (name,) in self._connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")]
+                names = [
+                    name
+                    for (name,) in self._connection.execute(
+                        "SELECT name FROM sqlite_master WHERE type IN ('table', 'view')"
+                    )
+                ]
                 self.columns: dict[str, frozenset[str]] = {name: self._columns(name) for name in names}
             self._check(framework, tables)
         except BaseException:
@@ -47,7 +52,9 @@ class Database:
             raise
 
     def _columns(self, table: str) -> frozenset[str]:
-        return frozenset(name for (name,) in self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,)))
+        return frozenset(
+            name for (name,) in self._connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+        )
 
     def _check(self, framework: str, tables: Mapping[str, Iterable[str]]) -> None:
         known = [name for table, name in _TABLES.items() if table in self.columns]
@@ -58,7 +65,8 @@ class Database:
             lacking = sorted(set(columns) - self.columns[table])
             if lacking:
                 raise SourceFormatError(
-                    self.source, f"its table {table!r} is of an unknown version of {framework}: it has no column {lacking[0]!r}"
+                    self.source,
+                    f"its table {table!r} is of an unknown version of {framework}: it has no column {lacking[0]!r}",
                 )
 
     def rows(self, query: str, *values: Any) -> Iterator[tuple[Any, ...]]:
@@ -74,7 +82,9 @@ class Database:
         except (sqlite3.DatabaseError, UnicodeDecodeError) as error:
             if "not a database" in str(error):
                 raise SourceFormatError(self.source, "it is not a SQLite database") from error
-            raise DamagedRowError(self.source, "the database", str(error), hint="sqlite3 FILE .recover shows what is intact") from error
+            raise DamagedRowError(
+                self.source, "the database", str(error), hint="sqlite3 FILE .recover shows what is intact"
+            ) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -96,11 +106,14 @@ def _path(source: str) -> Path:
 
 def _connect(path: Path) -> sqlite3.Connection:
     uri = path.absolute().as_uri()
-    connection = sqlite3.connect(f"{uri}?mode=ro", uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
+    connection = sqlite3.connect(
+        f"{uri}?mode=ro", uri=True, timeout=_BUSY_S, isolation_level=None, check_same_thread=False
+    )
     try:
         connection.execute("SELECT 1 FROM sqlite_master").fetchone()
     except sqlite3.OperationalError:
-        # A database with a log (WAL) in a folder that cannot be written: readable if the log is empty, for then nobody has it open.
+        # A database with a log (WAL) in a folder that cannot be written: readable if the log is empty, for then nobody
+        # has it open.
         log = path.with_name(path.name + "-wal")
         connection.close()
         if log.exists() and log.stat().st_size:

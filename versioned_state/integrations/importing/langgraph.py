@@ -1,8 +1,9 @@
 """Checkpoints of LangGraph, from the database of its ``SqliteSaver`` or ``PostgresSaver``. Layer: integrations.
 
-A thread becomes the branches that ``VersionedSaver`` has for it, with a commit for each checkpoint: parents, forks, the namespaces of
-subgraphs and pending writes too. No class is imported but those of LangGraph and LangChain that LangGraph itself calls safe: an instance of
-another one stays as the bytes that it is in the source, and ``VersionedSaver`` reads it as LangGraph's own savers do.
+A thread becomes the branches that ``VersionedSaver`` has for it, with a commit for each checkpoint: parents, forks, the
+namespaces of subgraphs and pending writes too. No class is imported but those of LangGraph and LangChain that LangGraph
+itself calls safe: an instance of another one stays as the bytes that it is in the source, and ``VersionedSaver`` reads
+it as LangGraph's own savers do.
 """
 
 from __future__ import annotations
@@ -53,7 +54,10 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A checkpoint and its pending writes. It is None if the store has it, or if the source has nothing but its writes."""
+    """A checkpoint and its pending writes.
+
+    It is None if the store has it, or if the source has nothing but its writes.
+    """
 
     id: str
     parent: str | None
@@ -72,14 +76,19 @@ class Reading:
         self._serde = JsonPlusSerializer(allowed_msgpack_modules=None, __unpack_ext_hook__=self._extension)
 
     def value(self, where: str, format: object, content: object) -> Any:
-        """Return the value of a row, in which what is not safe is ``Packed``. Raises ``DamagedRowError``, ``PickledRowError``."""
+        """Return the value of a row, in which what is not safe is ``Packed``.
+
+        Raises ``DamagedRowError``, ``PickledRowError``.
+        """
         if not isinstance(format, str) or not isinstance(content, bytes | str | None):
             raise DamagedRowError(self._source, where, "it is not bytes with the name of their format")
         raw = content.encode("utf-8", "surrogateescape") if isinstance(content, str) else content or b""
         if format == "pickle" and not self._allow_pickle:
             raise PickledRowError(self._source, where)
         if "+" in format:
-            raise DamagedRowError(self._source, where, f"it is encrypted ({format})", hint="encrypted checkpoints are not imported")
+            raise DamagedRowError(
+                self._source, where, f"it is encrypted ({format})", hint="encrypted checkpoints are not imported"
+            )
         try:
             return (self._serde if format == "msgpack" else self._safe).loads_typed((format, raw))
         except NotImplementedError as error:
@@ -97,7 +106,9 @@ def _is_safe(code: int, data: bytes) -> bool:
     if code == EXT_NUMPY_ARRAY:
         return True
     inner: list[bool] = []
-    value = ormsgpack.unpackb(data, ext_hook=lambda code, data: inner.append(_is_safe(code, data)), option=ormsgpack.OPT_NON_STR_KEYS)
+    value = ormsgpack.unpackb(
+        data, ext_hook=lambda code, data: inner.append(_is_safe(code, data)), option=ormsgpack.OPT_NON_STR_KEYS
+    )
     if not all(inner):
         return False
     if code == EXT_DELTA_SNAPSHOT:
@@ -152,7 +163,10 @@ class LangGraphImporter(Importer):
         return found
 
     def _steps(self, thread: Thread, known: Collection[str] = ()) -> Iterator[Step]:
-        """Yield the steps of a thread, the oldest first. A checkpoint that is known is not read: its step is only its writes."""
+        """Yield the steps of a thread, the oldest first.
+
+        A checkpoint that is known is not read: its step is only its writes.
+        """
         for row in self._tables.rows(*thread.ids):
             id, parent = text_ids(self.source, "checkpoints", row.id, row.parent or "")
             where = f"checkpoint {id!r} of {thread.name}"
@@ -195,7 +209,9 @@ class LangGraphImporter(Importer):
         ids = {id for (id,) in self._tables.ids(*thread.ids)}
         more = sorted(known.keys() - ids)
         if more:
-            raise ThreadExistsError(self.source, thread.name, thread.branch, f"it has {len(more)} other checkpoints, such as {more[0]!r}")
+            raise ThreadExistsError(
+                self.source, thread.name, thread.branch, f"it has {len(more)} other checkpoints, such as {more[0]!r}"
+            )
         for step in self._steps(thread, known):
             if step.checkpoint is not None or len(self._writes.of(line, step.id)) < len(step.writes):
                 yield step
@@ -232,7 +248,9 @@ class LangGraphImporter(Importer):
                     raise self._mismatch(thread, f"the writes of checkpoint {step.id!r} differ")
                 continue
             count += 1
-            config: Any = {"configurable": {"thread_id": thread_id, "checkpoint_ns": namespace, "checkpoint_id": step.id}}
+            config: Any = {
+                "configurable": {"thread_id": thread_id, "checkpoint_ns": namespace, "checkpoint_id": step.id}
+            }
             found = self._saver.get_tuple(config)
             if found is None:
                 raise self._mismatch(thread, f"checkpoint {step.id!r} is missing")
@@ -253,14 +271,17 @@ class LangGraphImporter(Importer):
             return "versions of channels"
         if not is_same(dict(found.metadata), step.metadata):
             return "metadata"
-        if values.keys() != held.keys() or not all(self._are_same(value, held[channel]) for channel, value in values.items()):
+        if values.keys() != held.keys() or not all(
+            self._are_same(value, held[channel]) for channel, value in values.items()
+        ):
             return "values"
         return None if self._are_same(pending, [tuple(each) for each in found.pending_writes or ()]) else "writes"
 
     def _are_same(self, wanted: Any, held: Any) -> bool:
         if type(wanted) is list and wanted and type(wanted[0]) is tuple:  # writes
             return len(wanted) == len(held) and all(
-                one[:2] == tuple(other[:2]) and self._are_same(one[2], other[2]) for one, other in zip(wanted, held, strict=True)
+                one[:2] == tuple(other[:2]) and self._are_same(one[2], other[2])
+                for one, other in zip(wanted, held, strict=True)
             )
         # Each as it is kept: a part may be packed, or all of it.
         return is_same(self._packing.dump(wanted), held) or is_same(self._packing.dump_data(wanted), held)

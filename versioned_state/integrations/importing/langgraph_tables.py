@@ -1,4 +1,7 @@
-"""The tables of LangGraph's own savers: ``SqliteTables`` and ``PostgresTables``, which only read. Layer: integrations."""
+"""The tables of LangGraph's own savers: ``SqliteTables`` and ``PostgresTables``, which only read.
+
+Layer: integrations.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,12 @@ from urllib.parse import urlsplit
 
 from versioned_state.errors import MissingDependencyError
 from versioned_state.integrations.importing.database import Database
-from versioned_state.integrations.importing.source import DamagedRowError, ImportSourceError, SourceFormatError, object_of
+from versioned_state.integrations.importing.source import (
+    DamagedRowError,
+    ImportSourceError,
+    SourceFormatError,
+    object_of,
+)
 from versioned_state.storage.url import redact
 
 Load = Callable[[str, object, object], Any]
@@ -17,7 +25,15 @@ Load = Callable[[str, object, object], Any]
 
 _SCHEMES: Final = ("postgresql", "postgres")
 
-_CHECKPOINTS: Final = ("thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id", "type", "checkpoint", "metadata")
+_CHECKPOINTS: Final = (
+    "thread_id",
+    "checkpoint_ns",
+    "checkpoint_id",
+    "parent_checkpoint_id",
+    "type",
+    "checkpoint",
+    "metadata",
+)
 _WRITES: Final = ("thread_id", "checkpoint_ns", "checkpoint_id", "task_id", "idx", "channel", "type")
 
 _THREADS: Final = """
@@ -70,7 +86,10 @@ class Tables(Protocol):
 
 
 def open_tables(source: str, load: Load) -> Tables:
-    """Open the database of a saver. Raises ``SourceFormatError`` if it is none, and ``OSError`` if it cannot be read."""
+    """Open the database of a saver.
+
+    Raises ``SourceFormatError`` if it is none, and ``OSError`` if it cannot be read.
+    """
     return PostgresTables(source, load) if urlsplit(source).scheme in _SCHEMES else SqliteTables(source, load)
 
 
@@ -119,7 +138,10 @@ class SqliteTables:
 
 
 class PostgresTables:
-    """The tables of ``PostgresSaver``: the values of channels are in rows of their own, unless they are small. Read at one moment."""
+    """The tables of ``PostgresSaver``: the values of channels are in rows of their own, unless they are small.
+
+    Read at one moment.
+    """
 
     def __init__(self, source: str, load: Load) -> None:
         self._source = redact(source)
@@ -132,7 +154,9 @@ class PostgresTables:
         try:
             self._connection = psycopg.connect(source)
         except psycopg.Error as error:
-            raise ImportSourceError(self._source, f"it cannot be reached: {error}", remains="nothing was imported") from error
+            raise ImportSourceError(
+                self._source, f"it cannot be reached: {error}", remains="nothing was imported"
+            ) from error
         try:
             with self._errors():
                 self._connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
@@ -153,7 +177,9 @@ class PostgresTables:
         for table, columns in tables.items():
             lacking = sorted(columns - {column for name, column in there if name == table})
             if lacking:
-                raise SourceFormatError(self._source, f"it has no table {table!r} of LangGraph with the column {lacking[0]!r}")
+                raise SourceFormatError(
+                    self._source, f"it has no table {table!r} of LangGraph with the column {lacking[0]!r}"
+                )
         self._path = "task_path" if ("checkpoint_writes", "task_path") in there else "''"
 
     @contextmanager
@@ -169,7 +195,9 @@ class PostgresTables:
             return cursor.execute(statement, values).fetchall()
 
     def _query(self, text: str, *values: str) -> Iterator[tuple[Any, ...]]:
-        return iter(self._run(text.format(mark="%s", writes="checkpoint_writes", path=self._path, value="blob"), *values))
+        return iter(
+            self._run(text.format(mark="%s", writes="checkpoint_writes", path=self._path, value="blob"), *values)
+        )
 
     def threads(self) -> Iterator[tuple[Any, ...]]:
         """Yield the lines, with the number of their checkpoints."""

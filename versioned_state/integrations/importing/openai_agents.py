@@ -1,7 +1,9 @@
-"""Sessions of the OpenAI Agents SDK, from the file of its ``SQLiteSession`` or ``AdvancedSQLiteSession``. Layer: integrations.
+"""Sessions of the OpenAI Agents SDK, from the file of its ``SQLiteSession`` or ``AdvancedSQLiteSession``.
 
-A session becomes the branch that ``VersionedSession`` has for it, with a commit for each item; so does each branch of an
-``AdvancedSQLiteSession``, with the usage of its turns. Nothing of the SDK is imported.
+Layer: integrations.
+
+A session becomes the branch that ``VersionedSession`` has for it, with a commit for each item; so does each branch of
+an ``AdvancedSQLiteSession``, with the usage of its turns. Nothing of the SDK is imported.
 """
 
 from __future__ import annotations
@@ -47,7 +49,10 @@ class OpenAIAgentsImporter(Appended):
 
     def __init__(self, source: str, *, allow_pickle: bool = False) -> None:
         super().__init__(source, allow_pickle=allow_pickle)
-        tables = {"agent_sessions": ("session_id",), "agent_messages": ("id", "session_id", "message_data", "created_at")}
+        tables = {
+            "agent_sessions": ("session_id",),
+            "agent_messages": ("id", "session_id", "message_data", "created_at"),
+        }
         self._database = Database(source, "the OpenAI Agents SDK", tables)
         self._has_branches = "message_structure" in self._database.columns
         self._branched: set[str] = set()  # the sessions with branches
@@ -70,7 +75,11 @@ class OpenAIAgentsImporter(Appended):
         """Yield a step for each item. The last one has the usage of the turns."""
         session, branch = thread.ids
         is_branched = session in self._branched
-        rows = self._database.rows(_OF_BRANCH, session, branch) if is_branched else self._database.rows(_OF_SESSION, session)
+        rows = (
+            self._database.rows(_OF_BRANCH, session, branch)
+            if is_branched
+            else self._database.rows(_OF_SESSION, session)
+        )
         users: list[int] = []
         for at, (number, data, created) in enumerate(rows):
             where = f"message {number} of {thread.name}"
@@ -106,4 +115,6 @@ class OpenAIAgentsImporter(Appended):
 def _thread(session: str, branch: str, steps: int) -> Thread:
     if branch == _MAIN:
         return Thread(f"session {session!r}", branch_name(_PREFIX, session), steps, (session, branch))
-    return Thread(f"branch {branch!r} of session {session!r}", branch_name(_PREFIX, session, branch), steps, (session, branch))
+    return Thread(
+        f"branch {branch!r} of session {session!r}", branch_name(_PREFIX, session, branch), steps, (session, branch)
+    )

@@ -1,4 +1,7 @@
-"""``open_importer``, and ``import_all``: what a store lacks is written, then all is compared with the source. Layer: integrations."""
+"""``open_importer``, and ``import_all``: what a store lacks is written, then all is compared with the source.
+
+Layer: integrations.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +51,12 @@ class ImportReport:
 
 
 def import_all(
-    importer: Importer, report: ImportReport, *, dry_run: bool = False, keep_going: bool = False, told: Told | None = None
+    importer: Importer,
+    report: ImportReport,
+    *,
+    dry_run: bool = False,
+    keep_going: bool = False,
+    told: Told | None = None,
 ) -> None:
     """Import all threads of a source.
 

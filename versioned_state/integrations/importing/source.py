@@ -1,6 +1,7 @@
 """``Importer``: a source of threads, each of which becomes a branch, in steps. Layer: integrations.
 
-An importer needs no record of how far it came: what the store has of a thread says so. A step is written as a whole or not at all.
+An importer needs no record of how far it came: what the store has of a thread says so. A step is written as a whole or
+not at all.
 """
 
 from __future__ import annotations
@@ -50,7 +51,11 @@ class PickledRowError(ImportSourceError):
     """A row is pickled, and so would run what it holds when it is read. ``where`` names it."""
 
     def __init__(self, source: str, where: str) -> None:
-        super().__init__(source, f"{where} is pickled", hint="--allow-pickle reads it; a pickle can run any program, so trust its source")
+        super().__init__(
+            source,
+            f"{where} is pickled",
+            hint="--allow-pickle reads it; a pickle can run any program, so trust its source",
+        )
         self.where = where
 
 
@@ -68,10 +73,15 @@ class ThreadExistsError(ImportSourceError):
 
 
 class ImportMismatchError(ImportSourceError):
-    """After the import, the content of the store differs from that of the source. ``branch`` is the branch of the thread."""
+    """After the import, the content of the store differs from that of the source.
+
+    ``branch`` is the branch of the thread.
+    """
 
     def __init__(self, source: str, thread: str, branch: str, reason: str) -> None:
-        super().__init__(source, f"{thread} does not read back as it was: {reason}", hint="the source may have changed: import again")
+        super().__init__(
+            source, f"{thread} does not read back as it was: {reason}", hint="the source may have changed: import again"
+        )
         self.branch = branch
 
 

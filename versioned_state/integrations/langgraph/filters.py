@@ -17,7 +17,10 @@ _ORDER: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 def fits(value: Mapping[str, Any], wanted: Mapping[str, Any] | None) -> bool:
-    """Return whether a value has some fields. A field is compared by ``{"$gt": 5}``, or must be equal. Raises ``InvalidArgumentError``."""
+    """Return whether a value has some fields.
+
+    A field is compared by ``{"$gt": 5}``, or must be equal. Raises ``InvalidArgumentError``.
+    """
     return all(_is_like(field_of(value, key), each) for key, each in (wanted or {}).items())
 
 

@@ -21,7 +21,8 @@ class Index:
 
     def __init__(self, config: IndexConfig) -> None:
         self._embeddings = ensure_embeddings(config.get("embed"))
-        fields: Any = config.get("fields") or config.get("text_fields") or [_WHOLE]  # the second is the word of SqliteStore
+        # the second is the word of SqliteStore
+        fields: Any = config.get("fields") or config.get("text_fields") or [_WHOLE]
         self._fields = [fields] if isinstance(fields, str) else list(fields)
 
     def embed(self, puts: Mapping[Name, PutOp]) -> dict[Name, dict[str, bytes]]:
@@ -55,7 +56,9 @@ class Index:
         return texts
 
 
-def _placed(texts: Mapping[str, list[tuple[Name, str]]], vectors: Sequence[Sequence[float]]) -> dict[Name, dict[str, bytes]]:
+def _placed(
+    texts: Mapping[str, list[tuple[Name, str]]], vectors: Sequence[Sequence[float]]
+) -> dict[Name, dict[str, bytes]]:
     placed: dict[Name, dict[str, bytes]] = {}
     for places, vector in zip(texts.values(), vectors, strict=True):
         for name, field in places:
@@ -85,13 +88,20 @@ class Vectors:
         self._vectors = vectors
 
     def ranked(self, items: Sequence[Item], query: Sequence[float]) -> list[tuple[Item, float | None]]:
-        """Return items with the cosine of their best field to a query, the best first. Those without a vector come last, with None."""
+        """Return items with the cosine of their best field to a query, the best first.
+
+        Those without a vector come last, with None.
+        """
         scores: dict[int, float] = {}
-        places = [(at, raw) for at, item in enumerate(items) for raw in self._vectors[item.namespace, item.key].values()]
+        places = [
+            (at, raw) for at, item in enumerate(items) for raw in self._vectors[item.namespace, item.key].values()
+        ]
         for (at, _), score in zip(places, _cosines([raw for _, raw in places], query), strict=True):
             scores[at] = max(score, scores.get(at, -1.0))
         best = sorted(scores, key=scores.__getitem__, reverse=True)
-        return [(items[at], scores[at]) for at in best] + [(item, None) for at, item in enumerate(items) if at not in scores]
+        return [(items[at], scores[at]) for at in best] + [
+            (item, None) for at, item in enumerate(items) if at not in scores
+        ]
 
 
 def _cosines(vectors: Sequence[bytes], query: Sequence[float]) -> list[float]:

@@ -1,4 +1,6 @@
-"""``Lines``: checkpoints as commits. Each thread, and each namespace of a subgraph in it, is a line: a branch and its forks.
+"""``Lines``: checkpoints as commits.
+
+Each thread, and each namespace of a subgraph in it, is a line: a branch and its forks.
 
 ::
 
@@ -7,8 +9,9 @@
     langgraph/THREAD/NAMESPACE        the same for a subgraph
     langgraph/THREAD/NAMESPACE/fork/ID
 
-A checkpoint is a commit onto the commit of its parent. If the branch is elsewhere, because somebody went back in time or two writers work
-on one thread, a fork keeps what the branch would leave: checkpoints are never lost, and never mixed. Synchronous. Layer: integrations.
+A checkpoint is a commit onto the commit of its parent. If the branch is elsewhere, because somebody went back in time
+or two writers work on one thread, a fork keeps what the branch would leave: checkpoints are never lost, and never
+mixed. Synchronous. Layer: integrations.
 """
 
 from __future__ import annotations
@@ -106,7 +109,8 @@ _id_of: Final = itemgetter(0)
 class Known:
     """The checkpoints of a line, found from the newest one down, as far as somebody has asked. Safe for many threads.
 
-    The ids descend from each commit to its parent. So the checkpoints whose ids are greater than all in ``_next`` are all found.
+    The ids descend from each commit to its parent. So the checkpoints whose ids are greater than all in ``_next`` are
+    all found.
     """
 
     def __init__(self, database: Database, main: Ref, forks: Mapping[str, Commit]) -> None:
@@ -114,7 +118,8 @@ class Known:
         self.forks: dict[str, Commit] = dict(forks)
         self.commits: dict[str, Commit] = {}
         self._entries: list[Entry] = []  # those that are found, in ascending order
-        self._next: list[tuple[str, Address, Commit]] = []  # the next ones on each way down, in ascending order of their ids
+        # the next ones on each way down, in ascending order of their ids
+        self._next: list[tuple[str, Address, Commit]] = []
         self._seen: set[Address] = {ROOT_ADDRESS}
         self._ahead: dict[Address, Commit] = {}
         self._database = database
@@ -126,8 +131,15 @@ class Known:
         return len(self._entries)
 
     def follow(self, main: Ref, forks: Mapping[str, Commit]) -> bool:
-        """Take in the present refs of the line. Returns False if commits have left it, so that everything must be found anew."""
-        if main.log != self.main.log or main.head is None or any(forks.get(name) != head for name, head in self.forks.items()):
+        """Take in the present refs of the line.
+
+        Returns False if commits have left it, so that everything must be found anew.
+        """
+        if (
+            main.log != self.main.log
+            or main.head is None
+            or any(forks.get(name) != head for name, head in self.forks.items())
+        ):
             return False
         with self._lock:
             self._push(self._read(main.head))
@@ -169,9 +181,9 @@ class Known:
     def _read_ahead(self) -> None:
         """Read the commits before those in ``_next``, many at a time: a commit names an earlier ancestor too, half way down."""
         wave = [address for _, _, commit in self._next for address in _earlier(commit)]
-        while (wave := [each for each in dict.fromkeys(wave) if each not in self._ahead and each not in self._seen]) and len(
-            self._ahead
-        ) < _KNOWN:
+        while (
+            wave := [each for each in dict.fromkeys(wave) if each not in self._ahead and each not in self._seen]
+        ) and len(self._ahead) < _KNOWN:
             found = self._database.commits.read_many(wave)
             self._ahead.update(found)
             wave = [address for commit in found.values() for address in _earlier(commit)]
@@ -215,7 +227,10 @@ def facts_of(commit: Commit) -> bytes:
 
 
 def checkpoint_at(commit: Commit, read: Callable[[Address], Commit]) -> tuple[str, Commit] | None:
-    """Return a commit, or its nearest ancestor, that is a checkpoint, and its id. Commits of the user's own on the branch are none."""
+    """Return a commit, or its nearest ancestor, that is a checkpoint, and its id.
+
+    Commits of the user's own on the branch are none.
+    """
     while (id := checkpoint_id(commit)) is None:
         if not commit.parent_addresses or commit.parent_addresses[0] == ROOT_ADDRESS:
             return None
@@ -275,7 +290,10 @@ class Lines:
         return None if found is None else found[1]
 
     def find(self, line: Line, id: str) -> Commit | None:
-        """Return a checkpoint. Cost: that of ``newest``, and a read for each later one that this object has not seen."""
+        """Return a checkpoint.
+
+        Cost: that of ``newest``, and a read for each later one that this object has not seen.
+        """
         branch = line.branch
         with self._guard:
             known = self._known.get(branch)
@@ -357,7 +375,8 @@ class Lines:
                     with self._handles.handle(branch) as state:
                         head = state.checkpoint
                         if head != parent or (head is not None and id <= head):
-                            raise _AsideError  # the handle is closed: it may stand on a commit that is no longer the head
+                            # the handle is closed: it may stand on a commit that is no longer the head
+                            raise _AsideError
                         _commit(state, id, content, options)
                         return
                 except (_AsideError, BranchMovedError):
@@ -417,8 +436,8 @@ class Lines:
     def keep(self, line: Line, wanted: Callable[[dict[str, Commit]], Collection[str]]) -> set[str]:
         """Delete all checkpoints of a line but some. Returns the ids of the deleted ones.
 
-        The later ones are committed again, onto the newest one that is left of those before them, with the content, the message and the
-        time that they had. The ids of checkpoints stay; those of their commits change.
+        The later ones are committed again, onto the newest one that is left of those before them, with the content, the
+        message and the time that they had. The ids of checkpoints stay; those of their commits change.
 
         Args:
             wanted: returns the ids to keep; perhaps called several times.
@@ -438,7 +457,10 @@ class Lines:
             raise _busy(line)
 
     def _rewrite(self, branch: str, known: Known, commits: dict[str, Commit], kept: set[str]) -> bool:
-        """Point the branches of a line to commits of the wanted checkpoints only. Returns False if one has moved meanwhile."""
+        """Point the branches of a line to commits of the wanted checkpoints only.
+
+        Returns False if one has moved meanwhile.
+        """
         root = self.database.commits.read(ROOT_ADDRESS)
         staging = Staging(self.database.objects)
         new: dict[Address, Commit] = {}
@@ -475,14 +497,17 @@ class Lines:
     def _place(self, branch: str, known: Known, leaves: Iterable[Commit], staging: Staging) -> bool:
         """Point the branches of a line to these commits, and to no others: forks first, so that what is kept always has a branch.
 
-        Returns False if one of them has moved meanwhile. The branch itself moves in any case: so other processes notice.
+        Returns False if one of them has moved meanwhile. The branch itself moves in any case: so other processes
+            notice.
         """
         ends = sorted(leaves, key=lambda each: checkpoint_id(each) or "")
         forks = {_fork(branch, checkpoint_id(each) or ""): each for each in ends[:-1]}
         before = {name: head.address for name, head in known.forks.items()}
         for name, commit in forks.items():
             ref = self.database.ref("branch", name)
-            if ref.head != before.get(name) or (ref.head != commit.address and self._move(ref, commit, staging) is None):
+            if ref.head != before.get(name) or (
+                ref.head != commit.address and self._move(ref, commit, staging) is None
+            ):
                 return False
         main = self.database.ref("branch", branch)
         if (main.head, main.log) != (known.main.head, known.main.log):
@@ -504,7 +529,10 @@ class Lines:
     # Copying
 
     def copy(self, source: Line, target: Line) -> None:
-        """Give a line all checkpoints of another, beside its own. Cost: a branch for each of the other's, whatever they hold."""
+        """Give a line all checkpoints of another, beside its own.
+
+        Cost: a branch for each of the other's, whatever they hold.
+        """
         head = self.newest(source)
         heads = ([] if head is None else [head]) + list(self._forks(source.branch).values())
         if source == target or not heads:
@@ -524,7 +552,10 @@ class Lines:
 
 
 def _commit(state: LineState, id: str, content: Content, options: dict[str, Any]) -> None:
-    """Commit a checkpoint at the end of a branch, if the branch is where the handle saw it. Raises ``BranchMovedError``."""
+    """Commit a checkpoint at the end of a branch, if the branch is where the handle saw it.
+
+    Raises ``BranchMovedError``.
+    """
     state.replace(content.values)
     if content.large is not None:
         state.namespace(LARGE)[REST] = content.large
@@ -551,7 +582,9 @@ def _fork(branch: str, id: str) -> str:
     return f"{branch}/{_FORK}/{branch_name(id)}"
 
 
-def _onto(database: Database, commit: Commit, parent: Commit, read: Callable[[Address], Commit]) -> tuple[Commit, bytes]:
+def _onto(
+    database: Database, commit: Commit, parent: Commit, read: Callable[[Address], Commit]
+) -> tuple[Commit, bytes]:
     """Return a commit as it is, but with another parent, and its bytes."""
     return new_commit(
         commit.tree,

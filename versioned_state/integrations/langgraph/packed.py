@@ -1,7 +1,9 @@
-"""``Packing``: the values that a store would not give back as they are, as bytes of LangGraph's serializer. Layer: integrations.
+"""``Packing``: the values that a store would not give back as they are, as bytes of LangGraph's serializer.
 
-An adapter's repository never pickles, and makes instances of trusted classes only. So a value of another class is packed, as
-LangGraph's own savers pack every value.
+Layer: integrations.
+
+An adapter's repository never pickles, and makes instances of trusted classes only. So a value of another class is
+packed, as LangGraph's own savers pack every value.
 """
 
 from __future__ import annotations
@@ -73,7 +75,11 @@ class Packing:
         if type(value) is list:
             return [self.dump(each) for each in value]
         if type(value) is dict:
-            return {key: self.dump(each) for key, each in value.items()} if all(map(self._is_read_back, value)) else self._packed(value)
+            return (
+                {key: self.dump(each) for key, each in value.items()}
+                if all(map(self._is_read_back, value))
+                else self._packed(value)
+            )
         return self._packed(value)
 
     def dump_data(self, value: Any) -> Any:

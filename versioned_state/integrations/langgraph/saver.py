@@ -73,13 +73,14 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         saver = VersionedSaver("./agent-state")  # instead of SqliteSaver(...); a folder, or redis://…, postgresql://…
         graph = builder.compile(checkpointer=saver)
 
-    Values of channels are data by path, and so are messages of ``langchain_core``. Time travel, and two writers of one thread, make forks
-    (see ``lines``): no checkpoint is lost, and none is mixed with another. Each call has its coroutine (``aput``, ``aget_tuple``), which
-    runs off the event loop. Safe for many threads and processes.
+    Values of channels are data by path, and so are messages of ``langchain_core``. Time travel, and two writers of one
+    thread, make forks (see ``lines``): no checkpoint is lost, and none is mixed with another. Each call has its
+    coroutine (``aput``, ``aget_tuple``), which runs off the event loop. Safe for many threads and processes.
 
     Args:
         place: a store or a ``Repository``, or the URL or path of a store.
-        classes: modules of your own classes in channels. Only a store that others may write to needs them: it reads no others.
+        classes: modules of your own classes in channels. Only a store that others may write to needs them: it reads no
+            others.
         serde: if given, it turns each value of a channel into bytes: for encryption, say. Then no value has paths.
     """
 
@@ -98,7 +99,10 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         self._writes = Writes(self.repository, self._packing)
 
     def with_allowlist(self, extra_allowlist: Collection[tuple[str, ...]]) -> VersionedSaver:
-        """Return a saver over the same repository whose serializer makes these classes too. LangGraph calls this when it compiles."""
+        """Return a saver over the same repository whose serializer makes these classes too.
+
+        LangGraph calls this when it compiles.
+        """
         clone = super().with_allowlist(extra_allowlist)
         assert isinstance(clone, VersionedSaver)
         if clone is not self:
@@ -117,7 +121,10 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
     # Reading
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """Return a checkpoint, or the newest one of a thread, or None. Cost: three requests, and reads of the values."""
+        """Return a checkpoint, or the newest one of a thread, or None.
+
+        Cost: three requests, and reads of the values.
+        """
         line = _line(config)
         wanted = config["configurable"].get("checkpoint_id")
 
@@ -128,7 +135,10 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         return self._unless_swept(line, read)
 
     def _unless_swept(self, line: Line, read: Callable[[], T]) -> T:
-        """Return the result of a call. If gc has taken a checkpoint that was deleted meanwhile, it is repeated without what was known."""
+        """Return the result of a call.
+
+        If gc has taken a checkpoint that was deleted meanwhile, it is repeated without what was known.
+        """
 
         def again() -> T:
             try:
@@ -151,7 +161,11 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         content = self._snapshot(commit)
         load = self._packing.load
         rest, metadata = self._parts(content, meta)
-        checkpoint = {**rest, "id": meta[ID], "channel_values": {key: load(value) for key, value in content.copy().items()}}
+        checkpoint = {
+            **rest,
+            "id": meta[ID],
+            "channel_values": {key: load(value) for key, value in content.copy().items()},
+        }
         parent = meta.get(_PARENT)
         return CheckpointTuple(
             config or _config(line, meta[ID]),
@@ -185,7 +199,8 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
     ) -> Iterator[CheckpointTuple]:
         """Yield checkpoints, the newest first, as they are taken.
 
-        Cost: the commits of the thread that this object has not seen and are not older than the last one, then what is yielded.
+        Cost: the commits of the thread that this object has not seen and are not older than the last one, then what is
+            yielded.
         """
         if limit is not None and limit <= 0:
             return
@@ -207,11 +222,17 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         thread = str(config["configurable"]["thread_id"])
         return self._lines.lines(thread) if namespace is None else [Line(thread, namespace)]
 
-    def _descending(self, line: Line, wanted: str | None, end: str | None, fits: Fits | None, at_once: int) -> Iterator[Found]:
+    def _descending(
+        self, line: Line, wanted: str | None, end: str | None, fits: Fits | None, at_once: int
+    ) -> Iterator[Found]:
         """Yield the checkpoints of a line that fit, the newest first. ``at_once`` is how many to look at first."""
         if wanted:
             commit = self._unless_swept(line, lambda: self._lines.find(line, wanted))
-            if commit is not None and (fits is None or fits(facts_of(commit), commit)) and (end is None or wanted < end):
+            if (
+                commit is not None
+                and (fits is None or fits(facts_of(commit), commit))
+                and (end is None or wanted < end)
+            ):
                 yield wanted, line, commit, None
             return
         known = self._lines.known(line)
@@ -243,7 +264,9 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
 
         return fits
 
-    def get_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
+    def get_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
         """Return what each channel was written on the way to a checkpoint, from the value that was last stored on.
 
         Cost: the commits on that way, and their writes.
@@ -268,7 +291,10 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         }
 
     def _ancestors(self, line: Line, commit: Commit | None) -> Iterator[Commit]:
-        """Yield the checkpoints that lead to one, the nearest first. Each comes once: one that is put again may make a circle."""
+        """Yield the checkpoints that lead to one, the nearest first.
+
+        Each comes once: one that is put again may make a circle.
+        """
         seen = set()
         while commit is not None and (parent := commit.meta.get(_PARENT)) and parent not in seen:
             seen.add(parent)
@@ -279,9 +305,16 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
     # Writing
 
     def put(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Commit a checkpoint onto its parent, the checkpoint in the configuration. Returns the configuration that names it."""
+        """Commit a checkpoint onto its parent, the checkpoint in the configuration.
+
+        Returns the configuration that names it.
+        """
         line = _line(config)
         parts: dict[str, Any] = {**checkpoint}
         values, id = parts.pop("channel_values"), parts.pop("id")
@@ -294,21 +327,33 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
             meta[REST] = {**parts, _SHADOWED: {key: value for key, value in described.items() if key in _OWN}}
         dump = self._packing.dump
         try:
-            self._lines.put(line, id, parent, Content({key: dump(value) for key, value in values.items()}), message=message, meta=meta)
+            self._lines.put(
+                line,
+                id,
+                parent,
+                Content({key: dump(value) for key, value in values.items()}),
+                message=message,
+                meta=meta,
+            )
         except (LimitExceededError, PickleRefusedError, UnserializableValueError):
             dump = self._packing.dump_data
             content = Content({key: dump(value) for key, value in values.items()}, large=dump([parts, described]))
             self._lines.put(line, id, parent, content, message=message, meta=ids)
         return _config(line, id)
 
-    def put_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
+    def put_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
         """Keep the writes of a task beside a checkpoint, which may come later."""
         self._writes.put(_line(config), config["configurable"]["checkpoint_id"], writes, task_id, task_path)
 
     # Deleting
 
     def delete_thread(self, thread_id: str) -> None:
-        """Delete a thread with its subgraphs and writes. ``repository.gc`` frees the space. ``repository.purge`` erases at once."""
+        """Delete a thread with its subgraphs and writes.
+
+        ``repository.gc`` frees the space. ``repository.purge`` erases at once.
+        """
         self._lines.delete(str(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
@@ -325,7 +370,10 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
             self._writes.delete(line, self._lines.keep(line, others))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Give a thread all checkpoints and writes of another. Cost: a branch for each of the other's, and the writes."""
+        """Give a thread all checkpoints and writes of another.
+
+        Cost: a branch for each of the other's, and the writes.
+        """
         for source in self._lines.lines(str(source_thread_id)):
             target = Line(str(target_thread_id), source.namespace)
             self._lines.copy(source, target)
@@ -384,12 +432,18 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
             yield each
 
     async def aput(
-        self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata, new_versions: ChannelVersions
+        self,
+        config: RunnableConfig,
+        checkpoint: Checkpoint,
+        metadata: CheckpointMetadata,
+        new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Do ``put`` off the event loop."""
         return await off_loop(partial(self.put, config, checkpoint, metadata, new_versions))
 
-    async def aput_writes(self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = "") -> None:
+    async def aput_writes(
+        self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
+    ) -> None:
         """Do ``put_writes`` off the event loop."""
         await off_loop(partial(self.put_writes, config, writes, task_id, task_path))
 
@@ -409,7 +463,9 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         """Do ``prune`` off the event loop."""
         await off_loop(partial(self.prune, thread_ids, strategy=strategy))
 
-    async def aget_delta_channel_history(self, *, config: RunnableConfig, channels: Sequence[str]) -> Mapping[str, DeltaChannelHistory]:
+    async def aget_delta_channel_history(
+        self, *, config: RunnableConfig, channels: Sequence[str]
+    ) -> Mapping[str, DeltaChannelHistory]:
         """Do ``get_delta_channel_history`` off the event loop."""
         return await off_loop(partial(self.get_delta_channel_history, config=config, channels=channels))
 

@@ -64,9 +64,9 @@ class VersionedStore(Adapter, BaseStore):  # type: ignore[misc]
         store = VersionedStore("./agent-state")  # instead of SqliteStore(...); a folder, or redis://…, postgresql://…
         graph = builder.compile(store=store)
 
-    A store over the ``repository`` of a ``VersionedSaver`` shares its connections. Expired items are never returned; ``sweep_ttl`` deletes
-    them. Each call has its coroutine (``aput``, ``asearch``), which runs off the event loop. Safe for many threads and processes: of two
-    writers of one item the later one wins.
+    A store over the ``repository`` of a ``VersionedSaver`` shares its connections. Expired items are never returned;
+    ``sweep_ttl`` deletes them. Each call has its coroutine (``aput``, ``asearch``), which runs off the event loop. Safe
+    for many threads and processes: of two writers of one item the later one wins.
 
     Args:
         place: a store or a ``Repository``, or the URL or path of a store.
@@ -121,9 +121,16 @@ class VersionedStore(Adapter, BaseStore):  # type: ignore[misc]
         return found
 
     def sweep_ttl(self) -> int:
-        """Delete the expired items, and return how many there were. Cost: the records of all items with a time to live."""
+        """Delete the expired items, and return how many there were.
+
+        Cost: the records of all items with a time to live.
+        """
         now = datetime.now(UTC)
-        over = {record[_KEY]: name for name, record in self.repository.records.iter_items(self._branch + "/") if record[_EXPIRES] <= now}
+        over = {
+            record[_KEY]: name
+            for name, record in self.repository.records.iter_items(self._branch + "/")
+            if record[_EXPIRES] <= now
+        }
         if over:
             self._commit(dict.fromkeys(over), {}, f"{len(over)} expired")
             self.repository.records.delete_many(over.values())
@@ -136,7 +143,9 @@ class VersionedStore(Adapter, BaseStore):  # type: ignore[misc]
             return [None] * len(ops)
         return self.repository.database.unless_swept(lambda: self._read_at(self._snapshot(), ops, queries))
 
-    def _read_at(self, snapshot: Snapshot | None, ops: Sequence[Op], queries: Mapping[str, Sequence[float]]) -> list[Result]:
+    def _read_at(
+        self, snapshot: Snapshot | None, ops: Sequence[Op], queries: Mapping[str, Sequence[float]]
+    ) -> list[Result]:
         results: list[Result] = []
         for op in ops:
             if snapshot is None:
@@ -155,7 +164,10 @@ class VersionedStore(Adapter, BaseStore):  # type: ignore[misc]
         return None if head is None else self.repository.snapshot(head)
 
     def _live(self, snapshot: Snapshot, names: Iterable[_Name], *, renewing: bool) -> dict[_Name, Item]:
-        """Return those of some items that exist and have not expired. Cost: one request more if any has a time to live."""
+        """Return those of some items that exist and have not expired.
+
+        Cost: one request more if any has a time to live.
+        """
         stored = {name: found for name in names if (found := snapshot.get(_key(*name))) is not None}
         expiring = {name: found[_TTL] for name, found in stored.items() if _TTL in found}
         if expiring:
@@ -164,7 +176,8 @@ class VersionedStore(Adapter, BaseStore):  # type: ignore[misc]
             renewed = []
             for name, minutes in expiring.items():
                 record = records.get(self._record(name))
-                # The record is written after the commit: without it, the item has just been written, or its writer was killed.
+                # The record is written after the commit: without it, the item has just been written, or its writer was
+                # killed.
                 expires = stored[name][_UPDATED] + timedelta(minutes=minutes) if record is None else record[_EXPIRES]
                 if expires <= now:
                     del stored[name]
@@ -181,13 +194,16 @@ class VersionedStore(Adapter, BaseStore):  # type: ignore[misc]
         scored: list[tuple[Item, float | None]] = [(item, None) for item in items]
         if op.query in queries:
             vectors = snapshot.namespace(_VECTORS)
-            scored = Vectors({(item.namespace, item.key): vectors.get(_key(item.namespace, item.key), {}) for item in items}).ranked(
-                items, queries[op.query]
-            )
+            scored = Vectors(
+                {(item.namespace, item.key): vectors.get(_key(item.namespace, item.key), {}) for item in items}
+            ).ranked(items, queries[op.query])
         page = scored[op.offset : op.offset + op.limit]
         if op.refresh_ttl:
             self._live(snapshot, [(item.namespace, item.key) for item, _ in page], renewing=True)
-        return [SearchItem(item.namespace, item.key, item.value, item.created_at, item.updated_at, score) for item, score in page]
+        return [
+            SearchItem(item.namespace, item.key, item.value, item.created_at, item.updated_at, score)
+            for item, score in page
+        ]
 
     # Writing
 
@@ -205,8 +221,13 @@ class VersionedStore(Adapter, BaseStore):  # type: ignore[misc]
         gone = [self._record(name) for name in puts if name not in dict(living)]
         self.repository.records.delete_many(gone)
 
-    def _commit(self, new: Mapping[str, dict[str, Any] | None], vectors: Mapping[str, dict[str, bytes]], message: str) -> None:
-        """Commit items by their keys in the state, where None deletes one. An existing item keeps the time of its creation."""
+    def _commit(
+        self, new: Mapping[str, dict[str, Any] | None], vectors: Mapping[str, dict[str, bytes]], message: str
+    ) -> None:
+        """Commit items by their keys in the state, where None deletes one.
+
+        An existing item keeps the time of its creation.
+        """
 
         def commit(state: Versioned) -> None:
             before = self.repository.snapshot(state.head)
@@ -219,14 +240,19 @@ class VersionedStore(Adapter, BaseStore):  # type: ignore[misc]
 
     def _keep_expiry(self, names: Iterable[tuple[_Name, float]], now: datetime) -> None:
         self.repository.records.update(
-            {self._record(name): {_KEY: _key(*name), _EXPIRES: now + timedelta(minutes=minutes)} for name, minutes in names}
+            {
+                self._record(name): {_KEY: _key(*name), _EXPIRES: now + timedelta(minutes=minutes)}
+                for name, minutes in names
+            }
         )
 
     def _record(self, name: _Name) -> str:
         return f"{self._branch}/{branch_name(_key(*name))}"
 
 
-def _replace(state: Versioned, before: Snapshot, key: str, item: dict[str, Any] | None, vectors: dict[str, bytes] | None) -> None:
+def _replace(
+    state: Versioned, before: Snapshot, key: str, item: dict[str, Any] | None, vectors: dict[str, bytes] | None
+) -> None:
     old = before.get(key)
     if item is None:
         if old is not None:
@@ -260,7 +286,9 @@ def _message(puts: Mapping[_Name, PutOp]) -> str:
 
 def _item(name: _Name, stored: Mapping[str, Any]) -> Item:
     namespace, key = name
-    return Item(value=stored[_VALUE], key=key, namespace=namespace, created_at=stored[_CREATED], updated_at=stored[_UPDATED])
+    return Item(
+        value=stored[_VALUE], key=key, namespace=namespace, created_at=stored[_CREATED], updated_at=stored[_UPDATED]
+    )
 
 
 # Names of items as keys of the state. No label has a dot.
@@ -291,7 +319,9 @@ def _list_namespaces(snapshot: Snapshot, op: ListNamespacesOp) -> list[tuple[str
     conditions = op.match_conditions or ()
     fixed = next((each.path for each in conditions if each.match_type == "prefix" and "*" not in each.path), ())
     found = {namespace for namespace, _ in _names(snapshot, fixed)}
-    matching = {namespace[: op.max_depth] for namespace in found if all(_matches(each, namespace) for each in conditions)}
+    matching = {
+        namespace[: op.max_depth] for namespace in found if all(_matches(each, namespace) for each in conditions)
+    }
     return sorted(matching)[op.offset : op.offset + op.limit]
 
 

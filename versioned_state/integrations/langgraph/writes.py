@@ -1,7 +1,7 @@
 """``Writes``: the pending writes of checkpoints, as named records beside the branch. Layer: integrations.
 
-A task's writes are a record of their own, since they come before their checkpoint, and from several tasks at once. It goes with
-the branch.
+A task's writes are a record of their own, since they come before their checkpoint, and from several tasks at once. It
+goes with the branch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,10 @@ class Writes:
         self._packing = packing
 
     def put(self, line: Line, checkpoint: str, writes: Sequence[tuple[str, Any]], task: str, path: str) -> None:
-        """Keep the writes of a task. An existing one stays, unless its channel is special, such as that of the error of the task."""
+        """Keep the writes of a task.
+
+        An existing one stays, unless its channel is special, such as that of the error of the task.
+        """
         indexed = [(WRITES_IDX_MAP.get(channel, at), channel, value) for at, (channel, value) in enumerate(writes)]
         self.keep(line, checkpoint, indexed, task, path)
 
@@ -42,9 +45,21 @@ class Writes:
         if not writes:
             return
         try:
-            self._keep(line, checkpoint, [[at, channel, self._packing.dump(value)] for at, channel, value in writes], task, path)
+            self._keep(
+                line,
+                checkpoint,
+                [[at, channel, self._packing.dump(value)] for at, channel, value in writes],
+                task,
+                path,
+            )
         except (PickleRefusedError, UnserializableValueError):
-            self._keep(line, checkpoint, [[at, channel, self._packing.dump_data(value)] for at, channel, value in writes], task, path)
+            self._keep(
+                line,
+                checkpoint,
+                [[at, channel, self._packing.dump_data(value)] for at, channel, value in writes],
+                task,
+                path,
+            )
 
     def _keep(self, line: Line, checkpoint: str, new: list[list[Any]], task: str, path: str) -> None:
         name = _name(line, checkpoint, task)
@@ -68,7 +83,10 @@ class Writes:
         return self._sorted(self._records.iter_items(_prefix(line, checkpoint)))
 
     def of_each(self, line: Line, checkpoints: Sequence[str]) -> dict[str, list[PendingWrite]]:
-        """Return the writes of some checkpoints that follow each other, as ``of`` does. Cost: one request, unless they are many."""
+        """Return the writes of some checkpoints that follow each other, as ``of`` does.
+
+        Cost: one request, unless they are many.
+        """
         owned: dict[str, list[tuple[str, dict[str, Any]]]] = {_prefix(line, each): [] for each in checkpoints}
         after, last = min(owned), max(owned)
         size = _TASKS * len(owned)
@@ -88,7 +106,11 @@ class Writes:
 
     def _sorted(self, records: Iterable[tuple[str, dict[str, Any]]]) -> list[PendingWrite]:
         found = [
-            (writes_sort_key(record.get(_PATH, ""), record.get(_TASK) or id_of(name.rpartition("/")[2]) or "", at), channel, value)
+            (
+                writes_sort_key(record.get(_PATH, ""), record.get(_TASK) or id_of(name.rpartition("/")[2]) or "", at),
+                channel,
+                value,
+            )
             for name, record in records
             for at, channel, value in record[_WRITES]
         ]
@@ -104,7 +126,9 @@ class Writes:
     def copy(self, source: Line, target: Line) -> None:
         """Give a line the writes of another."""
         start = len(_prefix(source))
-        self._records.update({_prefix(target) + name[start:]: record for name, record in self._records.iter_items(_prefix(source))})
+        self._records.update(
+            {_prefix(target) + name[start:]: record for name, record in self._records.iter_items(_prefix(source))}
+        )
 
     def _names(self, line: Line) -> Iterator[str]:
         return (name for name, _ in self._records.iter_items(_prefix(line)))

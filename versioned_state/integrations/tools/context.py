@@ -1,4 +1,7 @@
-"""The context of the tools of one program: its state, the part that a model may see, and the bounds of an answer. Layer: integrations."""
+"""The context of the tools of one program: its state, the part that a model may see, and the bounds of an answer.
+
+Layer: integrations.
+"""
 
 from __future__ import annotations
 
@@ -103,7 +106,9 @@ class Context:
     def switch(self, branch: str) -> None:
         """Continue on another branch of the scope. Raises ``ToolError`` if other clients share the tools."""
         if not self.sticky:
-            raise ToolError("this server has no branch of yours: call state_branch without switch, and name the branch as rev")
+            raise ToolError(
+                "this server has no branch of yours: call state_branch without switch, and name the branch as rev"
+            )
         self.scope = self.scope.on(branch)
 
     def refresh(self) -> None:

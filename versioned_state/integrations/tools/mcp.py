@@ -61,9 +61,12 @@ def mcp_server(tools: StateTools) -> Server[Any]:  # noqa: C901 - a function for
         names = await tools.aroot_keys(getattr(params, "cursor", None), _PAGE + 1)
         branch = quote(tools.branch, safe="")
         found = [
-            types.Resource(name=name, uri=f"state://{branch}/HEAD/{quote(path)}", mime_type="text/plain") for name, path in names[:_PAGE]
+            types.Resource(name=name, uri=f"state://{branch}/HEAD/{quote(path)}", mime_type="text/plain")
+            for name, path in names[:_PAGE]
         ]
-        return types.ListResourcesResult(resources=found, next_cursor=names[_PAGE - 1][0] if len(names) > _PAGE else None)
+        return types.ListResourcesResult(
+            resources=found, next_cursor=names[_PAGE - 1][0] if len(names) > _PAGE else None
+        )
 
     async def read_resource(_: Context, params: types.ReadResourceRequestParams) -> types.ReadResourceResult:
         uri = str(params.uri)
@@ -75,11 +78,17 @@ def mcp_server(tools: StateTools) -> Server[Any]:  # noqa: C901 - a function for
             text = await tools.acall("state_get", {"path": unquote(path), "rev": unquote(rev)})
         except ToolError as error:
             raise ValueError(str(error)) from None
-        return types.ReadResourceResult(contents=[types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)])
+        return types.ReadResourceResult(
+            contents=[types.TextResourceContents(uri=uri, mime_type="text/plain", text=text)]
+        )
 
     async def list_prompts(_: Context, __: Any) -> types.ListPromptsResult:
         prompts = [
-            types.Prompt(name=name, description=about, arguments=[types.PromptArgument(name=each, required=True) for each in arguments])
+            types.Prompt(
+                name=name,
+                description=about,
+                arguments=[types.PromptArgument(name=each, required=True) for each in arguments],
+            )
             for name, (about, arguments, _text) in _PROMPTS.items()
         ]
         return types.ListPromptsResult(prompts=prompts)
@@ -130,9 +139,14 @@ _PROMPTS: Final[dict[str, tuple[str, tuple[str, ...], str]]] = {
 def _described(tool: Tool) -> types.Tool:
     reads = tool.needs == "read"
     hints = types.ToolAnnotations(
-        read_only_hint=reads, destructive_hint=None if reads else tool.destructive, idempotent_hint=reads or None, open_world_hint=False
+        read_only_hint=reads,
+        destructive_hint=None if reads else tool.destructive,
+        idempotent_hint=reads or None,
+        open_world_hint=False,
     )
-    return types.Tool(name=tool.name, title=tool.title, description=tool.description, input_schema=tool.schema, annotations=hints)
+    return types.Tool(
+        name=tool.name, title=tool.title, description=tool.description, input_schema=tool.schema, annotations=hints
+    )
 
 
 def _client(context: Context) -> str:
@@ -159,8 +173,8 @@ async def serve_stdio(tools: StateTools) -> None:
 def http_app(tools: StateTools, tokens: Tokens, *, hosts: Collection[str]) -> App:
     """Return an ASGI application that serves MCP at ``/mcp``: streamable HTTP, stateless, with answers in JSON.
 
-    A request needs a bearer token of the user ``*``; one without the scope ``write`` gets the reading tools. A request with another host
-    or origin than these is refused, so that no web page reaches a server on this machine.
+    A request needs a bearer token of the user ``*``; one without the scope ``write`` gets the reading tools. A request
+    with another host or origin than these is refused, so that no web page reaches a server on this machine.
 
     Args:
         hosts: the values of ``Host`` that are accepted, such as ``127.0.0.1:8422``.
@@ -173,7 +187,10 @@ def http_app(tools: StateTools, tokens: Tokens, *, hosts: Collection[str]) -> Ap
         "transport_security": security,
         "max_request_body_size": _MOST_BODY,
     }
-    apps = {may_write: mcp_server(tools.limited(may_write=may_write)).streamable_http_app(**options) for may_write in (False, True)}
+    apps = {
+        may_write: mcp_server(tools.limited(may_write=may_write)).streamable_http_app(**options)
+        for may_write in (False, True)
+    }
 
     async def app(scope: Message, receive: Any, send: Any) -> None:
         if scope["type"] == "lifespan":
@@ -183,7 +200,9 @@ def http_app(tools: StateTools, tokens: Tokens, *, hosts: Collection[str]) -> Ap
         grant = tokens.grant(headers.get(b"authorization", b"").decode("latin-1"))
         if grant is None or grant.user != EVERY_USER or "read" not in grant.scopes:
             status = 401 if grant is None else 403
-            await _refuse(send, status, "a bearer token is needed" if grant is None else "the token is not for all users")
+            await _refuse(
+                send, status, "a bearer token is needed" if grant is None else "the token is not for all users"
+            )
             return
         await apps["write" in grant.scopes](scope, receive, send)
 

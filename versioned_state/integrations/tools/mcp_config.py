@@ -18,7 +18,9 @@ def _toml(command: str, arguments: list[str]) -> str:
 CONFIGS: Final[dict[str, Callable[[str, list[str]], str]]] = {
     "claude": lambda command, arguments: _json({"mcpServers": {"state": {"command": command, "args": arguments}}}),
     "cursor": lambda command, arguments: _json({"mcpServers": {"state": {"command": command, "args": arguments}}}),
-    "vscode": lambda command, arguments: _json({"servers": {"state": {"type": "stdio", "command": command, "args": arguments}}}),
+    "vscode": lambda command, arguments: _json(
+        {"servers": {"state": {"type": "stdio", "command": command, "args": arguments}}}
+    ),
     "codex": _toml,
 }
 """The text to paste for each client, as a function of the command and its arguments."""

@@ -64,7 +64,9 @@ def state_get(tools: Context, path: str = "", rev: str = "HEAD", start: int = 0,
         start = max(total + start, 0)
     chosen = parts_of(keys, start, rows(limit)) if keys is not None else []
     name = str(where) or "the state"
-    page.add(f"{name}: {total:,} {'elements' if isinstance(keys, int) else 'keys'}, [{start:,}:{start + len(chosen):,}]")
+    page.add(
+        f"{name}: {total:,} {'elements' if isinstance(keys, int) else 'keys'}, [{start:,}:{start + len(chosen):,}]"
+    )
     lines = (_part(snapshot, values, StatePath((*where.steps, step)), part_name(step)) for step in chosen)
     shown = start + page.add_all(tools.deadline().within(lines))
     return page.text(f"…, {total - shown:,} more: start={shown}" if shown < total else "")
@@ -118,10 +120,14 @@ def state_outline(tools: Context, path: str = "", rev: str = "HEAD", depth: int 
     added = page.add_all(islice(deadline.within(lines), _ROWS))
     if added == 0:
         page.add("empty")
-    return page.text("…, and more: give a longer path" if added == _ROWS or deadline.passed or next(lines, None) is not None else "")
+    return page.text(
+        "…, and more: give a longer path" if added == _ROWS or deadline.passed or next(lines, None) is not None else ""
+    )
 
 
-def _outline(tools: Context, snapshot: Snapshot, values: Values, path: StatePath, depth: int, indent: str) -> Iterator[str]:
+def _outline(
+    tools: Context, snapshot: Snapshot, values: Values, path: StatePath, depth: int, indent: str
+) -> Iterator[str]:
     keys = snapshot.keys_at(path) if path.steps else list(islice(snapshot, _ROWS + 1))
     if keys is None:
         yield f"{indent}{values.kind(snapshot.cell_at(path))}"
@@ -139,7 +145,9 @@ def _outline(tools: Context, snapshot: Snapshot, values: Values, path: StatePath
         yield f"{indent}…"
 
 
-def state_log(tools: Context, path: str = "", rev: str = "HEAD", limit: int = 20, grep: str = "", since: str = "") -> str:
+def state_log(
+    tools: Context, path: str = "", rev: str = "HEAD", limit: int = 20, grep: str = "", since: str = ""
+) -> str:
     """Show commits by first parents, newest first."""
     commit = tools.scope.commit(rev)
     filters: dict[str, Any] = {}
@@ -161,7 +169,11 @@ def state_log(tools: Context, path: str = "", rev: str = "HEAD", limit: int = 20
         raise ToolError(error.what) from None
     if not added:
         page.add("no commit" + (" fits" if filters or needle else ""))
-    last = "" if added < limit and not deadline.passed else "…, perhaps more: give rev= the last id and ~1, or a larger limit"
+    last = (
+        ""
+        if added < limit and not deadline.passed
+        else "…, perhaps more: give rev= the last id and ~1, or a larger limit"
+    )
     return page.text(last)
 
 
@@ -169,7 +181,10 @@ def _labelled(commits: Iterable[Commit], notes: Any, needle: str) -> Iterator[tu
     """Yield the commits whose message, author or note has a text, each with its note."""
     for commit in commits:
         note = notes.get(commit) or {}
-        if not needle or needle in f"{commit.message}\n{commit.author or ''}\n{json.dumps(note, default=str)}".casefold():
+        if (
+            not needle
+            or needle in f"{commit.message}\n{commit.author or ''}\n{json.dumps(note, default=str)}".casefold()
+        ):
             yield commit, note
 
 
@@ -248,7 +263,12 @@ def state_blame(tools: Context, path: str, rev: str = "HEAD", limit: int = 20) -
 
 
 def state_search(
-    tools: Context, pattern: str, rev: str = "HEAD", path: str = "", limit: int = 30, in_: Literal["state", "history"] = "state"
+    tools: Context,
+    pattern: str,
+    rev: str = "HEAD",
+    path: str = "",
+    limit: int = 30,
+    in_: Literal["state", "history"] = "state",
 ) -> str:
     """Show the places of a text, or the commits in which it came or went."""
     if not pattern:
@@ -267,9 +287,15 @@ def state_search(
         # A text, not a regular expression: one of these may take for ever on a long string.
         regex = re.compile(re.escape(pattern), re.IGNORECASE)
         place = tools.scope.path(path)
-        found = tools.found(lambda: tools.scope.repository.grep(regex, commit, path=place if place.steps else ""), path, rev)
-        matches = (match for match in deadline.within(found) if in_state(match.path) and not tools.redaction.hides(match.path))
-        added = page.add_all(f"{match.path}: {_around(match.line, match.spans[0], _WIDTH)}" for match in islice(matches, limit))
+        found = tools.found(
+            lambda: tools.scope.repository.grep(regex, commit, path=place if place.steps else ""), path, rev
+        )
+        matches = (
+            match for match in deadline.within(found) if in_state(match.path) and not tools.redaction.hides(match.path)
+        )
+        added = page.add_all(
+            f"{match.path}: {_around(match.line, match.spans[0], _WIDTH)}" for match in islice(matches, limit)
+        )
     if not added:
         page.add("nothing was found")
     return page.text("…, perhaps more: give a path, or a larger limit" if added == limit or deadline.passed else "")
@@ -293,7 +319,8 @@ def state_branches(tools: Context, prefix: str = "", limit: int = 30, after: str
         names.append((home, tools.scope.head(home)))
     names += [(info.name, info.head) for info in tools.scope.branches(prefix, after=after or None, limit=limit + 1)]
     shown = page.add_all(
-        f"{'*' if name == tools.scope.branch else ' '} {quoted(name, 200)} {commit.short} {age(commit)}" for name, commit in names[:limit]
+        f"{'*' if name == tools.scope.branch else ' '} {quoted(name, 200)} {commit.short} {age(commit)}"
+        for name, commit in names[:limit]
     )
     return page.text(f"…, more: after={names[shown - 1][0]!r}" if len(names) > shown else "")
 
@@ -303,7 +330,11 @@ def state_events(tools: Context, rev: str = "HEAD", limit: int = 20, errors_only
     commit = tools.scope.commit(rev)
     page = Page(heading(tools.scope.branch, commit), tools.max_chars)
     limit, deadline = rows(limit), tools.deadline()
-    calls = (each for each in deadline.within(tools.scope.repository.log(commit, first_parent=True)) if "task" in (each.meta or {}))
+    calls = (
+        each
+        for each in deadline.within(tools.scope.repository.log(commit, first_parent=True))
+        if "task" in (each.meta or {})
+    )
     found = (each for each in calls if not errors_only or each.meta["outcome"] != "success")
     added = page.add_all(_call_line(each) for each in islice(found, limit))
     if not added:

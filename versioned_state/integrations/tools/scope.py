@@ -1,4 +1,7 @@
-"""The scope of a model: the branches under one prefix, and the commits that lead to their heads. Layer: integrations."""
+"""The scope of a model: the branches under one prefix, and the commits that lead to their heads.
+
+Layer: integrations.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,9 @@ _HEADS: Final = 100
 
 
 class Scope:
-    """The part of a repository that the tools show. A revision or a branch outside of it is not found, as if it did not exist.
+    """The part of a repository that the tools show.
+
+    A revision or a branch outside of it is not found, as if it did not exist.
 
     Attributes:
         branch: the branch that ``HEAD`` means.
@@ -54,7 +59,8 @@ class Scope:
     def commit(self, rev: str) -> Commit:
         """Return the commit of a revision.
 
-        It must be the head of a branch in the scope, or lead to one by first parents. Cost: O(log n) reads for each branch that is asked.
+        It must be the head of a branch in the scope, or lead to one by first parents. Cost: O(log n) reads for each
+            branch that is asked.
         """
         head = self.head()
         missing = ToolError(f"there is no revision {rev!r}; state_log lists the commits, state_branches the branches")

@@ -23,9 +23,9 @@ Vendor = Literal["openai", "anthropic", "gemini"]
 class StateTools:
     """Tools with which a model looks at a state, and changes it if it may: ``definitions()`` for the request, ``call()`` for the answer.
 
-    The model sees the branch of the state, and the branches whose names begin with ``prefix``: no other branch, id or namespace. What it
-    reads is committed: changes of the program that are not committed yet do not show. Each answer is a text of at most ``max_chars``
-    characters that marks stored data as such. A call takes at most about five seconds.
+    The model sees the branch of the state, and the branches whose names begin with ``prefix``: no other branch, id or
+    namespace. What it reads is committed: changes of the program that are not committed yet do not show. Each answer is
+    a text of at most ``max_chars`` characters that marks stored data as such. A call takes at most about five seconds.
 
     Args:
         state: the state.
@@ -133,7 +133,10 @@ class StateTools:
 
 
 def _openai(tool: Tool) -> dict[str, Any]:
-    return {"type": "function", "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema}}
+    return {
+        "type": "function",
+        "function": {"name": tool.name, "description": tool.description, "parameters": tool.schema},
+    }
 
 
 def _anthropic(tool: Tool) -> dict[str, Any]:
@@ -146,4 +149,8 @@ def _gemini(tool: Tool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": schema}
 
 
-_DEFINITION: Final[dict[str, Callable[[Tool], dict[str, Any]]]] = {"openai": _openai, "anthropic": _anthropic, "gemini": _gemini}
+_DEFINITION: Final[dict[str, Callable[[Tool], dict[str, Any]]]] = {
+    "openai": _openai,
+    "anthropic": _anthropic,
+    "gemini": _gemini,
+}

@@ -81,12 +81,17 @@ class Tool:
         }
 
     def checked(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments of ``run``. Raises ``ToolError`` for an unknown or missing argument, or one of another type."""
+        """Return the keyword arguments of ``run``.
+
+        Raises ``ToolError`` for an unknown or missing argument, or one of another type.
+        """
         if not isinstance(arguments, Mapping):
             raise ToolError(f"{self.name} takes an object of arguments")
         unknown = next((name for name in arguments if name not in self.arguments), None)
         if unknown is not None:
-            raise ToolError(f"{self.name} has no argument {cut(str(unknown), 40)!r}; it takes {', '.join(self.arguments)}")
+            raise ToolError(
+                f"{self.name} has no argument {cut(str(unknown), 40)!r}; it takes {', '.join(self.arguments)}"
+            )
         given = {name: value for name, value in arguments.items() if value is not None}
         missing = next((name for name, each in self.arguments.items() if each.required and name not in given), None)
         if missing is not None:
@@ -97,7 +102,9 @@ class Tool:
 _KINDS: Final[dict[Any, str]] = {str: "string", int: "integer", bool: "boolean", list[Any]: "array"}
 
 
-def _tool(title: str, description: str, run: Callable[..., str], described: Mapping[str, str] | None = None, **more: Any) -> Tool:
+def _tool(
+    title: str, description: str, run: Callable[..., str], described: Mapping[str, str] | None = None, **more: Any
+) -> Tool:
     """Return the tool of a function. Its name and arguments, with their types and defaults, are those of the function.
 
     Args:
@@ -111,7 +118,9 @@ def _tool(title: str, description: str, run: Callable[..., str], described: Mapp
         choices = get_args(kind) if get_origin(kind) is Literal else ()
         required = parameter.default is Parameter.empty
         default = None if required else parameter.default
-        arguments[name] = Argument("string" if choices else _KINDS[kind], (described or {}).get(name, ""), default, required, choices)
+        arguments[name] = Argument(
+            "string" if choices else _KINDS[kind], (described or {}).get(name, ""), default, required, choices
+        )
     return Tool(run.__name__, title, description, arguments, run, **more)
 
 
@@ -138,7 +147,12 @@ TOOLS: Final[tuple[Tool, ...]] = (
         "List commits",
         "List commits, newest first: id, age, author, message, note.",
         reading.state_log,
-        {"path": "only commits that changed this path", **_REV, "grep": "text in message, author or note", "since": "ISO time or date"},
+        {
+            "path": "only commits that changed this path",
+            **_REV,
+            "grep": "text in message, author or note",
+            "since": "ISO time or date",
+        },
     ),
     _tool("Compare commits", "Show what changed from a to b, by path.", reading.state_diff, _BELOW),
     _tool("Find who wrote it", "Show which commit each part of a value comes from.", reading.state_blame, _REV),
@@ -162,7 +176,13 @@ TOOLS: Final[tuple[Tool, ...]] = (
         _HEAD,
         needs="write",
     ),
-    _tool("Mark a commit", "Attach a label to a commit, to find it with state_log grep.", writing.state_mark, _REV, needs="write"),
+    _tool(
+        "Mark a commit",
+        "Attach a label to a commit, to find it with state_log grep.",
+        writing.state_mark,
+        _REV,
+        needs="write",
+    ),
     _tool(
         "Make a branch",
         "Make a branch, to try something out.",

@@ -1,6 +1,7 @@
 """The tools that write, each only if the program allows it: set, mark, branch, merge, restore. Layer: integrations.
 
-Their commits have an author and ``meta={"mcp": {...}}``: ``vstate log --meta mcp.tool=state_set`` lists what a model did.
+Their commits have an author and ``meta={"mcp": {...}}``: ``vstate log --meta mcp.tool=state_set`` lists what a model
+did.
 None deletes history: what is restored is a new commit.
 """
 
@@ -39,7 +40,9 @@ _MOST: Final = 1 << 20
 
 @contextmanager
 def _writing(tools: Context, expected_head: str = "", *, dry_run: bool = False) -> Iterator[Versioned]:
-    """Open a handle on the branch. With ``dry_run`` it writes into memory over the store, and its commits are gone afterwards.
+    """Open a handle on the branch.
+
+    With ``dry_run`` it writes into memory over the store, and its commits are gone afterwards.
 
     Raises ``ToolError`` if the branch's head is not the expected one.
     """
@@ -125,7 +128,9 @@ def _apply(tools: Context, state: Versioned, change: Any) -> None:
             _refuse_forms(change["value"], path)
             put_at(state, path, change["value"])
     except UnknownPathError:
-        raise ToolError(f"there is nothing at {path}, or its container is missing; nothing was changed: see state_outline") from None
+        raise ToolError(
+            f"there is nothing at {path}, or its container is missing; nothing was changed: see state_outline"
+        ) from None
     except (InvalidArgumentError, TypeError) as error:
         text = error.what if isinstance(error, StateError) else "it is not possible there"
         raise ToolError(f"{path} was not set: {text}; nothing was changed") from None
@@ -218,7 +223,11 @@ def state_merge(tools: Context, rev: str, policy: str = "", dry_run: bool = True
     policies: Any = {"**": policy} if policy else None
 
     def merge(state: Versioned) -> Commit:
-        return state.merge(state.repository.commit(theirs.id), message=f"merge {cut(rev, 80)} into {tools.scope.branch}", policies=policies)
+        return state.merge(
+            state.repository.commit(theirs.id),
+            message=f"merge {cut(rev, 80)} into {tools.scope.branch}",
+            policies=policies,
+        )
 
     return _previewed(tools, merge, "merge", dry_run=dry_run)
 
@@ -243,7 +252,9 @@ def state_restore(tools: Context, rev: str, path: str = "", dry_run: bool = True
     return _previewed(tools, restore, "restore", expected_head, dry_run=dry_run)
 
 
-def _previewed(tools: Context, act: Callable[[Versioned], Commit], verb: str, expected_head: str = "", *, dry_run: bool) -> str:
+def _previewed(
+    tools: Context, act: Callable[[Versioned], Commit], verb: str, expected_head: str = "", *, dry_run: bool
+) -> str:
     """Return what an act changes, and do it unless ``dry_run``."""
     try:
         with _writing(tools, expected_head, dry_run=dry_run) as state:

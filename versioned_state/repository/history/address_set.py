@@ -19,7 +19,8 @@ FREE_BIT: Final = len(Role)
 class AddressSet:
     """A set of addresses, each with some roles. Beyond ``in_memory`` addresses it moves to a temporary file.
 
-    An address takes about 150 bytes in memory, and 40 in the file, which SQLite removes by itself. Not for two threads at once.
+    An address takes about 150 bytes in memory, and 40 in the file, which SQLite removes by itself. Not for two threads
+    at once.
     """
 
     def __init__(self, *, in_memory: int = 1_000_000) -> None:
@@ -34,7 +35,10 @@ class AddressSet:
         return not self.note(address, bit) & bit
 
     def note(self, address: bytes, bits: int) -> int:
-        """Add an address with these bits in its value. Returns the bits that it had. Bits from ``FREE_BIT`` on are the caller's own."""
+        """Add an address with these bits in its value.
+
+        Returns the bits that it had. Bits from ``FREE_BIT`` on are the caller's own.
+        """
         here = self._here
         known = here.get(address)
         if known is None:
@@ -56,7 +60,10 @@ class AddressSet:
             self._spill()
 
     def items(self) -> Iterator[tuple[bytes, int]]:
-        """Yield all addresses with their roles, for ``load``. An address may occur twice. Nothing may be added meanwhile."""
+        """Yield all addresses with their roles, for ``load``.
+
+        An address may occur twice. Nothing may be added meanwhile.
+        """
         if self._file is not None:
             yield from self._file.execute("SELECT address, roles FROM seen")
         yield from self._here.items()
@@ -110,7 +117,9 @@ class AddressSet:
             self._file.executemany("INSERT OR REPLACE INTO seen VALUES(?, ?)", sorted(self._here.items()))
             self._file.execute("COMMIT")
         except sqlite3.Error as error:
-            raise StorageError(f"the temporary file of a walk over all objects failed: {error}", remains="nothing was changed") from error
+            raise StorageError(
+                f"the temporary file of a walk over all objects failed: {error}", remains="nothing was changed"
+            ) from error
         self._here.clear()
 
     def close(self) -> None:

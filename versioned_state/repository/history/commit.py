@@ -1,8 +1,8 @@
 """``Commit``, and its bytes. Layer: repository.
 
-A commit names the root of a state's tree and its parents. It also has its height and one jump to an earlier ancestor, so that the n-th
-ancestor is found in O(log n) reads (the skew-binary jump pointers of Myers, 1983), and the height of the newest merge, so that a line
-without merges is recognised.
+A commit names the root of a state's tree and its parents. It also has its height and one jump to an earlier ancestor,
+so that the n-th ancestor is found in O(log n) reads (the skew-binary jump pointers of Myers, 1983), and the height of
+the newest merge, so that a line without merges is recognised.
 """
 
 from __future__ import annotations
@@ -42,7 +42,9 @@ _pack = msgpack.Packer(unicode_errors="surrogatepass").pack  # made once: that t
 
 _PLAIN: Final = frozenset({str, int, float, bool, type(None)})
 
-_INTERNAL: Final = frozenset({"address", "is_root", "jump", "jump_address", "meta_cell", "parent_addresses", "parents_but_root", "tree"})
+_INTERNAL: Final = frozenset(
+    {"address", "is_root", "jump", "jump_address", "meta_cell", "parent_addresses", "parents_but_root", "tree"}
+)
 """Attributes of a commit for the layers of this library, which completion does not offer."""
 
 
@@ -52,8 +54,8 @@ class Commit:
 
     Attributes:
         address: the address of the commit; ``id`` is the same in 48 hex digits.
-        parent_addresses: the parents, or none for the empty root commit that every store shares. In shallow history, only the parents that
-            were kept. ``parents`` has their ids.
+        parent_addresses: the parents, or none for the empty root commit that every store shares. In shallow history,
+            only the parents that were kept. ``parents`` has their ids.
         time: microseconds since 1970, UTC.
         author: the author, or None.
         message: the caller's message, or else a summary of the changes.
@@ -61,7 +63,8 @@ class Commit:
         tree: the tree of the state. ``root`` is the address of its top node in hex: equal roots, equal states.
         height: how many first parents lead to the root commit.
         merge_height: the height of the newest merge on its line of first parents, itself included; 0 if there is none.
-        jump_address: an earlier commit on that line, from which the n-th ancestor is found fast, or None if there is none.
+        jump_address: an earlier commit on that line, from which the n-th ancestor is found fast, or None if there is
+            none.
         meta_cell: the stored form of ``meta``, or None.
         tag: the name of the tag that ``commit(tag=)`` made for it, or None. The tag may be gone.
         skipped: paths that ``commit(skip_unserializable=True)`` left out. Only that call has them; they are not stored.
@@ -250,7 +253,9 @@ def with_address(commit: Commit) -> tuple[Commit, bytes]:
     return replace(commit, address=address_of(raw), signature=None), raw
 
 
-_Fields = tuple[tuple[Address, ...], int, str | None, str, int, Tree, int, int, Address | None, bytes | None, str | None]
+_Fields = tuple[
+    tuple[Address, ...], int, str | None, str, int, Tree, int, int, Address | None, bytes | None, str | None
+]
 """The stored fields of a ``Commit`` in its order, from the parents to the tag."""
 
 
@@ -279,7 +284,8 @@ def _write(stored: _Fields) -> bytes:
 def unsigned(raw: bytes) -> bytes:
     """Return the raw bytes that were signed, from the stored bytes of a signed commit: the same without the signature.
 
-    They are cut out of the stored bytes, not written again, so a signature does not verify for a commit with another encoding.
+    They are cut out of the stored bytes, not written again, so a signature does not verify for a commit with another
+    encoding.
     """
     return raw[:1] + _UNSIGNED[raw[1:2]] + raw[2 : -len(_SIGNATURE_HEADER) - SIGNATURE_SIZE]
 
@@ -319,7 +325,11 @@ def read_commit(address: Address, raw: bytes) -> Commit:
         addresses: Any = (parents,) if len(parents) == ADDRESS_SIZE else _split(parents)
         if len(parents) % ADDRESS_SIZE or (jump is not None and len(jump) != ADDRESS_SIZE):
             raise ValueError("an address of another size")
-        if not 0 <= merge_height <= height <= generation or (height > 0) != bool(addresses) or not EARLIEST <= time <= LATEST:
+        if (
+            not 0 <= merge_height <= height <= generation
+            or (height > 0) != bool(addresses)
+            or not EARLIEST <= time <= LATEST
+        ):
             raise ValueError("its place in history, or its time, cannot be")
         if (merge_height == 0) != (place is None) or (len(addresses) > 1) != (merge_height == height > 0):
             raise ValueError("its place in history, or its time, cannot be")

@@ -1,6 +1,7 @@
 """Walks over the graph of commits: ancestors, log order, merge bases. Layer: repository.
 
-They take a function that reads a commit. It returns shallow commits with only the parents that were kept, so every walk ends there.
+They take a function that reads a commit. It returns shallow commits with only the parents that were kept, so every walk
+ends there.
 """
 
 from __future__ import annotations
@@ -97,7 +98,10 @@ def pruned_reason(commit: Commit) -> str:
 
 
 def descend(commit: Commit, height: int, read: Read) -> Commit:
-    """Return the ancestor by first parents that has this height, or the shallow commit if history ends above it. Cost: O(log n) reads."""
+    """Return the ancestor by first parents that has this height, or the shallow commit if history ends above it.
+
+    Cost: O(log n) reads.
+    """
     while commit.height > height and commit.parent_addresses:
         jump = commit.jump_address if jump_height(commit.height) >= height else None
         try:
@@ -111,7 +115,10 @@ def descend(commit: Commit, height: int, read: Read) -> Commit:
 
 
 def _fork(a: Commit, b: Commit, read: Read) -> Commit | None:
-    """Return the newest commit on both lines of first parents, or None if history ends above it. Cost: O(log n) reads."""
+    """Return the newest commit on both lines of first parents, or None if history ends above it.
+
+    Cost: O(log n) reads.
+    """
     a, b = descend(a, b.height, read), descend(b, a.height, read)
     while a != b:
         if a.height != b.height or not a.parent_addresses or not b.parent_addresses:
@@ -138,7 +145,9 @@ def walk(
     order: Callable[[Commit], tuple[int, ...]] = lambda commit: (-commit.generation, -commit.time),
     first_parent: bool = False,
 ) -> Iterator[Commit]:
-    """Yield commits and all their ancestors, each once: always the least in ``order`` of the commits reached so far. Cost: one read each.
+    """Yield commits and all their ancestors, each once: always the least in ``order`` of the commits reached so far.
+
+    Cost: one read each.
 
     The default order has children before parents, and otherwise newer commits first.
 
@@ -170,8 +179,8 @@ def first_parents(commit: Commit, read: Read) -> Iterator[Commit]:
 def is_ancestor(old: Commit, new: Commit, read: Read, *, seen: set[Address] | None = None) -> bool:
     """Return whether ``old`` is ``new`` or an ancestor of it.
 
-    Cost: O(log n) reads if first parents lead there, or there are no merges in between; else as many for each merge of a greater
-        generation.
+    Cost: O(log n) reads if first parents lead there, or there are no merges in between; else as many for each merge of
+        a greater generation.
 
     Args:
         seen: the merges that are known not to lead to ``old``, for many calls with the same ``old``.
@@ -194,17 +203,20 @@ def is_ancestor(old: Commit, new: Commit, read: Read, *, seen: set[Address] | No
 def only_in(head: Commit, others: Iterable[Commit], read: Read, *, first_parent: bool = False) -> Iterator[Commit]:
     """Yield the commits that lead to ``head`` and to none of the others, in the order of ``walk``.
 
-    Cost: reads those commits. For each of the others, O(log n) reads more if no merge lies between it and the commit where it parted from
-    ``head``; else its ancestors above the oldest of those commits.
+    Cost: reads those commits. For each of the others, O(log n) reads more if no merge lies between it and the commit
+    where it parted from ``head``; else its ancestors above the oldest of those commits.
 
     Args:
-        first_parent: only those on the line of first parents of ``head``. The others may lead to a commit by any parent.
+        first_parent: only those on the line of first parents of ``head``. The others may lead to a commit by any
+            parent.
     """
     known = []
     for other in others:
         fork = _only_fork(head, other, read)
         known.append((other if fork is None else fork, 1))
-    commits = (commit for commit, flags in _paint([*known, (head, 2)], read, lambda flags: not flags & 1) if not flags & 1)
+    commits = (
+        commit for commit, flags in _paint([*known, (head, 2)], read, lambda flags: not flags & 1) if not flags & 1
+    )
     return _first_parents_of(commits, head) if first_parent else commits
 
 
@@ -246,7 +258,9 @@ def ahead_behind(heads: Sequence[Commit], base: Commit, read: Read) -> list[tupl
     return found
 
 
-def _paint(tips: Iterable[tuple[Commit, int]], read: Read, awaited: Callable[[int], bool]) -> Iterator[tuple[Commit, int]]:
+def _paint(
+    tips: Iterable[tuple[Commit, int]], read: Read, awaited: Callable[[int], bool]
+) -> Iterator[tuple[Commit, int]]:
     """Yield commits with the flags of all the tips that they lead to, in the order of ``walk``, until no commit with awaited flags is left.
 
     A child has a greater generation than its parents, so a commit has all its flags when its turn comes.
@@ -279,18 +293,22 @@ def _paint(tips: Iterable[tuple[Commit, int]], read: Read, awaited: Callable[[in
 def merge_base(a: Commit, b: Commit, read: Read) -> Commit:
     """Return a best common ancestor: the newest of those that no other common ancestor descends from.
 
-    Cost: O(log n) reads if one is an ancestor of the other by first parents, or neither line has a merge since they parted; else one read
-    for each commit above the base.
+    Cost: O(log n) reads if one is an ancestor of the other by first parents, or neither line has a merge since they
+    parted; else one read for each commit above the base.
 
     Raises:
-        UnknownRevisionError: history was pruned and no longer has a common ancestor. The empty root commit cannot be the base of a merge:
+        UnknownRevisionError: history was pruned and no longer has a common ancestor. The empty root commit cannot be
+            the base of a merge:
             values that one side deleted long ago would come back as additions of the other side.
     """
     return next(merge_bases(a, b, read))
 
 
 def merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
-    """Yield the merge bases, at least one. Raises as ``merge_base``. Prune may run at any time, so each base is computed once."""
+    """Yield the merge bases, at least one.
+
+    Raises as ``merge_base``. Prune may run at any time, so each base is computed once.
+    """
     bases = iter_merge_bases(a, b, read)
     first = next(bases, None)
     if first is None:
@@ -315,7 +333,10 @@ def best_common(a: Collection[Commit], b: Collection[Commit], read: Read) -> Ite
     ours, theirs, both, below = 1, 2, 3, 4  # below: an ancestor of a base that was found
     marks = {commit.address: ours for commit in a}
     marks |= {commit.address: marks.get(commit.address, 0) | theirs for commit in b}
-    heap = [(-commit.generation, -commit.time, commit.address, commit) for commit in {each.address: each for each in (*a, *b)}.values()]
+    heap = [
+        (-commit.generation, -commit.time, commit.address, commit)
+        for commit in {each.address: each for each in (*a, *b)}.values()
+    ]
     heapq.heapify(heap)
     open_ends = len(heap)  # the commits in the heap that are not below a base
     while open_ends:

@@ -1,7 +1,10 @@
-"""Keepers: for each marked object, the only ref that leads to it, or the smallest group that has all such refs. Layer: repository.
+"""Keepers: for each marked object, the only ref that leads to it, or the smallest group that has all such refs.
 
-A ref is identified by its kind and name, ``branch/alice/1``. The refs whose names begin alike form a group, ``branch/alice/``: all sessions
-of one user, for example. All refs of a store form the largest group, whose name is empty.
+Layer: repository.
+
+A ref is identified by its kind and name, ``branch/alice/1``. The refs whose names begin alike form a group,
+``branch/alice/``: all sessions of one user, for example. All refs of a store form the largest group, whose name is
+empty.
 """
 
 from __future__ import annotations
@@ -22,7 +25,10 @@ _SHIFT: Final = 8
 """The roles of an object are below this bit of its value in the set, the number of its keeper above."""
 
 _GROUPS: Final = (3, 2)
-"""How many parts of a name, its kind included, the refs of a group have in common. Each level may cost a further look at shared objects."""
+"""How many parts of a name, its kind included, the refs of a group have in common.
+
+Each level may cost a further look at shared objects.
+"""
 
 
 def groups_of(name: str) -> list[str]:
@@ -80,9 +86,10 @@ class KeeperSet(AddressSet):
     def reach(self, address: bytes, role: Role, keeper: int) -> int | None:
         """Record that a keeper leads to an object in a role.
 
-        Returns the keeper for which the references of the object must be followed, or None if they were, or will be, for that keeper or a
-        group that contains it. So an object is followed again whenever its keeper becomes a larger group. In the end every ref that leads
-        to an object is its keeper or in its keeper: this holds at the start of a walk, and passes from each object to its references.
+        Returns the keeper for which the references of the object must be followed, or None if they were, or will be,
+        for that keeper or a group that contains it. So an object is followed again whenever its keeper becomes a larger
+        group. In the end every ref that leads to an object is its keeper or in its keeper: this holds at the start of a
+        walk, and passes from each object to its references.
         """
         bit = self.bit(role)
         known = self.value(address)

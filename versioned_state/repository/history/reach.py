@@ -1,7 +1,7 @@
 """References between objects, and walks over everything that is reachable. Nothing is unpickled. Layer: repository.
 
-A *reference* is an address and a *role*: the kind of object that a reader expects there. Gc, fsck and others follow references without
-reading values; this module alone finds the objects that a tree needs.
+A *reference* is an address and a *role*: the kind of object that a reader expects there. Gc, fsck and others follow
+references without reading values; this module alone finds the objects that a tree needs.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ UNREAD: Final = frozenset({Role.CHUNK, Role.SEGMENT})
 class Reference(NamedTuple):
     """An address, and the expected properties of the object there.
 
-    An inner node or a cell may state the ``level``, the ``size`` (elements or bytes), the first ``key`` and the ``end``, a key that all
-    keys come before, or None if it does not. ``code`` is that of the cell whose tree the object belongs to: the elements of a set and the
-    keys of a dict must be hashable.
+    An inner node or a cell may state the ``level``, the ``size`` (elements or bytes), the first ``key`` and the
+    ``end``, a key that all keys come before, or None if it does not. ``code`` is that of the cell whose tree the object
+    belongs to: the elements of a set and the keys of a dict must be hashable.
     """
 
     address: Address
@@ -62,8 +62,8 @@ _WHOLE: Final = Shallow({})
 def references(address: Address, raw: bytes, role: Role) -> list[Reference]:
     """Return the references in one object, in its order. A few may occur twice.
 
-    A commit refers to its parents and its tree. Its jump is not a reference: the parents lead to that ancestor as well, unless history
-    ends in between. ``meta`` refers to nothing.
+    A commit refers to its parents and its tree. Its jump is not a reference: the parents lead to that ancestor as well,
+    unless history ends in between. ``meta`` refers to nothing.
 
     Args:
         address: that of the object, for errors.
@@ -116,7 +116,9 @@ def _guarded(address: Address, find: Callable[[], list[Reference]]) -> list[Refe
     except StateError:
         raise
     except _DECODING_ERRORS as error:
-        raise CorruptObjectError(address.hex() or "(a value)", f"it does not decode: {type(error).__name__}: {error}") from error
+        raise CorruptObjectError(
+            address.hex() or "(a value)", f"it does not decode: {type(error).__name__}: {error}"
+        ) from error
 
 
 def _of_commit(commit: Commit) -> list[Reference]:
@@ -147,7 +149,9 @@ def _of_inner(shape: Shape, node: Node, code: int | None = None) -> list[Referen
 
 
 def _of_cells(data: bytes | memoryview, *, thoroughly: bool = False) -> list[Reference]:
-    """Return the references in packed cells at any depth. Nested extensions are processed in a loop, so their depth is not limited.
+    """Return the references in packed cells at any depth.
+
+    Nested extensions are processed in a loop, so their depth is not limited.
 
     Args:
         thoroughly: also read the values without references, to find errors in them.
@@ -198,8 +202,12 @@ def segments_of(raw: bytes) -> list[Address]:
     return [address for address, _ in raw.segments] if isinstance(raw, Segmented) else []
 
 
-def followed(reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, expired: int | None = None) -> list[Reference]:
-    """Return the references that a walk follows from an object, as history is now, and the jump of a commit. Raises as ``references``.
+def followed(
+    reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, expired: int | None = None
+) -> list[Reference]:
+    """Return the references that a walk follows from an object, as history is now, and the jump of a commit.
+
+    Raises as ``references``.
 
     Gc and reclaiming must use only this function to find the objects that an object needs.
     """
@@ -214,10 +222,12 @@ def followed(reference: Reference, raw: bytes, *, shallow: Shallow = _WHOLE, exp
 
 
 def iter_new(reader: Reader, old: Iterable[Reference], new: Iterable[Reference]) -> Iterator[tuple[Reference, bytes]]:
-    """Yield the objects that are reachable from ``new`` and not from ``old``, with their raw bytes. Cost: reads about the difference.
+    """Yield the objects that are reachable from ``new`` and not from ``old``, with their raw bytes.
 
-    Both sides are walked level by level, each level in one read, without the objects that both name. An equal part is walked nevertheless
-    if it is at different levels on the two sides. Parents of commits are not followed.
+    Cost: reads about the difference.
+
+    Both sides are walked level by level, each level in one read, without the objects that both name. An equal part is
+    walked nevertheless if it is at different levels on the two sides. Parents of commits are not followed.
 
     Raises:
         MissingObjectError, CorruptObjectError: an object of either side cannot be read.
@@ -228,7 +238,9 @@ def iter_new(reader: Reader, old: Iterable[Reference], new: Iterable[Reference])
     while ours:
         named = {each.address for each in ours}
         theirs = [each for each in theirs if each.address not in named and each.role is not Role.CHUNK]
-        ours = [each for each in dict.fromkeys(ours) if each.address not in known and (each.address, each.role) not in seen]
+        ours = [
+            each for each in dict.fromkeys(ours) if each.address not in known and (each.address, each.role) not in seen
+        ]
         if not ours:
             return
         seen.update((each.address, each.role) for each in ours)

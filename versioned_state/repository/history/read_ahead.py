@@ -1,7 +1,8 @@
 """``ReadAhead``: the commits of a line of first parents, read many at a time. Layer: repository.
 
-The address of a parent is in its child, so a walk would read one commit at a time. But each commit also names an earlier one (its
-jump, see ``graph``), so a line can be read from both ends, and their jumps divide it again. So n commits take O(log n) calls of the store.
+The address of a parent is in its child, so a walk would read one commit at a time. But each commit also names an
+earlier one (its jump, see ``graph``), so a line can be read from both ends, and their jumps divide it again. So n
+commits take O(log n) calls of the store.
 """
 
 from __future__ import annotations
@@ -56,4 +57,6 @@ class ReadAhead:
             try:
                 edge = list(self._commits.read_many(fresh).values()) if fresh else []
             except (MissingObjectError, CorruptObjectError):
-                return  # history was pruned below, or is damaged; the walk reads each commit by itself and finds out where it ends
+                # history was pruned below, or is damaged; the walk reads each commit by itself and finds out where it
+                # ends
+                return

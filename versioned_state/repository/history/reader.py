@@ -1,4 +1,7 @@
-"""Reading commits: from the store, through a small cache, with the parents that history still has. Layer: repository."""
+"""Reading commits: from the store, through a small cache, with the parents that history still has.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ class CommitReader:
         self._cache = CommitCache() if cache is None else cache
 
     def read(self, address: Address) -> Commit:
-        """Return the commit at an address, with the parents that history still has. Cost: one read, or none if it was read lately.
+        """Return the commit at an address, with the parents that history still has.
+
+        Cost: one read, or none if it was read lately.
 
         Raises:
             MissingObjectError: there is no such object.
@@ -44,7 +49,10 @@ class CommitReader:
             raise
 
     def read_stored(self, address: Address) -> Commit:
-        """Return the commit at an address as it was made, whether or not history still has its parents. Cost and errors: as ``read``."""
+        """Return the commit at an address as it was made, whether or not history still has its parents.
+
+        Cost and errors: as ``read``.
+        """
         commit = self._cache.get(address)
         if commit is None:
             clears = self._cache.clears
@@ -53,7 +61,10 @@ class CommitReader:
         return commit
 
     def read_beside(self, address: Address, keys: Sequence[str]) -> tuple[Commit, dict[str, bytes]]:
-        """Return what ``read`` does, and the values of those of some keys that exist. Cost: one call of the store. Raises as ``read``."""
+        """Return what ``read`` does, and the values of those of some keys that exist.
+
+        Cost: one call of the store. Raises as ``read``.
+        """
         commit, clears = self._cache.get(address), self._cache.clears
         key = object_key(address)
         found = self._objects.kv.get_many(keys if commit is not None else [key, *keys])
@@ -67,7 +78,10 @@ class CommitReader:
         return self.shallow.graft(commit), found
 
     def read_many(self, addresses: Iterable[Address]) -> dict[Address, Commit]:
-        """Return what ``read`` does, for many commits. Cost: one call of the store for all that were not read lately."""
+        """Return what ``read`` does, for many commits.
+
+        Cost: one call of the store for all that were not read lately.
+        """
         wanted = dict.fromkeys(addresses)
         known = self._cache.get_many(wanted)
         found = {address: self.shallow.graft(commit) for address, commit in known.items()}
@@ -88,7 +102,10 @@ class CommitReader:
         return self._cache.get_many(addresses)
 
     def keep(self, commits: Iterable[Commit], clears: int) -> None:
-        """Let the next reads find commits, as they were made, that the caller has read. ``clears`` was then that of this object."""
+        """Let the next reads find commits, as they were made, that the caller has read.
+
+        ``clears`` was then that of this object.
+        """
         self._cache.keep_many(commits, clears)
 
     @property
@@ -97,7 +114,10 @@ class CommitReader:
         return self._cache.clears
 
     def find(self, address: Address) -> Commit | None:
-        """Return the commit at an address, or None if there is no object, or one of another kind. Cost: one read, or none."""
+        """Return the commit at an address, or None if there is no object, or one of another kind.
+
+        Cost: one read, or none.
+        """
         if self._cache.get(address) is not None:
             return self.read(address)
         with suppress(MissingObjectError):
@@ -111,11 +131,17 @@ class CommitReader:
         return graph.parents_of(commit, self.read)
 
     def refresh_shallow(self) -> Shallow:
-        """Return where history ends now. Cost: one read. A missing commit causes it, and so does whatever must not miss a prune."""
+        """Return where history ends now.
+
+        Cost: one read. A missing commit causes it, and so does whatever must not miss a prune.
+        """
         return self.take_shallow(self._objects.kv.get(SHALLOW))
 
     def take_shallow(self, stored: bytes | None) -> Shallow:
-        """Take in the record, read just now. Cost: a read for new pages, if there are any. Raises ``CorruptRefError``."""
+        """Take in the record, read just now.
+
+        Cost: a read for new pages, if there are any. Raises ``CorruptRefError``.
+        """
         kv, before = self._objects.kv, self.shallow
         while stored != self.shallow.stored:
             shallow = read_shallow(stored, kv.get_many, before)

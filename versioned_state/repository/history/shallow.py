@@ -1,8 +1,8 @@
 """Shallow history: the commits at which ``prune`` ended it, as git's ``shallow`` file lists them. Layer: repository.
 
-Every commit is read through this record (``graft``): a shallow commit has only the parents that were kept, and a jump that could pass a
-shallow commit is hidden. So a walk along ``parents`` and ``jump`` stops there. The record and its pages are read when a repository is
-opened. A prune adds to the record; a full record becomes a page.
+Every commit is read through this record (``graft``): a shallow commit has only the parents that were kept, and a jump
+that could pass a shallow commit is hidden. So a walk along ``parents`` and ``jump`` stops there. The record and its
+pages are read when a repository is opened. A prune adds to the record; a full record becomes a page.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class Shallow(Mapping[bytes, ShallowCommit]):
     def graft(self, commit: Commit) -> Commit:
         """Return the commit as history is now. Cost: a lookup, or nothing if no commit is shallow.
 
-        A jump past the height of any shallow commit is hidden, even if that commit lies on another line: only a walk could tell. The
-        walk then follows parents, for at most as many steps as there are such heights.
+        A jump past the height of any shallow commit is hidden, even if that commit lies on another line: only a walk
+        could tell. The walk then follows parents, for at most as many steps as there are such heights.
         """
         if not self.own and not self.paged:
             return commit
@@ -109,7 +109,9 @@ class Shallow(Mapping[bytes, ShallowCommit]):
 
 
 def with_cuts(shallow: Shallow, made: Mapping[bytes, ShallowCommit]) -> dict[str, bytes]:
-    """Return the records that make some commits shallow too: the record, and sometimes a page. Cost: the new shallow commits.
+    """Return the records that make some commits shallow too: the record, and sometimes a page.
+
+    Cost: the new shallow commits.
 
     A page is named by its content, so it may be put before the record that names it.
     """
@@ -201,9 +203,15 @@ def _read(key: str, stored: bytes) -> tuple[dict[bytes, ShallowCommit], tuple[st
     try:
         joined, heights, kept, *rest = msgpack.unpackb(read_record(key, stored))
         addresses = [joined[i : i + ADDRESS_SIZE] for i in range(0, len(joined), ADDRESS_SIZE)]
-        commits = {address: ShallowCommit(height, bits) for address, height, bits in zip(addresses, heights, kept, strict=True)}
+        commits = {
+            address: ShallowCommit(height, bits) for address, height, bits in zip(addresses, heights, kept, strict=True)
+        }
         pages = tuple(rest[0]) if rest else ()
-        if type(joined) is not bytes or len(joined) % ADDRESS_SIZE or not all(type(number) is int for number in (*heights, *kept)):
+        if (
+            type(joined) is not bytes
+            or len(joined) % ADDRESS_SIZE
+            or not all(type(number) is int for number in (*heights, *kept))
+        ):
             raise ValueError("a field of another type")
         if not all(type(page) is str for page in pages):
             raise ValueError("a field of another type")

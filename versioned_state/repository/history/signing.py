@@ -1,8 +1,10 @@
 """Signed commits: keys, signing, and verifying history against keys that the caller trusts. Layer: repository.
 
-A signature covers everything in a commit: the root of its state, its parents, author, time and message. Their ids stand for all that is
-below them, the signatures of the parents included, so one good signature proves the whole history up to that commit. No signature
-in the store can say which commit the head of a branch should be: see ``verify``. ``docs/design/017-signed-commits.md`` has the reasons.
+A signature covers everything in a commit: the root of its state, its parents, author, time and message. Their ids stand
+for all that is below them, the signatures of the parents included, so one good signature proves the whole history up to
+that commit. No signature
+in the store can say which commit the head of a branch should be: see ``verify``. ``docs/design/017-signed-commits.md``
+has the reasons.
 """
 
 from __future__ import annotations
@@ -43,8 +45,8 @@ class Signer:
     """A signer of commits, with one Ed25519 key (RFC 8032). Threads may share it.
 
     Args:
-        private_key: 32 raw bytes, PEM (PKCS #8), OpenSSH's format, or an ``Ed25519PrivateKey`` of ``cryptography``, whose secret may be in
-            hardware.
+        private_key: 32 raw bytes, PEM (PKCS #8), OpenSSH's format, or an ``Ed25519PrivateKey`` of ``cryptography``,
+            whose secret may be in hardware.
         password: the password of an encrypted PEM or OpenSSH key.
 
     Raises:
@@ -85,14 +87,19 @@ class Signer:
     def public_pem(self) -> bytes:
         """Return the public key in PEM, for verifying."""
         serialization = _serialization()
-        return self._key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+        return self._key.public_key().public_bytes(
+            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        )
 
     def __repr__(self) -> str:
         return f"<Signer {self.key_id}>"
 
 
 def key_id(public_key: PublicKey) -> str:
-    """Return the id of a key, 16 hex digits, as in commits. Takes the same keys as ``verify``, and raises the same errors."""
+    """Return the id of a key, 16 hex digits, as in commits.
+
+    Takes the same keys as ``verify``, and raises the same errors.
+    """
     return _id_of(_public_key(public_key).public_bytes_raw()).hex()
 
 
@@ -125,9 +132,10 @@ class Verification:
         head: the newest commit that was verified.
         counts: the number of commits with each status, without the empty root commit, which is the same everywhere.
         faults: the commits that are not good, newest first, at most ``MAX_FAULTS``.
-        complete: whether history was followed to its beginning, or to ``since``, before ``limit`` or a ``prune`` ended it.
-        extends: whether ``since`` is still in this history, or None if it was not given. If it is not, commits were removed or rewritten
-            since then.
+        complete: whether history was followed to its beginning, or to ``since``, before ``limit`` or a ``prune`` ended
+            it.
+        extends: whether ``since`` is still in this history, or None if it was not given. If it is not, commits were
+            removed or rewritten since then.
     """
 
     head: Commit
@@ -138,7 +146,10 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        """Whether every commit is good, and ``since``, if given, is in this history. History may be incomplete: see ``complete``."""
+        """Whether every commit is good, and ``since``, if given, is in this history.
+
+        History may be incomplete: see ``complete``.
+        """
         return not self.faults and self.extends is not False
 
     @property
@@ -158,15 +169,17 @@ def verify(
 ) -> Verification:
     """Check the signatures of a commit and of all its ancestors, against keys that the caller trusts.
 
-    It finds a commit that was changed, inserted, or signed by somebody else, and one whose signature was removed; if that is the head, it
-    is reported as unsigned. It cannot find that the last commits were removed: an earlier head is as good as it was. Keep the id of the
-    last head that you saw elsewhere and pass it as ``since``: then that is found too, and only newer commits are checked.
+    It finds a commit that was changed, inserted, or signed by somebody else, and one whose signature was removed; if
+    that is the head, it is reported as unsigned. It cannot find that the last commits were removed: an earlier head is
+    as good as it was. Keep the id of the last head that you saw elsewhere and pass it as ``since``: then that is found
+    too, and only newer commits are checked.
 
-    Every commit is read from the store and checked against its id. The trees of the states are not read here; each read of them checks
-    them, and ``fsck`` reads all. Cost: one read and one check a commit (about 0.15 ms on ``Disk``).
+    Every commit is read from the store and checked against its id. The trees of the states are not read here; each read
+    of them checks them, and ``fsck`` reads all. Cost: one read and one check a commit (about 0.15 ms on ``Disk``).
 
     Args:
-        keys: public keys: 32 raw bytes, PEM, OpenSSH's one line, or ``Ed25519PublicKey``. None are taken from the store.
+        keys: public keys: 32 raw bytes, PEM, OpenSSH's one line, or ``Ed25519PublicKey``. None are taken from the
+            store.
         limit: the most commits to check, newest first.
         since: a commit that was verified before, or its full id. A name is refused, because it could have been moved.
 
@@ -189,7 +202,9 @@ def verify(
     return Verification(head, dict(counts), tuple(faults), ended and not reading.ended, extends)
 
 
-def iter_signatures(head: Commit, *, objects: ObjectStore, commits: CommitReader, keys: Iterable[PublicKey]) -> Iterator[SignatureCheck]:
+def iter_signatures(
+    head: Commit, *, objects: ObjectStore, commits: CommitReader, keys: Iterable[PublicKey]
+) -> Iterator[SignatureCheck]:
     """Do ``verify`` as a stream: yield each commit with its status, newest first, in the order of ``log``."""
     return _checks(_Reading(objects, commits), head, _trusted(keys), None)
 
@@ -221,7 +236,9 @@ class _Reading:
         return _PURPOSE + unsigned(self._raws.pop(commit.address))
 
 
-def _checks(reading: _Reading, head: Commit, trusted: Mapping[bytes, Ed25519PublicKey], since: Commit | None) -> Iterator[SignatureCheck]:
+def _checks(
+    reading: _Reading, head: Commit, trusted: Mapping[bytes, Ed25519PublicKey], since: Commit | None
+) -> Iterator[SignatureCheck]:
     start = reading.read(head.address)
     commits = graph.walk([start], reading.read) if since is None else graph.only_in(start, [since], reading.read)
     for commit in commits:
@@ -294,7 +311,11 @@ def _private_key(given: PrivateKey, password: bytes | None) -> Ed25519PrivateKey
     data = _bytes(given, "a private key")
     if len(data) == _KEY_SIZE and not isinstance(given, str):
         return kind.from_private_bytes(data)  # type: ignore[no-any-return]
-    load = serialization.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in data[:64] else serialization.load_pem_private_key
+    load = (
+        serialization.load_ssh_private_key
+        if b"OPENSSH PRIVATE KEY" in data[:64]
+        else serialization.load_pem_private_key
+    )
     return _loaded(lambda: load(data, password), kind, "private")  # type: ignore[no-any-return]
 
 
@@ -306,7 +327,9 @@ def _public_key(given: PublicKey) -> Ed25519PublicKey:
     data = _bytes(given, "a public key")
     if len(data) == _KEY_SIZE and not isinstance(given, str):
         return kind.from_public_bytes(data)  # type: ignore[no-any-return]
-    load = serialization.load_pem_public_key if data.lstrip().startswith(b"-----") else serialization.load_ssh_public_key
+    load = (
+        serialization.load_pem_public_key if data.lstrip().startswith(b"-----") else serialization.load_ssh_public_key
+    )
     return _loaded(lambda: load(data), kind, "public")  # type: ignore[no-any-return]
 
 
@@ -327,7 +350,8 @@ def _loaded(load: Any, kind: type, what: str) -> Any:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         # Without the cause: its message may quote the key.
         raise InvalidArgumentError(
-            f"not a {what} Ed25519 key: neither 32 raw bytes, nor PEM, nor OpenSSH's format, or the password does not fit it", hint=hint
+            f"not a {what} Ed25519 key: neither 32 raw bytes, nor PEM, nor OpenSSH's format, or the password does not fit it",
+            hint=hint,
         ) from None
     if not isinstance(key, kind):
         raise InvalidArgumentError(f"a {what} key of another algorithm: commits are signed with Ed25519", hint=hint)

@@ -26,7 +26,8 @@ class Bisection:
 
     Attributes:
         commit: the first bad commit: the one before it on the line is good, or was skipped.
-        suspects: all commits that may be the first bad one, oldest first: the skipped ones right before ``commit``, and ``commit``.
+        suspects: all commits that may be the first bad one, oldest first: the skipped ones right before ``commit``, and
+            ``commit``.
         diff: the changes of ``commit`` against its first parent.
         steps: how often the predicate was called.
     """
@@ -53,9 +54,10 @@ def bisect(
 ) -> Bisection:
     """Return the first bad commit on the line of first parents from a good commit to a bad one.
 
-    Both ends are tested too, so that an inverted predicate is noticed at once. If the line changes between good and bad more than once,
-    one of the changes from good to bad is found. Cost: two and O(log n) calls of the predicate over n commits, O(log n) reads to get
-    to each, and what the predicate reads. More if the predicate skips, and all commits if it skips all.
+    Both ends are tested too, so that an inverted predicate is noticed at once. If the line changes between good and bad
+    more than once, one of the changes from good to bad is found. Cost: two and O(log n) calls of the predicate over n
+    commits, O(log n) reads to get to each, and what the predicate reads. More if the predicate skips, and all commits
+    if it skips all.
 
     Args:
         first, last: the good commit, and the bad one.
@@ -69,10 +71,13 @@ def bisect(
     search = _Search(lambda height: graph.ancestor_at(last, height, read), lambda commit: is_bad(snapshot(commit)))
     if search.ask(first.height) is True:
         raise InvalidArgumentError(
-            f"{first.short} is bad already, so the first bad commit is not after it", hint="begin with an earlier commit"
+            f"{first.short} is bad already, so the first bad commit is not after it",
+            hint="begin with an earlier commit",
         )
     if search.ask(last.height) is False:
-        raise InvalidArgumentError(f"{last.short} is good, so there is no bad commit to find", hint="is the condition the wrong way round?")
+        raise InvalidArgumentError(
+            f"{last.short} is good, so there is no bad commit to find", hint="is the condition the wrong way round?"
+        )
     low, high = search.run(first.height, last.height)
     suspects = tuple(search.at(height) for height in range(low + 1, high + 1))
     commit = suspects[-1]
@@ -88,7 +93,8 @@ def _check_line(first: Commit, last: Commit, read: graph.Read) -> None:
         return
     if graph.is_ancestor(last, first, read):
         raise InvalidArgumentError(
-            f"{first.short}, the good commit, comes after {last.short}, the bad one", hint="the good one must be the earlier one"
+            f"{first.short}, the good commit, comes after {last.short}, the bad one",
+            hint="the good one must be the earlier one",
         )
     hint = "name a good commit on the line of first parents of the bad one, as vstate log --first-parent shows it"
     raise InvalidArgumentError(

@@ -1,7 +1,7 @@
 """Blame: the commit that each part of a value comes from. Layer: repository.
 
-As in git: every part is passed on to the first parent that has it unchanged; a part that no parent has is the commit's own. Commits are
-taken children first, and only as long as parts are left.
+As in git: every part is passed on to the first parent that has it unchanged; a part that no parent has is the commit's
+own. Commits are taken children first, and only as long as parts are left.
 """
 
 from __future__ import annotations
@@ -53,10 +53,12 @@ class Blame:
     """A part of a value, and the commit that added it or last changed it.
 
     Attributes:
-        path: the path of an element of a list or an entry of a dict; the requested path if the value there has no parts.
+        path: the path of an element of a list or an entry of a dict; the requested path if the value there has no
+            parts.
         line: of a text of several lines, the number of the line, from 1; otherwise None.
         commit: the commit that it comes from. If ``commit.shallow``, it may be older: older history was pruned there.
-        complete: whether the search came to that commit. If not, the deadline ended it at ``commit``, which has the part too.
+        complete: whether the search came to that commit. If not, the deadline ended it at ``commit``, which has the
+            part too.
     """
 
     __slots__ = ("_decoder", "_nodes", "_part", "_there", "commit", "complete", "line", "path")
@@ -83,11 +85,17 @@ class Blame:
 
     @property
     def value(self) -> Any:
-        """The part, or of a text the line without its end, read on access. An object is shown as ``ObjectInfo``: nothing is unpickled."""
+        """The part, or of a text the line without its end, read on access.
+
+        An object is shown as ``ObjectInfo``: nothing is unpickled.
+        """
         return self._part if isinstance(self._part, str) else self._decoder.decode(self._part)
 
     def preview(self, *, width: int = WIDTH) -> str:
-        """Return the beginning of the part on one line of about ``width`` characters, a line of a text unquoted. Cost: what is shown."""
+        """Return the beginning of the part on one line of about ``width`` characters, a line of a text unquoted.
+
+        Cost: what is shown.
+        """
         if isinstance(self._part, str):
             return one_line(self._part, width=width, quote=False)
         return Preview(self._nodes, self._decoder).one_line(self._part, width=width)
@@ -113,9 +121,10 @@ def blame(
 
     Args:
         path: an empty one is the whole state, ``@worker`` a namespace.
-        start, end: return only the parts from ``start`` to before ``end``, both as in a slice: ``start=-50`` for the last 50.
-        deadline: stop after this many seconds, and one commit at least. Parts whose commit is not known then have ``complete`` false; blame
-            of ``part.commit`` goes on where the search has stopped.
+        start, end: return only the parts from ``start`` to before ``end``, both as in a slice: ``start=-50`` for the
+            last 50.
+        deadline: stop after this many seconds, and one commit at least. Parts whose commit is not known then have
+            ``complete`` false; blame of ``part.commit`` goes on where the search has stopped.
 
     Raises:
         UnknownPathError: nothing is there.
@@ -156,7 +165,10 @@ class _Found(NamedTuple):
 
 @dataclass(slots=True)
 class _Suspect:
-    """A commit that has some parts, which may be its own. ``traced`` is the value that has them, or None for the state."""
+    """A commit that has some parts, which may be its own.
+
+    ``traced`` is the value that has them, or None for the state.
+    """
 
     commit: Commit
     traced: TracedPath | None
@@ -244,7 +256,9 @@ class _Blamer:
             yield from iter_items(self._nodes, opened.tree, wanted.start, wanted.stop)
             return
         if isinstance(opened.order, Tree):
-            keys: Iterable[bytes] = (key_of_cell(cell) for cell in iter_cells(self._nodes, opened.order, wanted.start, wanted.stop))
+            keys: Iterable[bytes] = (
+                key_of_cell(cell) for cell in iter_cells(self._nodes, opened.order, wanted.start, wanted.stop)
+            )
         else:
             keys = opened.order[wanted.start : wanted.stop]
         left = iter(keys)
@@ -266,7 +280,9 @@ class _Blamer:
         if at is None:
             at = self._suspects[commit.id] = {}
             heapq.heappush(self._heap, (-commit.generation, commit.id))
-        suspect = at.setdefault(traced and traced.steps, _Suspect(commit, traced, {} if isinstance(pending, dict) else []))
+        suspect = at.setdefault(
+            traced and traced.steps, _Suspect(commit, traced, {} if isinstance(pending, dict) else [])
+        )
         if isinstance(pending, dict):
             assert isinstance(suspect.pending, dict)
             suspect.pending = suspect.pending | pending if suspect.pending else pending
@@ -309,7 +325,9 @@ class _Blamer:
             for step in range(run.length):
                 self._found[run.answer + step] = _Found(suspect.commit, suspect.traced, run.position + step, complete)
 
-    def _split(self, parent: Commit, traced: TracedPath | None, suspect: _Suspect, pending: _Pending) -> tuple[_Pending, _Pending]:
+    def _split(
+        self, parent: Commit, traced: TracedPath | None, suspect: _Suspect, pending: _Pending
+    ) -> tuple[_Pending, _Pending]:
         """Return the parts that a parent has unchanged, and the others."""
         if isinstance(pending, dict):
             return self._split_entries(self._map(parent, traced), self._map(suspect.commit, suspect.traced), pending)
@@ -426,7 +444,9 @@ class _Texts:
         data = bytearray()
         for row in iter_chunks(self._nodes, tree):
             addresses = list(map(Address, row))
-            raws = self._nodes.reader.read_many([address for address in dict.fromkeys(addresses) if address not in known])
+            raws = self._nodes.reader.read_many(
+                [address for address in dict.fromkeys(addresses) if address not in known]
+            )
             for address in addresses:
                 raw = known.get(address) or raws[address]
                 expect(raw, address, Kind.CHUNK)

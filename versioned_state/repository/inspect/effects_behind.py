@@ -1,4 +1,6 @@
-"""The effects that lie behind the head of a branch, since it was moved back past them, or forked before them. Layer: repository.
+"""The effects that lie behind the head of a branch, since it was moved back past them, or forked before them.
+
+Layer: repository.
 
 ::
 
@@ -28,7 +30,11 @@ def effects_behind(database: Database, ref: Ref, head: Commit) -> list[Entry]:
     moves = list(_moves(database, ref))[::-1]
     if not moves:
         return []
-    found = [entry for _, entry in iter_entries(database.store) if entry.facts.branch is not None and entry.facts.height is not None]
+    found = [
+        entry
+        for _, entry in iter_entries(database.store)
+        if entry.facts.branch is not None and entry.facts.height is not None
+    ]
     behind = [entry for entry in found if _is_behind(database, entry, ref, head, moves)]
     return sorted(behind, key=lambda entry: (entry.since, entry.key or ""))
 
@@ -73,7 +79,8 @@ def _is_behind(database: Database, entry: Entry, ref: Ref, head: Commit, moves: 
         return False
     old, new = _commit(database, move.old), _commit(database, move.new)
     if old is not None and old.height > begun:
-        made = graph.descend(old, begun + 1, database.commits.read)  # the commit of the round that the effect belongs to
+        # the commit of the round that the effect belongs to
+        made = graph.descend(old, begun + 1, database.commits.read)
         return not (head.height >= made.height and graph.descend(head, made.height, database.commits.read) == made)
     return new is not None and new.height < begun
 
@@ -89,4 +96,8 @@ def _commit(database: Database, address: Address | None) -> Commit | None:
 def _is_on(database: Database, branch: str | None, point: Commit) -> bool:
     """Return whether the history of a branch has a commit."""
     _, head = database.read_head("branch", branch or "")
-    return head is not None and head.height >= point.height and graph.descend(head, point.height, database.commits.read) == point
+    return (
+        head is not None
+        and head.height >= point.height
+        and graph.descend(head, point.height, database.commits.read) == point
+    )

@@ -49,13 +49,16 @@ class Match:
         return {"path": str(self.path), "line": self.line, "number": self.number, "spans": spans, "is_key": self.is_key}
 
 
-def grep(database: Database, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = "") -> Iterator[Match]:
+def grep(
+    database: Database, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = ""
+) -> Iterator[Match]:
     """Yield the lines of strings, keys of dicts included, in which a regular expression is found, in the order of the keys of the state.
 
     A line break ends a line, as in ``blame``: no line begins after the last one. The empty string is one empty line.
 
-    Objects, bytes and the engine's own keys are not searched; nothing is unpickled. Cost: reads a leaf of a tree, or a few chunks of a
-    long text, at a time, as matches are taken; a node that several lists share and that has no match is read once.
+    Objects, bytes and the engine's own keys are not searched; nothing is unpickled. Cost: reads a leaf of a tree, or a
+    few chunks of a long text, at a time, as matches are taken; a node that several lists share and that has no match is
+    read once.
 
     Args:
         path: search only there: a value, or a namespace such as ``@worker``.

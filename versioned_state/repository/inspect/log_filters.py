@@ -32,17 +32,19 @@ Test = Callable[[Commit], bool]
 class Filters(TypedDict, total=False):
     """The filters of ``log``. A commit passes if all given ones hold.
 
-    ``path`` and ``changed`` compare a commit with its parents, at the cost of what differs, and one of several parents must differ from
-    it in this from every one of them. A shallow commit, before which history was pruned, has none, and is compared with the empty state.
+    ``path`` and ``changed`` compare a commit with its parents, at the cost of what differs, and one of several parents
+    must differ from it in this from every one of them. A shallow commit, before which history was pruned, has none, and
+    is compared with the empty state.
 
     Attributes:
         author, message: a regular expression that is found in it.
         since, until: made at that time or later, or earlier; see ``When``.
-        meta: values by key, which the meta of the commit has, in type too; ``a.b`` is the key ``b`` in the dict under ``a``. A function
-            returns whether a value will do.
+        meta: values by key, which the meta of the commit has, in type too; ``a.b`` is the key ``b`` in the dict under
+            ``a``. A function returns whether a value will do.
         stamp: values by key, as ``meta``, of the stamp that the commit was made with. Cost: a read for each stamp.
         path: what is there (a value, or a namespace such as ``@worker``) is not what it was.
-        changed: occurs more or less often: a string within strings, keys of dicts included; any other value as a whole; or a ``Needle``.
+        changed: occurs more or less often: a string within strings, keys of dicts included; any other value as a whole;
+            or a ``Needle``.
     """
 
     author: str | re.Pattern[str]
@@ -55,7 +57,9 @@ class Filters(TypedDict, total=False):
     changed: Any
 
 
-def select(database: Database, commits: Iterable[Commit], filters: Filters, *, first_parent: bool = False) -> Iterator[Commit]:
+def select(
+    database: Database, commits: Iterable[Commit], filters: Filters, *, first_parent: bool = False
+) -> Iterator[Commit]:
     """Yield the commits that pass the filters, in their order. Lazy.
 
     Args:

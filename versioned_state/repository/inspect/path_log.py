@@ -45,7 +45,10 @@ class PathChange:
 
     @property
     def old(self) -> Any:
-        """The value before, read on access, or None if there was none. An object is shown as ``ObjectInfo``: nothing is unpickled."""
+        """The value before, read on access, or None if there was none.
+
+        An object is shown as ``ObjectInfo``: nothing is unpickled.
+        """
         return Change(self._change, self._tracer.nodes, self._tracer.decoder).old
 
     @property
@@ -60,7 +63,10 @@ class PathChange:
         if change.old is None or change.new is None:
             return [Change(change, self._tracer.nodes, self._tracer.decoder)]
         tracer = self._tracer
-        return [Change(each, tracer.nodes, tracer.decoder) for each in diff_values(tracer.composer, change.old, change.new, change.path)]
+        return [
+            Change(each, tracer.nodes, tracer.decoder)
+            for each in diff_values(tracer.composer, change.old, change.new, change.path)
+        ]
 
     def __repr__(self) -> str:
         return f"<PathChange {self.commit.short} {self.kind} {self.path}>"
@@ -69,9 +75,9 @@ class PathChange:
 class PathLog(Iterator[PathChange]):
     """The commits that changed the value at a path, children before parents, newer ones first among the rest, each found when it is taken.
 
-    Of a merge that left the path as one parent has it, only that parent is followed, as in git. A merge that is unlike all of its parents
-    changed it. Cost: the commits down to the last result that is taken, and at most as many more, n in O(log n) calls of the
-    store; and what differs on the way to the path.
+    Of a merge that left the path as one parent has it, only that parent is followed, as in git. A merge that is unlike
+    all of its parents changed it. Cost: the commits down to the last result that is taken, and at most as many more, n
+    in O(log n) calls of the store; and what differs on the way to the path.
 
     Args:
         deadline: end after this many seconds, counted from the first one that is taken, and one commit at least.
@@ -84,7 +90,13 @@ class PathLog(Iterator[PathChange]):
     """
 
     def __init__(
-        self, commit: Commit, path: str | StatePath, *, objects: ObjectStore, commits: CommitReader, deadline: float | None = None
+        self,
+        commit: Commit,
+        path: str | StatePath,
+        *,
+        objects: ObjectStore,
+        commits: CommitReader,
+        deadline: float | None = None,
     ) -> None:
         self._tracer = PathTracer(objects)
         traced = self._tracer.find(commit.tree, as_path(path))
@@ -112,7 +124,9 @@ class PathLog(Iterator[PathChange]):
     @property
     def rest(self) -> list[tuple[Commit, StatePath]]:
         """The commits that are to be examined next, each with the path there: where a history of what is left begins."""
-        return [(commit, traced.path) for *_, commit in sorted(self._heap) for traced in self._waiting[commit.id].values()]
+        return [
+            (commit, traced.path) for *_, commit in sorted(self._heap) for traced in self._waiting[commit.id].values()
+        ]
 
     def _examine(self) -> None:
         *_, commit = heapq.heappop(self._heap)

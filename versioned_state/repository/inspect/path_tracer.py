@@ -1,7 +1,7 @@
 """``PathTracer``, which traces a path in the state of a commit into earlier states. Layer: repository.
 
-Keys are the same in every state. An element of a list is traced to its index before other elements were inserted or removed, as ``diff``
-aligns the two lists; an inserted element has no earlier index.
+Keys are the same in every state. An element of a list is traced to its index before other elements were inserted or
+removed, as ``diff`` aligns the two lists; an inserted element has no earlier index.
 """
 
 from __future__ import annotations
@@ -97,7 +97,9 @@ class PathTracer:
                 return None if _has_index(rest) else TracedPath(traced.root_key, (*steps, *rest), tuple(cells))
             if cells[depth : depth + 1] == list(traced.cells[depth : depth + 1]):
                 return TracedPath(traced.root_key, (*steps, *rest), (*cells, *traced.cells[depth + 1 :]))
-            before = self._index_before(cells[depth], traced.cells[depth], step.index) if isinstance(step, Index) else step
+            before = (
+                self._index_before(cells[depth], traced.cells[depth], step.index) if isinstance(step, Index) else step
+            )
             if before is None:
                 return None
             cell = self._step(cells[depth], before)[1]
@@ -110,7 +112,10 @@ class PathTracer:
         return guarded(self.composer.same, a.cell, b.cell)
 
     def replaced(self, old: bytes, new: bytes) -> list[Replaced] | None:
-        """Return the elements replaced from one list to another, by their cells, or None if one is not a list. Cost: what differs."""
+        """Return the elements replaced from one list to another, by their cells, or None if one is not a list.
+
+        Cost: what differs.
+        """
         # A small list may hold its elements in another form than a large one does.
         large = any(is_large(self.nodes, cell) for cell in (old, new))
         a, b = self.composer.container(old, large=large), self.composer.container(new, large=large)
@@ -137,7 +142,11 @@ class PathTracer:
             before, after = (sequence_of(self.nodes, cell) for cell in (old, new))
             if before is None and after is None:  # so does an element of an array
                 return Index(index)
-            are_tuples = before is not None and after is not None and all(container_of(self.nodes, cell) is None for cell in (old, new))
+            are_tuples = (
+                before is not None
+                and after is not None
+                and all(container_of(self.nodes, cell) is None for cell in (old, new))
+            )
             return Index(index) if are_tuples and before is not None and index < before.count else None
         shift = 0
         for part in parts:
@@ -149,8 +158,9 @@ class PathTracer:
             shift = part.old_end - part.new_end
         return Index(index + shift)
 
-    # Predicting an earlier state. Nodes are found by their hash: a correctly predicted node need not be read, and a wrong prediction is
-    # never looked up. Most lists are only appended to, so tracing a message reads little more than the commits.
+    # Predicting an earlier state. Nodes are found by their hash: a correctly predicted node need not be read, and a
+    # wrong prediction is never looked up. Most lists are only appended to, so tracing a message reads little more than
+    # the commits.
 
     def _expect_root(self, traced: TracedPath, tree: Tree, later: Tree) -> None:
         """Stage the nodes that an earlier state has if only the end of the list at the root key is new since."""

@@ -1,7 +1,7 @@
 """The sizes of a store: by branch, path, kind and commit. Layer: repository.
 
-*Stored* bytes are those of the values in the store, after compression; *raw* bytes are those before it. The store is read once, in its own
-order; the references between objects are then followed in memory.
+*Stored* bytes are those of the values in the store, after compression; *raw* bytes are those before it. The store is
+read once, in its own order; the references between objects are then followed in memory.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ class BranchSize:
 
 @dataclass(frozen=True, slots=True)
 class PathSize:
-    """The size of the value at a path, at one commit. An object that several paths share counts for the first of them only."""
+    """The size of the value at a path, at one commit.
+
+    An object that several paths share counts for the first of them only.
+    """
 
     path: str
     stored: int
@@ -125,7 +128,9 @@ class Stats:
         return self.total.stored / self.total.raw if self.total.raw else 1.0
 
 
-def stats(database: Database, rev: str | Commit = "HEAD", *, depth: int = 1, commits: int = 100, top: int = 20) -> Stats:
+def stats(
+    database: Database, rev: str | Commit = "HEAD", *, depth: int = 1, commits: int = 100, top: int = 20
+) -> Stats:
     """Measure a store. Nothing is unpickled. Cost: reads the store once, and holds about 200 bytes an object in memory.
 
     Args:
@@ -155,7 +160,9 @@ def stats(database: Database, rev: str | Commit = "HEAD", *, depth: int = 1, com
         if ref.kind == "branch" and ref.head is not None
     ]
     branches.sort(key=lambda branch: (-branch.unique.stored, -branch.total.stored, branch.name))
-    commit = resolve(database, rev) if any(ref.head is not None for ref in refs) else database.commits.read(ROOT_ADDRESS)
+    commit = (
+        resolve(database, rev) if any(ref.head is not None for ref in refs) else database.commits.read(ROOT_ADDRESS)
+    )
     return Stats(
         total=census.size(range(len(census))),
         reachable=census.size(owners),
@@ -271,7 +278,9 @@ def _below(address: Address, raw: bytes, kind: Kind, shallow: Shallow) -> Iterat
 
 
 def _growth(database: Database, census: _Census, commit: Commit, count: int) -> Iterator[Growth]:
-    line = [each for each in islice(graph.first_parents(commit, database.commits.read), count + 1) if each.id != ROOT_ID]
+    line = [
+        each for each in islice(graph.first_parents(commit, database.commits.read), count + 1) if each.id != ROOT_ID
+    ]
     seen: set[int] = set()
     if len(line) > count:
         census.reach([line.pop().address], seen)

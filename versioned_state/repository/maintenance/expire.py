@@ -1,7 +1,8 @@
 """Expiry: the deletion of branches that have not changed for their time to live. Layer: repository.
 
-The record of a branch has its time to live. The branch ends that long after its last change, so a commit renews it at no cost. An index has
-the branches by their end. A place in the index may be too early, because commits do not move it, but never too late.
+The record of a branch has its time to live. The branch ends that long after its last change, so a commit renews it at
+no cost. An index has the branches by their end. A place in the index may be too early, because commits do not move it,
+but never too late.
 """
 
 from __future__ import annotations
@@ -67,7 +68,9 @@ def _put_off(database: Database, ref: Ref, end: int) -> None:
         return
     after = rewritten(replace(ref, due=end + YEAR_ONE), ref.head, ref.log)
     batch = batch_of(ref, after)
-    database.fence.apply(batch.expected, batch.puts, batch.deletes, staging=Staging(database.objects), keep=(), since=ref.sweeps)
+    database.fence.apply(
+        batch.expected, batch.puts, batch.deletes, staging=Staging(database.objects), keep=(), since=ref.sweeps
+    )
 
 
 def expire_branch(branches: Branches, name: str, now: int) -> bool:

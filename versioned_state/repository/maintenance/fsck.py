@@ -1,4 +1,6 @@
-"""Fsck: checks of every object, ref and record of a store, and that every reachable object exists in its place. Layer: repository.
+"""Fsck: checks of every object, ref and record of a store, and that every reachable object exists in its place.
+
+Layer: repository.
 
 It reads each object once, unpickles nothing and writes nothing. Damage is reported, never raised.
 """
@@ -85,7 +87,9 @@ _OWN_ROLE: Final[dict[int, Role]] = {
 }
 
 
-def check(store: KVStore, *, progress: Callable[[int, int | None], None] | None = None, in_memory: int = 1_000_000) -> FsckReport:
+def check(
+    store: KVStore, *, progress: Callable[[int, int | None], None] | None = None, in_memory: int = 1_000_000
+) -> FsckReport:
     """Check everything in a store. Others may write to it meanwhile, and collect garbage.
 
     Cost: reads everything once, and the parents of commits once more. Memory: see ``AddressSet``.
@@ -107,7 +111,15 @@ def check(store: KVStore, *, progress: Callable[[int, int | None], None] | None 
         # An object that was reachable at the start may have been dropped and collected meanwhile.
     seconds, unknown = time.monotonic() - start, tuple(sorted(check.unknown))
     return FsckReport(
-        check.objects, check.commits, check.refs, check.deleted, check.dangling, tuple(check.findings), check.more, seconds, unknown
+        check.objects,
+        check.commits,
+        check.refs,
+        check.deleted,
+        check.dangling,
+        tuple(check.findings),
+        check.more,
+        seconds,
+        unknown,
     )
 
 
@@ -149,7 +161,9 @@ class _Check:
         except DAMAGE:
             return False
 
-    def _find(self, problem: Problem, what: str, id: str, error: str, *, named_by: str = "", commit: str = "", path: str = "") -> None:
+    def _find(
+        self, problem: Problem, what: str, id: str, error: str, *, named_by: str = "", commit: str = "", path: str = ""
+    ) -> None:
         if len(self.findings) >= MAX_FINDINGS:
             self.more += 1
             return
@@ -158,7 +172,9 @@ class _Check:
     def _find_at(self, step: _Step, problem: Problem, error: str) -> None:
         role = step.reference.role.name.lower().replace("_", " ")
         path = "" if step.below is None else str(path_of_trail(step.below.trail))
-        self._find(problem, role, step.reference.address.hex(), error, named_by=step.named_by, commit=step.commit, path=path)
+        self._find(
+            problem, role, step.reference.address.hex(), error, named_by=step.named_by, commit=step.commit, path=path
+        )
 
     # Records and refs
 
@@ -213,8 +229,12 @@ class _Check:
             for key, stored in self._reading.values(page).items():
                 name = key[len(start) :]
                 if stored != BORN:
-                    reason = str(stored) if isinstance(stored, StateError) else f"its value is {stored[:8]!r}, not {BORN!r}"
-                    self._find("corrupt", "record", key, f"the record that {kind} {name!r} was created is damaged: {reason}")
+                    reason = (
+                        str(stored) if isinstance(stored, StateError) else f"its value is {stored[:8]!r}, not {BORN!r}"
+                    )
+                    self._find(
+                        "corrupt", "record", key, f"the record that {kind} {name!r} was created is damaged: {reason}"
+                    )
                 yield name
 
     def _get(self, kind: RefKind, name: str) -> bytes | None:
@@ -232,7 +252,12 @@ class _Check:
             check_name(kind, name)
             self._check_indexes(ref)
             if not born and self._store.get(birth_key(kind, name)) is None:
-                self._find("missing", "record", birth_key(kind, name), f"{kind} {name!r} is there, and the record of its creation is gone")
+                self._find(
+                    "missing",
+                    "record",
+                    birth_key(kind, name),
+                    f"{kind} {name!r} is there, and the record of its creation is gone",
+                )
         except InvalidArgumentError as error:
             self._find("misplaced", kind, name, str(error))
         except DAMAGE as error:
@@ -249,13 +274,16 @@ class _Check:
         keys = keys_of(ref)[2:]
         if self._gc.searchable and ref.head is not None:
             raw = self._reading.objects([ref.head])[0].get(ref.head)
-            with suppress(*DAMAGE, LimitExceededError):  # a damaged commit is a finding of its own, and so is a missing one
+            # a damaged commit is a finding of its own, and so is a missing one
+            with suppress(*DAMAGE, LimitExceededError):
                 meta = {} if raw is None else read_commit(ref.head, raw).meta
                 keys += sorted(entries_of(meta, self._gc.searchable, ref.kind, ref.name))
         for key in keys:
             # A branch that has moved since it was read may have another place by now.
             if self._store.get(key) is None and self._store.get(ref_key(ref.kind, ref.name)) == ref.stored:
-                self._find("missing", "record", key, f"{ref.kind} {ref.name!r} is not in the index where its record says")
+                self._find(
+                    "missing", "record", key, f"{ref.kind} {ref.name!r} is not in the index where its record says"
+                )
 
     def _keys(self, prefix: str) -> Iterator[str]:
         try:
@@ -306,7 +334,8 @@ class _Check:
                 end = step.reference.end
                 if step.reference.code is not None and raw[0] in (Kind.SEQUENCE_NODE, Kind.MAP_NODE):
                     found = [each._replace(code=step.reference.code) for each in found]
-                if end is not None and raw[0] == Kind.MAP_NODE and found:  # of a leaf, the last reference is to another tree
+                # of a leaf, the last reference is to another tree
+                if end is not None and raw[0] == Kind.MAP_NODE and found:
                     found[-1] = found[-1]._replace(end=end)
                 if step.reference.role is Role.COMMIT:
                     commits.append((step, read_commit(step.reference.address, raw)))
@@ -383,11 +412,15 @@ class _Check:
             raise CorruptObjectError(address.hex(), "its last key belongs under the node after it")
         return node
 
-    # The canonical form of trees. Each node is examined when it is read, and the traits that it has, and those that are refused where it is
-    # named, are kept with its address. So a node that many trees share is read once, and each place that names it is checked.
+    # The canonical form of trees. Each node is examined when it is read, and the traits that it has, and those that are
+    # refused where it is named, are kept with its address. So a node that many trees share is read once, and each place
+    # that names it is checked.
 
     def _check_form(self, step: _Step, node: Tree | Node) -> dict[Address, Below]:
-        """Check that a node, or the inlined top of a commit's tree, is in canonical form. Returns where it names others."""
+        """Check that a node, or the inlined top of a commit's tree, is in canonical form.
+
+        Returns where it names others.
+        """
         address, id = step.reference.address, step.reference.address.hex()
         commit, conflict = step.commit, 0
         if isinstance(node, Tree):
@@ -401,13 +434,17 @@ class _Check:
             conflict = examined.traits & (before >> _REFUSED) & ~(before >> _TRAITS)
         faults = [*examined.faults, reasons(conflict)] if conflict else examined.faults
         if faults:
-            named_by = step.named_by if step.below is None or not conflict or conflict & step.below.place.refused else ""
+            named_by = (
+                step.named_by if step.below is None or not conflict or conflict & step.below.place.refused else ""
+            )
             self._find_form(step.below, step.reference, "; ".join(faults), named_by, commit)
         for below in examined.below:
             refused = below.place.refused
             before = self._seen.note(below.address, refused << _REFUSED)
             if conflict := refused & (before >> _TRAITS) & ~(before >> _REFUSED):
-                self._find_form(below, Reference(below.address, _ROLES[below.place.form.shape]), reasons(conflict), id, commit)
+                self._find_form(
+                    below, Reference(below.address, _ROLES[below.place.form.shape]), reasons(conflict), id, commit
+                )
         return {below.address: below for below in reversed(examined.below)}
 
     def _find_form(self, below: Below | None, reference: Reference, error: str, named_by: str, commit: str) -> None:
@@ -419,7 +456,10 @@ class _Check:
         self._find("not canonical", what, reference.address.hex(), error, named_by=named_by, commit=commit, path=path)
 
     def _check_values(self, address: Address, cells: bytes | memoryview, code: int | None = None) -> None:
-        """Raise ``CorruptObjectError`` if a cell does not decode to a value. Nothing is unpickled, imported or followed."""
+        """Raise ``CorruptObjectError`` if a cell does not decode to a value.
+
+        Nothing is unpickled, imported or followed.
+        """
         try:
             self._decoder.check(cells, code=code)
         except (CorruptObjectError, LimitExceededError) as error:
@@ -433,11 +473,14 @@ class _Check:
         """Check generation, heights and jump of each, by its parents and the commit that the first parent jumps to."""
         self.commits += len(commits)
         parents = self._commits_at({parent for _, commit in commits for parent in commit.parent_addresses})
-        middles = self._commits_at({parent.jump_address for parent in parents.values() if parent.jump_address is not None})
+        middles = self._commits_at(
+            {parent.jump_address for parent in parents.values() if parent.jump_address is not None}
+        )
         for step, commit in commits:
             self._check_shallow(step, commit)
             found = [parents[parent] for parent in commit.parent_addresses if parent in parents]
-            if len(found) < len(commit.parent_addresses):  # beyond a boundary, or missing, which is a finding of its own
+            # beyond a boundary, or missing, which is a finding of its own
+            if len(found) < len(commit.parent_addresses):
                 continue
             if commit.generation != 1 + max((parent.generation for parent in found), default=-1):
                 self._find_at(step, "misplaced", f"generation {commit.generation} does not follow from its parents")
@@ -447,10 +490,14 @@ class _Check:
                 continue
             first = found[0]
             if commit.height != first.height + 1:
-                self._find_at(step, "misplaced", f"height {commit.height} does not follow from its first parent's, {first.height}")
+                self._find_at(
+                    step, "misplaced", f"height {commit.height} does not follow from its first parent's, {first.height}"
+                )
             elif len(found) == 1 and commit.merge_height != first.merge_height:
                 self._find_at(
-                    step, "misplaced", f"its newest merge is not that of its parent: at {commit.merge_height}, not {first.merge_height}"
+                    step,
+                    "misplaced",
+                    f"its newest merge is not that of its parent: at {commit.merge_height}, not {first.merge_height}",
                 )
             elif not self._jumps_right(commit, first, middles):
                 self._find_at(step, "misplaced", "its jump does not lead where it should")
@@ -471,7 +518,8 @@ class _Check:
             return True  # beyond a boundary, or missing, which is a finding of its own
         far = middle.jump_address
         if self._shallow and commit.jump_address in (parent.address, far):
-            return True  # commits beyond a boundary may be gone: a jump made then is short, and so may be the jumps made from it
+            # commits beyond a boundary may be gone: a jump made then is short, and so may be the jumps made from it
+            return True
         equal = far is not None and parent.height - middle.height == middle.height - jump_height(middle.height)
         return commit.jump_address == (far if equal else parent.address)
 
@@ -515,14 +563,21 @@ class _Check:
                 for error in found:
                     if not isinstance(error, MissingObjectError):  # garbage may be gone by now, or a segment of it
                         self._find("corrupt", "object", address.hex(), _reason(error))
-                self.dangling += any(not isinstance(error, MissingObjectError) or error.id != address.hex() for error in found)
+                self.dangling += any(
+                    not isinstance(error, MissingObjectError) or error.id != address.hex() for error in found
+                )
             self._tell(len(rest))
 
     def _check_key(self, key: str) -> None:
         if is_record(key):
             return
         if key.startswith(REFS):  # what it leads to may be anything
-            self._find("misplaced", "record", key, "a ref of a kind that this release does not have: gc and purge refuse the store")
+            self._find(
+                "misplaced",
+                "record",
+                key,
+                "a ref of a kind that this release does not have: gc and purge refuse the store",
+            )
         elif len(self.unknown) < _MAX_UNKNOWN:
             first, slash, _ = key.partition("/")
             self.unknown.add(first + slash)

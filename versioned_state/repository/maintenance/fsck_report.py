@@ -21,8 +21,8 @@ class Finding:
         named_by: the id of an object that refers to it, or ``branch main``, or empty if nothing does.
         commit: the id of a commit whose content needs it, or empty if none is known.
         error: the fault in words.
-        path: of an object in the content of that commit, the value that needs it, or that contains that, or empty if it is in none, or if
-            it is not known.
+        path: of an object in the content of that commit, the value that needs it, or that contains that, or empty if it
+            is in none, or if it is not known.
     """
 
     problem: Problem
@@ -35,7 +35,11 @@ class Finding:
 
     def __str__(self) -> str:
         where = f", named by {self.named_by}" if self.named_by else ""
-        within = f", needed by commit {self.commit[:12]}" if self.commit and self.commit not in (self.id, self.named_by) else ""
+        within = (
+            f", needed by commit {self.commit[:12]}"
+            if self.commit and self.commit not in (self.id, self.named_by)
+            else ""
+        )
         at = f", in {self.path}" if self.path else ""
         return f"{self.problem} {self.what} {self.id}: {self.error}{at}{where}{within}"
 
@@ -50,8 +54,8 @@ class FsckReport:
         dangling: how many objects nothing leads to. That is not a fault: gc deletes them.
         findings: the faults, at most 1,000.
         more: how many more faults there are.
-        unknown: how the keys of records of other releases begin, up to the first slash; at most 100. They are no fault, and nothing changes
-            them.
+        unknown: how the keys of records of other releases begin, up to the first slash; at most 100. They are no fault,
+            and nothing changes them.
         seconds: how long it took.
     """
 

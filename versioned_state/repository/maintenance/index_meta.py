@@ -1,4 +1,7 @@
-"""Making an index of refs by a key of meta, beside writers, and removing the entries that are wrong. Layer: repository."""
+"""Making an index of refs by a key of meta, beside writers, and removing the entries that are wrong.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +55,9 @@ def _begin(database: Database, key: str) -> None:
         if key in record.indexed:
             return
         if len(record.indexed) >= MAX_INDEXED:
-            raise LimitExceededError(f"an index of meta by {key!r:.80}", limit=MAX_INDEXED, remains="nothing was changed")
+            raise LimitExceededError(
+                f"an index of meta by {key!r:.80}", limit=MAX_INDEXED, remains="nothing was changed"
+            )
         after = record.but(indexed=(*record.indexed, key))
         assert after.stored is not None
         if database.store.apply({GC: record.stored}, {GC: after.stored}):
@@ -63,9 +68,12 @@ def _begin(database: Database, key: str) -> None:
 
 
 def _add(database: Database, refs: list[Ref], key: str) -> None:
-    """Index refs by a key, on the condition that they are as they were read. One that others change meanwhile is read again, alone.
+    """Index refs by a key, on the condition that they are as they were read.
 
-    A move does not index it where the old head and the new one have the same value, nor does a change of its record alone.
+    One that others change meanwhile is read again, alone.
+
+    A move does not index it where the old head and the new one have the same value, nor does a change of its record
+    alone.
     """
     for attempt in range(_ATTEMPTS):
         metas = metas_of(database.store, database.commits, {ref.head for ref in refs if ref.head is not None}, [key])
@@ -93,7 +101,8 @@ def _end(database: Database, key: str) -> None:
     """Note that the index by this key has all refs."""
     for attempt in range(_ATTEMPTS):
         record = database.fence.refresh()
-        if key in record.searchable or key not in record.indexed:  # another process has ended it; or the record was lost
+        # another process has ended it; or the record was lost
+        if key in record.searchable or key not in record.indexed:
             return
         after = record.but(searchable=(*record.searchable, key))
         assert after.stored is not None
@@ -105,7 +114,10 @@ def _end(database: Database, key: str) -> None:
 
 
 def drop_wrong_entries(database: Database) -> None:
-    """Delete the entries of the index of meta that no ref has, which a damaged head may leave. Cost: reads all refs in the index."""
+    """Delete the entries of the index of meta that no ref has, which a damaged head may leave.
+
+    Cost: reads all refs in the index.
+    """
     keys = iter(database.store.keys(META))
     while some := list(islice(keys, _AT_ONCE)):
         for expected, wrong in _wrong(database, some):

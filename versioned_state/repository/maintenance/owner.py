@@ -1,7 +1,9 @@
-"""Owners: the process that does a piece of work, so that another process can tell whether it still does. Layer: repository.
+"""Owners: the process that does a piece of work, so that another process can tell whether it still does.
 
-The id of an owner is 28 bytes: a random number, the machine (its boot, and its namespace of process ids), the process id, and the time at
-which the process started, since systems reuse process ids.
+Layer: repository.
+
+The id of an owner is 28 bytes: a random number, the machine (its boot, and its namespace of process ids), the process
+id, and the time at which the process started, since systems reuse process ids.
 """
 
 from __future__ import annotations
@@ -59,7 +61,10 @@ _running: Final[WeakValueDictionary[bytes, Owner]] = WeakValueDictionary()
 
 
 def life_of(owner: bytes) -> Life:
-    """Return whether the owner with this id is still at work. Cost: a few reads of ``/proc`` on Linux, if it is another process."""
+    """Return whether the owner with this id is still at work.
+
+    Cost: a few reads of ``/proc`` on Linux, if it is another process.
+    """
     if len(owner) != OWNER_SIZE:
         return Life.UNKNOWN
     machine, process, started = _FIELDS.unpack(owner[_RANDOM_SIZE:])

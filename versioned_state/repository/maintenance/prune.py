@@ -1,7 +1,7 @@
 """``prune``, which ends the history of branches, so that older commits become garbage. Layer: repository.
 
-Ids never change. Nothing is deleted here: a record names the commits at which history ends (``history/shallow``), and ``gc`` deletes the
-commits that nothing reaches any more::
+Ids never change. Nothing is deleted here: a record names the commits at which history ends (``history/shallow``), and
+``gc`` deletes the commits that nothing reaches any more::
 
     before    root ── 1 ── 2 ── 3 ── 4 ── 5  main
                            └─ 6 ── 7  side
@@ -96,27 +96,29 @@ def prune(
 ) -> PruneReport:
     """End the history of branches, so that their older commits become garbage. Deletes nothing: ``gc`` does.
 
-    A branch keeps the commits, by first parents, that are among its last ``keep_last`` or not older than ``older_than``, and those from its
-    head down to ``down_to``; the head always stays. Merged commits stay as far back as those go. One compare-and-set publishes the change;
-    writers are never in the way, and never held up. Cost: reads the commits of the pruned branches, and the tags that they were made with,
-    if no other ref was ever pointed at one of them or merged it, and none is a merge; the store keeps that. Else it reads the records and
-    heads of all refs, O(log n) commits of each line, and every commit of the lines that the pruned branches are part of; of all refs, if
+    A branch keeps the commits, by first parents, that are among its last ``keep_last`` or not older than
+    ``older_than``, and those from its head down to ``down_to``; the head always stays. Merged commits stay as far back
+    as those go. One compare-and-set publishes the change; writers are never in the way, and never held up. Cost: reads
+    the commits of the pruned branches, and the tags that they were made with, if no other ref was ever pointed at one
+    of them or merged it, and none is a merge; the store keeps that. Else it reads the records and heads of all refs,
+    O(log n) commits of each line, and every commit of the lines that the pruned branches are part of; of all refs, if
     one of them has a merge.
 
     Args:
         keep_last: how many commits of a branch to keep, by first parents; 1 or more.
         older_than: the age, by their own time, from which commits may go.
-        down_to: a revision: the oldest commit to keep, whatever was committed since. A branch without it, by first parents, stays as it is,
-            also if others have pruned it meanwhile.
-        keep_tagged: a tag keeps everything before it, as a branch outside of the pattern does. If not, each tag of the store keeps only its
-            own commit, unless a branch outside of the pattern leads to it.
+        down_to: a revision: the oldest commit to keep, whatever was committed since. A branch without it, by first
+            parents, stays as it is, also if others have pruned it meanwhile.
+        keep_tagged: a tag keeps everything before it, as a branch outside of the pattern does. If not, each tag of the
+            store keeps only its own commit, unless a branch outside of the pattern leads to it.
         branches: patterns with ``*`` and ``?`` of the branches to prune.
         expire: the age from which an entry of a reflog keeps nothing, as for ``gc``, and by default the same.
         gc: collect garbage right afterwards, with the same ``expire``.
         dry_run: only report.
 
     Raises:
-        InvalidArgumentError: none of ``keep_last``, ``older_than``, ``down_to`` was given, or one is too small. Nothing was changed.
+        InvalidArgumentError: none of ``keep_last``, ``older_than``, ``down_to`` was given, or one is too small. Nothing
+            was changed.
         UnknownRevisionError: ``down_to`` does not name a commit. Nothing was changed.
         StoreBusyError: others kept pruning at the same time. Nothing was changed.
     """
@@ -142,7 +144,9 @@ def prune(
             # An earlier gc may have deleted what it took for expired, whatever ``expire`` is now.
             entries_since=max(now - expire // timedelta(microseconds=1), database.fence.record.expired),
         )
-        return shallow, plan_of_own(database, retention, dry_run=dry_run) or plan_of_all(database, retention, dry_run=dry_run)
+        return shallow, plan_of_own(database, retention, dry_run=dry_run) or plan_of_all(
+            database, retention, dry_run=dry_run
+        )
 
     for _ in range(_ATTEMPTS):
         shallow, plan = database.unless_swept(look)
@@ -220,7 +224,9 @@ def _roots(database: Database, retention: Retention) -> _Roots:
 
 
 def _beside(heads: list[Commit], pruned: list[Commit], read: graph.Read) -> list[Commit]:
-    """Return those of some heads that may lead to a commit of the pruned branches. The history of the others need not be read.
+    """Return those of some heads that may lead to a commit of the pruned branches.
+
+    The history of the others need not be read.
 
     Two lines without merges that share a commit end at the same one. Cost: O(log n) reads for each head.
     """
@@ -263,7 +269,10 @@ def plan_of_own(database: Database, retention: Retention, *, dry_run: bool) -> P
 
 
 def _history_of(commits: list[Commit], read: graph.Read) -> int:
-    """Return how many commits lead to some commits, these included, without the empty root commit. Cost: O(log n) reads for one line."""
+    """Return how many commits lead to some commits, these included, without the empty root commit.
+
+    Cost: O(log n) reads for one line.
+    """
     if len(commits) == 1 and not commits[0].merge_height:
         return commits[0].height - max(graph.descend(commits[0], 0, read).height, 1) + 1
     return sum(1 for commit in graph.walk(commits, read) if commit.address != ROOT_ADDRESS)
@@ -307,7 +316,9 @@ def plan_of_all(database: Database, retention: Retention, *, dry_run: bool) -> P
     made = {address: shallow for address, shallow in made.items() if address in after}
     report = PruneReport(
         branches=tuple(
-            PrunedBranch(name, floor, length) for name, (floor, length) in floors.items() if floor.address in made or floor.address in old
+            PrunedBranch(name, floor, length)
+            for name, (floor, length) in floors.items()
+            if floor.address in made or floor.address in old
         ),
         kept=len((before & after) - {ROOT_ADDRESS}),
         removed=len(before - after - {ROOT_ADDRESS}),

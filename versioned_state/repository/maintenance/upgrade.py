@@ -1,7 +1,8 @@
 """Upgrades: a store goes from one version of the format to the next, beside writers. Layer: repository.
 
-A writer keeps the version that a store has; only this raises it. The batch that raises it also replaces the record of gc, on which every
-move of a ref depends, and puts the version into that record. So a writer that opened the store before is refused at its next commit.
+A writer keeps the version that a store has; only this raises it. The batch that raises it also replaces the record of
+gc, on which every move of a ref depends, and puts the version into that record. So a writer that opened the store
+before is refused at its next commit.
 """
 
 from __future__ import annotations
@@ -23,8 +24,9 @@ if TYPE_CHECKING:
 Step = Callable[["Database"], BatchPart]
 """Prepares a store of one version for the next one, and returns what the batch that raises the version must check and change as well.
 
-Writers of the older version may be at work until that batch, and no gc is. A step that dies is repeated, and so is one whose conditions do
-not hold, so it must find done what it has done before, and the older version must still be able to read the store."""
+Writers of the older version may be at work until that batch, and no gc is. A step that dies is repeated, and so is one
+whose conditions do not hold, so it must find done what it has done before, and the older version must still be able to
+read the store."""
 
 STEPS: Final[Mapping[int, Step]] = {}
 """The step to each version, from 2 on."""
@@ -47,14 +49,17 @@ class UpgradeReport:
     dry_run: bool = False
 
 
-def upgrade(database: Database, *, dry_run: bool = False, force: bool = False, steps: Mapping[int, Step] = STEPS) -> UpgradeReport:
+def upgrade(
+    database: Database, *, dry_run: bool = False, force: bool = False, steps: Mapping[int, Step] = STEPS
+) -> UpgradeReport:
     """Bring a store to the newest version, one after the other, each in one batch. Others may write meanwhile.
 
-    From then on releases that do not have that version refuse the store. A handle that was open before raises ``FormatError`` at its next
-    commit, and keeps its staged changes; one that only reads should be opened again.
+    From then on releases that do not have that version refuse the store. A handle that was open before raises
+    ``FormatError`` at its next commit, and keeps its staged changes; one that only reads should be opened again.
 
     Args:
-        force: also upgrade a store that takes one condition a batch, where nothing keeps older writers away. They must be stopped before.
+        force: also upgrade a store that takes one condition a batch, where nothing keeps older writers away. They must
+            be stopped before.
         steps: the step to each version above 1.
 
     Raises:
@@ -78,7 +83,10 @@ def upgrade(database: Database, *, dry_run: bool = False, force: bool = False, s
 
 
 class _Upgrade(Collector):
-    """One upgrade at work. It owns the record of gc as a gc does, so neither a gc nor another upgrade runs beside it."""
+    """One upgrade at work.
+
+    It owns the record of gc as a gc does, so neither a gc nor another upgrade runs beside it.
+    """
 
     def raise_to(self, version: int, step: Step) -> None:
         store, database = self._store, self._database

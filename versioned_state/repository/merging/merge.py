@@ -14,7 +14,13 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from versioned_state.errors import InvalidArgumentError, LimitExceededError, PickleRefusedError, StateError, UnserializableValueError
+from versioned_state.errors import (
+    InvalidArgumentError,
+    LimitExceededError,
+    PickleRefusedError,
+    StateError,
+    UnserializableValueError,
+)
 from versioned_state.objects.store import Staging
 from versioned_state.repository.history.graph import merge_base
 from versioned_state.repository.merging.policies import NUMBERS, Policies, Policy
@@ -51,10 +57,12 @@ MISSING: Final = Missing()
 
 
 class Conflict:
-    """A path that both sides changed. ``base``, ``ours`` and ``theirs`` are its values, or ``MISSING`` where a side has none.
+    """A path that both sides changed.
 
-    A value is read on access. Objects are shown as ``ObjectInfo``: nothing is unpickled. A path into a list has the indexes of the base, so
-    no two conflicts have the same path, whatever either side inserted or removed.
+    ``base``, ``ours`` and ``theirs`` are its values, or ``MISSING`` where a side has none.
+
+    A value is read on access. Objects are shown as ``ObjectInfo``: nothing is unpickled. A path into a list has the
+    indexes of the base, so no two conflicts have the same path, whatever either side inserted or removed.
 
     Attributes:
         path: the path.
@@ -151,7 +159,9 @@ class Merge:
         conflicts: the conflicts that are left.
     """
 
-    def __init__(self, conflicts: tuple[Conflict, ...], resolutions: Resolutions, again: Callable[[Resolutions], Commit]) -> None:
+    def __init__(
+        self, conflicts: tuple[Conflict, ...], resolutions: Resolutions, again: Callable[[Resolutions], Commit]
+    ) -> None:
         self.conflicts: tuple[Conflict, ...] = conflicts
         self._resolutions = tuple(resolutions)
         self._again = again
@@ -242,15 +252,20 @@ def merge_trees(  # noqa: PLR0913 - each says how to decide
     Args:
         pickles: whether a function that is a policy gets objects, and may return them.
         theirs_first: whether theirs was made before ours, for the order of what both appended.
-        counting: whether a policy may count the same change on both sides twice. Not if one side repeats a change of the other.
+        counting: whether a policy may count the same change on both sides twice. Not if one side repeats a change of
+            the other.
         virtual: whether the base is a merge of several. The order of what these appended is a guess then.
-        on_top: whether ours are changes on top of theirs, the new head of their branch; otherwise the result follows ours.
-        unstorable: root keys whose value on our side cannot be stored, so that ``sides`` does not have it. If theirs changed one of them,
-            a resolution or the policy ``theirs`` decides about the whole value; otherwise it is a conflict without our value.
+        on_top: whether ours are changes on top of theirs, the new head of their branch; otherwise the result follows
+            ours.
+        unstorable: root keys whose value on our side cannot be stored, so that ``sides`` does not have it. If theirs
+            changed one of them, a resolution or the policy ``theirs`` decides about the whole value; otherwise it is a
+            conflict without our value.
     """
     base, ours, theirs = sides
     composer = Composer(nodes, pickles)
-    decider = _Decider(composer, pickles, policies, resolutions, theirs_first=theirs_first, counting=counting, virtual=virtual)
+    decider = _Decider(
+        composer, pickles, policies, resolutions, theirs_first=theirs_first, counting=counting, virtual=virtual
+    )
     tree = Merger(composer, decider).roots(base, ours, theirs, path_of, on_top=on_top)
     replaced: dict[bytes, bytes | None] = {}
     if unstorable:
@@ -318,7 +333,9 @@ class _Decider:
         if type(value) not in (list, dict, set, bytearray):
             return False
         try:
-            return self._encoder.encode_inline(value, "a value") != self._encoder.encode_inline(self._read(cell), "a value")
+            return self._encoder.encode_inline(value, "a value") != self._encoder.encode_inline(
+                self._read(cell), "a value"
+            )
         except (UnserializableValueError, PickleRefusedError, LimitExceededError):
             return True
 
@@ -401,12 +418,14 @@ class _Decider:
         return is_array(cell) or code_of(cell) == Code.LIST_TREE
 
 
-def merged_base(nodes: Nodes, base: Tree, first: Tree, second: Tree, *, pickles: PicklePolicy, policies: Policies, virtual: bool) -> Tree:
+def merged_base(
+    nodes: Nodes, base: Tree, first: Tree, second: Tree, *, pickles: PicklePolicy, policies: Policies, virtual: bool
+) -> Tree:
     """Merge two bases of two lines of history that were merged into each other, to one base: a step of git's recursive merge.
 
-    The policies decide as they did when the lines were merged: both lines already have what each base appended or added, and it must not
-    count once more. If the bases conflict at a path that no policy decides, the value of ``base`` stands there, so that the sides conflict
-    too.
+    The policies decide as they did when the lines were merged: both lines already have what each base appended or
+    added, and it must not count once more. If the bases conflict at a path that no policy decides, the value of
+    ``base`` stands there, so that the sides conflict too.
 
     Args:
         base: the base of the two.
@@ -419,7 +438,10 @@ def merged_base(nodes: Nodes, base: Tree, first: Tree, second: Tree, *, pickles:
 
 
 class _BaseDecider(_Decider):
-    """The decisions between two bases. Neither is ours or theirs, so that only policies that need not know which is which decide."""
+    """The decisions between two bases.
+
+    Neither is ours or theirs, so that only policies that need not know which is which decide.
+    """
 
     def decide(self, path: StatePath, sides: Sides, limit: int) -> Decision | None:
         return None if callable(self._policies.find(path)) else super().decide(path, sides, limit)

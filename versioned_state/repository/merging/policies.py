@@ -29,7 +29,8 @@ policy     what becomes of a value at such a path that both sides changed
 ours       at each conflict, there or below, our side stands; changes that do not conflict are merged
 theirs     at each conflict, there or below, their side stands; changes that do not conflict are merged
 union      of the elements that both put into a list, each stands once in the whole list; of the lines that both put into
-           one gap of a text, ours, then those of theirs that are not among them; if one side removed the value, the other stands
+           one gap of a text, ours, then those of theirs that are not among them; if one side removed the value, the
+           other stands
 append     all elements or lines that both put into one gap stand, first those that were committed first
 sum        both changes of a number are added
 max, min   the greater number stands, or the lesser
@@ -40,8 +41,8 @@ text       a text is merged by lines: the default, and a way to lift the policy 
 Policy = PolicyName | Callable[[Any, Any, Any], Any]
 """A name, or a function of base, ours and theirs that returns the merged value; ``MISSING`` stands for no value.
 
-A function is given the whole value at its path if both sides changed it. The arguments are its own: it may change one of them and return
-it. If it raises, the call fails and nothing was changed.
+A function is given the whole value at its path if both sides changed it. The arguments are its own: it may change one
+of them and return it. If it raises, the call fails and nothing was changed.
 """
 
 NAMES: Final[tuple[str, ...]] = get_args(PolicyName)
@@ -91,7 +92,11 @@ class Policies:
 
     def counts_below(self, path: StatePath) -> bool:
         """Return whether a policy counts the same change on both sides, at a path or below it, as two."""
-        return any(policy in _COUNTING and pattern.may_match_below(path) for pattern, policy in self._policies if not callable(policy))
+        return any(
+            policy in _COUNTING and pattern.may_match_below(path)
+            for pattern, policy in self._policies
+            if not callable(policy)
+        )
 
 
 def read_policies(store: KVStore) -> dict[str, PolicyName]:

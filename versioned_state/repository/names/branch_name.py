@@ -1,6 +1,7 @@
 """``branch_name``: a name of a branch for any ids, such as a user's and a session's, one to one. Layer: repository.
 
-Each id is escaped (see ``escape``), and ``/`` stands between two. ``%t`` and a hash stand for the last ids if they find no room.
+Each id is escaped (see ``escape``), and ``/`` stands between two. ``%t`` and a hash stand for the last ids if they find
+no room.
 """
 
 from __future__ import annotations
@@ -18,10 +19,14 @@ _NAMES_KEPT: Final = 1024
 """Names that are kept in memory: a service needs the same ones again and again."""
 
 _LONGEST_PART: Final = 63
-"""In bytes. Three such parts and the hash of all further ones fit into a name: so at least three parts are always prefixes."""
+"""In bytes.
 
-# The characters and names that check_name refuses, and %, and / within a part. Fixed ranges: a Unicode table would make the name depend on
-# the release of Python. A dot is written out at the start of a part and after another dot, so that no part is "." or "..".
+Three such parts and the hash of all further ones fit into a name: so at least three parts are always prefixes.
+"""
+
+# The characters and names that check_name refuses, and %, and / within a part. Fixed ranges: a Unicode table would make
+# the name depend on the release of Python. A dot is written out at the start of a part and after another dot, so that
+# no part is "." or "..".
 _ESCAPED: Final = re.compile(
     r"[\x00-\x20\x7f-\xa0\xad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ud800-\udfff%/~^:?*\[\\{]|^[-.]|(?<=\.)\.|^@$|^H(?=EAD$)"
 )
@@ -30,15 +35,15 @@ _ESCAPED: Final = re.compile(
 def branch_name(*parts: str) -> str:
     """Return the name of a branch for these ids: the same for the same ids on every machine, and another one for any others.
 
-    ``branch_name(user) + "/"`` is the prefix of the names of all branches whose first part is ``user``. So it is with the first two and
-    three parts, and with more of them unless the ids are long.
+    ``branch_name(user) + "/"`` is the prefix of the names of all branches whose first part is ``user``. So it is with
+    the first two and three parts, and with more of them unless the ids are long.
 
     >>> branch_name("bob@example.com", "trip to Rome")
     'bob@example.com/trip%20to%20Rome'
 
     Args:
-        parts: one or more strings, of any length and with any characters. An id of more than 63 bytes becomes its hash, so keep long ids
-            in the state or in the meta of its commits if you need them back.
+        parts: one or more strings, of any length and with any characters. An id of more than 63 bytes becomes its hash,
+            so keep long ids in the state or in the meta of its commits if you need them back.
 
     Raises:
         InvalidArgumentError: there is no part, or one is not a string.

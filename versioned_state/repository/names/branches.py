@@ -104,7 +104,9 @@ class Branches(Refs):
         """
         return self._create(name, at, action=CREATE)[1]
 
-    def begin(self, name: str, at: str | Commit, *, ttl: int | None = None, origin: str | None = None) -> tuple[Ref, Commit]:
+    def begin(
+        self, name: str, at: str | Commit, *, ttl: int | None = None, origin: str | None = None
+    ) -> tuple[Ref, Commit]:
         """Do ``create`` for a handle on the new branch, perhaps at the head of another one, the ``origin``, and return its record too."""
         return self._create(name, at, action=CREATE, ttl=ttl, origin=origin)
 
@@ -113,10 +115,11 @@ class Branches(Refs):
 
         Its records (``repository.records``) are deleted with it for good.
 
-        Cost: O(log n) reads for each merge of the default branch (``main``) that is later than the head. They are all if it leads there; or
-        if the branch was moved by commits alone, and no other ref was ever pointed at the head or merged it: the store keeps that. Else it
-        looks at the refs that were last pointed there or merged it, at those that these came from, and at the 64 branches that changed
-        last. If none of them leads there, it reads the heads of all branches and tags. None of that with ``force``.
+        Cost: O(log n) reads for each merge of the default branch (``main``) that is later than the head. They are all
+        if it leads there; or if the branch was moved by commits alone, and no other ref was ever pointed at the head or
+        merged it: the store keeps that. Else it looks at the refs that were last pointed there or merged it, at those
+        that these came from, and at the 64 branches that changed last. If none of them leads there, it reads the heads
+        of all branches and tags. None of that with ``force``.
 
         Args:
             force: delete it even if no other branch or tag leads to its head.
@@ -158,19 +161,22 @@ class Branches(Refs):
         return BatchPart(deletes=tuple(keys_of_branch(self._database.store, ref.name)))
 
     def rename(self, old: str, new: str) -> Commit:
-        """Rename a branch, and return its head. The reflog moves to the new name. A new one of the old name records the rename.
+        """Rename a branch, and return its head.
+
+        The reflog moves to the new name. A new one of the old name records the rename.
 
         The records of the branch are renamed with it.
 
-        It is one step. On a store that takes one condition a batch (S3), the new name comes first, and after a failure both may exist. A
-        handle on the old name gets an error, and continues with ``switch``. If a branch of the new name was deleted
-        earlier, its reflog is now found under the old name.
+        It is one step. On a store that takes one condition a batch (S3), the new name comes first, and after a failure
+        both may exist. A handle on the old name gets an error, and continues with ``switch``. If a branch of the new
+        name was deleted earlier, its reflog is now found under the old name.
 
         Raises:
             RefExistsError: there is a branch of the new name.
             UnknownRevisionError, InvalidArgumentError: there is no branch of the old name; the new one is not a name.
             BranchMovedError: on S3, if another writer moved the new name while both existed.
-            UnknownOutcomeError: the store's reply was lost, and the store could not be read. The same call again finds out.
+            UnknownOutcomeError: the store's reply was lost, and the store could not be read. The same call again finds
+                out.
         """
         check_name("branch", new)
         # The head may be erased between the two reads; then the branch has another one.
@@ -192,7 +198,8 @@ class Branches(Refs):
                 return head
 
     def _rename_entry(self, source: Ref, target: Ref) -> bytes:
-        # The earlier reflog of the new name must not be lost, and a reflog is one list in order of time. So the names swap their reflogs.
+        # The earlier reflog of the new name must not be lost, and a reflog is one list in order of time. So the names
+        # swap their reflogs.
         left = source if target.log is None else replace(source, head=None, log=target.log)
         return self._database.log_entry(left, None, action=_rename_to(target.name))
 
@@ -209,7 +216,11 @@ class Branches(Refs):
         gone = self._without_head(source, log, entry)
 
         def send(_: Move) -> Ref | None:
-            return gone if rename_ref(self._database.fence, source, target, gone=gone, staging=staging, part=records) else None
+            return (
+                gone
+                if rename_ref(self._database.fence, source, target, gone=gone, staging=staging, part=records)
+                else None
+            )
 
         return self._settle(Move(source, None, _rename_to(target.name), entry), send) is not None
 
@@ -224,8 +235,12 @@ class Branches(Refs):
             entry = self._rename_entry(source, target)
             log = staging.add(entry)
             records = moved_with_branch(self._database.store, source.name, target.name)
-            unchecked = records if records is NOTHING else replace(records, expected={})  # the store takes one condition a batch
-            if move_ref(fence, source, self._without_head(source, log, entry), staging=staging, part=unchecked) is not None:
+            # the store takes one condition a batch
+            unchecked = records if records is NOTHING else replace(records, expected={})
+            if (
+                move_ref(fence, source, self._without_head(source, log, entry), staging=staging, part=unchecked)
+                is not None
+            ):
                 return True
             # Somebody committed to the old name in between.
             source = self._database.ref("branch", source.name)
@@ -250,10 +265,10 @@ class Branches(Refs):
     ) -> Iterator[BranchInfo]:
         """Yield branches with their heads: by name, or by their last change with the newest first.
 
-        Cost: three calls of the store for a page of some hundred branches, and the first page is small; it does not grow with the branches
-        that are not listed. By the last change it also reads the branches with more than one change in the five minutes (``WINDOW``) before
-        the first one that it yields, and if the prefix has up to 512 branches, all of these. On a store of one condition a batch (S3)
-        it reads all with the prefix.
+        Cost: three calls of the store for a page of some hundred branches, and the first page is small; it does not
+        grow with the branches that are not listed. By the last change it also reads the branches with more than one
+        change in the five minutes (``WINDOW``) before the first one that it yields, and if the prefix has up to 512
+        branches, all of these. On a store of one condition a batch (S3) it reads all with the prefix.
 
         Args:
             prefix: only branches whose name begins with it: ``branch_name(user) + "/"``.
@@ -261,28 +276,42 @@ class Branches(Refs):
             limit: at most this many.
             by: ``"name"`` or ``"changed"``.
             reverse: the other way round: the last name, or the oldest change, first.
-            where: only branches whose head has these values in its meta, of the same type. Cost: reads the heads that it passes over.
-            like: only branches whose name matches this pattern, or one of these, with ``*``, ``?`` and ``[…]``: ``"*refund*"``. Cost: of
-                the others only the names are read.
+            where: only branches whose head has these values in its meta, of the same type. Cost: reads the heads that
+                it passes over.
+            like: only branches whose name matches this pattern, or one of these, with ``*``, ``?`` and ``[…]``:
+                ``"*refund*"``. Cost: of the others only the names are read.
 
         Raises:
             InvalidArgumentError: an argument is not what it should be. Raised at the call.
         """
         listing = Listing("branch", prefix, after, limit, by, reverse, {} if where is None else where, like)
         return (
-            BranchInfo(each.ref.name, each.head, each.changed, listing.cursor(each), each.changed + each.ref.ttl if each.ref.ttl else None)
+            BranchInfo(
+                each.ref.name,
+                each.head,
+                each.changed,
+                listing.cursor(each),
+                each.changed + each.ref.ttl if each.ref.ttl else None,
+            )
             for each in listing.run(self._database)
         )
 
     def search(
-        self, text: str, *, limit: int = 100, after: str | None = None, prefix: str = "", where: Mapping[str, Any] | None = None
+        self,
+        text: str,
+        *,
+        limit: int = 100,
+        after: str | None = None,
+        prefix: str = "",
+        where: Mapping[str, Any] | None = None,
     ) -> BranchPage:
         """Return the branches whose name has a text in it, in any case, in the order of the names: at most ``limit``, beyond ``after``.
 
         With ``prefix`` and ``where`` only branches for which these hold too, as in ``iter_info``.
 
-        ``complete`` of the result is whether there are no more; if it is false, the last name is ``after`` for the next page. Cost: of the
-        branches that are passed over only the names are read, from ``after`` on until enough are found.
+        ``complete`` of the result is whether there are no more; if it is false, the last name is ``after`` for the next
+        page. Cost: of the branches that are passed over only the names are read, from ``after`` on until enough are
+        found.
 
         Raises:
             InvalidArgumentError: an argument is not what it should be.
@@ -292,8 +321,12 @@ class Branches(Refs):
         found = list(self.iter_info(prefix=prefix, like=like, after=after, limit=limit + 1, where=where))
         return BranchPage(found[:limit], complete=len(found) <= limit)
 
-    def compare(self, base: str | Commit | None = None, *, among: Iterable[BranchInfo] | None = None) -> Iterator[BranchComparison]:
-        """Yield each branch with its head, and how far it is ahead of a base and behind it. The base is by default the default branch.
+    def compare(
+        self, base: str | Commit | None = None, *, among: Iterable[BranchInfo] | None = None
+    ) -> Iterator[BranchComparison]:
+        """Yield each branch with its head, and how far it is ahead of a base and behind it.
+
+        The base is by default the default branch.
 
         Args:
             base: a revision.
@@ -307,7 +340,9 @@ class Branches(Refs):
         if base is not None or name in self:
             compared = resolve(database, name if base is None else base)
         listed = self.iter_commits() if among is None else among
-        branches = ((each.name, each.head) if isinstance(each, BranchInfo) else (each[0].name, each[1]) for each in listed)
+        branches = (
+            (each.name, each.head) if isinstance(each, BranchInfo) else (each[0].name, each[1]) for each in listed
+        )
         if compared is None:
             yield from (BranchComparison(each, head, None, None, None) for each, head in branches)
             return
@@ -319,7 +354,9 @@ class Branches(Refs):
 
 def _in_any_case(text: str) -> str:
     """Return the pattern of ``fnmatch`` for a text in any case."""
-    forms = ("".join(dict.fromkeys(form for form in (char, char.lower(), char.upper()) if len(form) == 1)) for char in text)
+    forms = (
+        "".join(dict.fromkeys(form for form in (char, char.lower(), char.upper()) if len(form) == 1)) for char in text
+    )
     return "".join(f"[{form}]" if form[1:] or form in "*?[" else form for form in forms)
 
 
@@ -335,7 +372,9 @@ def _is_kept(database: Database, ref: Ref, head: Commit) -> bool:
     if sharers is None:
         return False
     every = (each for kind in _KINDS for each in iter_refs(database.store, kind))
-    likely = (each for each in chain(sharers, _recent(database), every) if (each.kind, each.name) != ("branch", ref.name))
+    likely = (
+        each for each in chain(sharers, _recent(database), every) if (each.kind, each.name) != ("branch", ref.name)
+    )
     return _any_leads_to(database, (each.head for each in likely), head, seen)
 
 

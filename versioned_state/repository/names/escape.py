@@ -1,7 +1,7 @@
 """Ids of any characters and any length as parts of names, one to one. Layer: repository.
 
-A character that the name must not have is written as ``%XX``, byte by byte of its UTF-8. So a ``%`` with anything but two digits after
-it is free for marks: ``%`` alone is an empty id, ``%h`` comes before the hash of a long one.
+A character that the name must not have is written as ``%XX``, byte by byte of its UTF-8. So a ``%`` with anything but
+two digits after it is free for marks: ``%`` alone is an empty id, ``%h`` comes before the hash of a long one.
 """
 
 from __future__ import annotations
@@ -34,13 +34,18 @@ def unescape(text: str) -> str | None:
     if text == "%":
         return ""
     try:
-        return _WRITTEN.sub(lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "surrogatepass"), text)
+        return _WRITTEN.sub(
+            lambda found: bytes.fromhex(found[0].replace("%", "")).decode("utf-8", "surrogatepass"), text
+        )
     except ValueError:
         return None
 
 
 def hash_of(mark: str, ids: tuple[str, ...]) -> str:
-    """Return a mark, and the hash of some ids. Each id is preceded by its length, so that no two lists of ids are the same bytes."""
+    """Return a mark, and the hash of some ids.
+
+    Each id is preceded by its length, so that no two lists of ids are the same bytes.
+    """
     raw = b"".join(b"%d:%b" % (len(data), data) for data in map(_bytes, ids))
     return mark + blake3(raw).digest(length=ADDRESS_SIZE).hex()
 

@@ -1,4 +1,7 @@
-"""Listings of branches and tags: by name or by their last change, page by page, at the cost of the listed refs. Layer: repository."""
+"""Listings of branches and tags: by name or by their last change, page by page, at the cost of the listed refs.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 
@@ -122,7 +125,9 @@ class Listing:
 
     def _has(self, name: str) -> bool:
         """Return whether a name has the prefix, and is like one of the patterns."""
-        return name.startswith(self.prefix) and (not self.like or any(fnmatchcase(name, pattern) for pattern in self.like))
+        return name.startswith(self.prefix) and (
+            not self.like or any(fnmatchcase(name, pattern) for pattern in self.like)
+        )
 
     # By name
 
@@ -162,7 +167,9 @@ class Listing:
         start, skip = ref_key(self.kind, ""), len(index)
         return self._like([start + key[skip:] for key in keys])
 
-    def _records(self, database: Database, prefix: str, after: str | None, *, reverse: bool) -> Iterator[dict[str, bytes]]:
+    def _records(
+        self, database: Database, prefix: str, after: str | None, *, reverse: bool
+    ) -> Iterator[dict[str, bytes]]:
         """Yield the records of refs whose keys have a prefix, a page at a time."""
         size = self._first_page
         while page := database.store.page_items(prefix, after=after, limit=size, reverse=reverse):
@@ -176,7 +183,11 @@ class Listing:
     def _first_page(self) -> int:
         """The size of the first page, which is small so that the first ref comes at once."""
         # By the last change, one more: only the next ref confirms that those before it are the newest.
-        return _FIRST_PAGE if self.limit is None or self.where or self.like else min(self.limit + (self.by == "changed"), _LARGEST_PAGE)
+        return (
+            _FIRST_PAGE
+            if self.limit is None or self.where or self.like
+            else min(self.limit + (self.by == "changed"), _LARGEST_PAGE)
+        )
 
     def _pages(self, database: Database, prefix: str, after: str | None, *, reverse: bool) -> Iterator[list[str]]:
         """Yield the keys with a prefix, a page at a time."""
@@ -207,7 +218,9 @@ class Listing:
         read = Heads(database, self)
         index = self._index(database)
         many = None if index is None or not indexed or self.limit is None else _CANDIDATES
-        if index is not None and (many is None or len(database.store.page(index + self.prefix, limit=many + 1)) <= many):
+        if index is not None and (
+            many is None or len(database.store.page(index + self.prefix, limit=many + 1)) <= many
+        ):
             pages = self._pages(database, index + self.prefix, None, reverse=False)
             every = [listed for keys in pages for listed in read(self._found(index, keys))]
         elif indexed:
@@ -219,19 +232,26 @@ class Listing:
             pages = self._pages(database, prefix, None, reverse=False)
             every = [listed for keys in pages for listed in read(self._like(keys))]
         else:
-            every = [listed for page in self._records(database, prefix, None, reverse=False) for listed in read(page, page)]
+            every = [
+                listed for page in self._records(database, prefix, None, reverse=False) for listed in read(page, page)
+            ]
         every.sort(key=lambda listed: listed.position, reverse=not self.reverse)
         return iter(every)
 
     def _newest(self, database: Database, limit: tuple[int, str] | None) -> Iterator[Listed]:
-        """Yield the newest first. No branch has a place before its last change, so refs that changed after the next place are in order."""
+        """Yield the newest first.
+
+        No branch has a place before its last change, so refs that changed after the next place are in order.
+        """
         after = None if limit is None else recent_key(Place.at(limit[0] + WINDOW + 1).bound, "")
         waiting: list[tuple[int, _Backwards, Listed]] = []
         read = Heads(database, self)
         for keys in self._pages(database, RECENT, after, reverse=True):
             entries = [(Place(bound), name) for bound, name in map(read_index_key, keys)]
             # A branch with an exact place after the cursor is not read.
-            wanted = [name for place, name in entries if self._has(name) and (limit is None or place.earliest <= limit[0])]
+            wanted = [
+                name for place, name in entries if self._has(name) and (limit is None or place.earliest <= limit[0])
+            ]
             for listed in read([ref_key("branch", name) for name in wanted]):
                 heapq.heappush(waiting, (-listed.changed, _Backwards(listed.ref.name), listed))
             latest = entries[-1][0].latest
@@ -269,8 +289,8 @@ class _Backwards(str):
 class Heads:
     """Refs by their keys, read with their heads: two calls of the store for a page, or one if the records were read already.
 
-    Leaves out those that are deleted or do not fit. Raises ``CorruptRefError`` for one that is not there, although the index or an earlier
-    page has it, and it was not erased.
+    Leaves out those that are deleted or do not fit. Raises ``CorruptRefError`` for one that is not there, although the
+    index or an earlier page has it, and it was not erased.
 
     No ref is returned twice: a ref that changes during a listing has two places in the index in turn.
     """
@@ -312,7 +332,9 @@ class Heads:
             if len(refs) <= _FIRST_PAGE:
                 commits.keep(read, clears)
 
-    def _read(self, keys: list[str], stored: Mapping[str, bytes] | None) -> tuple[list[Ref], dict[Address, bytes], dict[Address, Commit]]:
+    def _read(
+        self, keys: list[str], stored: Mapping[str, bytes] | None
+    ) -> tuple[list[Ref], dict[Address, bytes], dict[Address, Commit]]:
         """Return the live refs under some keys, the objects that they name, and those of their heads that were read lately instead."""
         store, kind, commits = self._database.store, self._listing.kind, self._database.commits
         if stored is None:

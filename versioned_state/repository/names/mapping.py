@@ -1,6 +1,7 @@
 """``Refs``, the base of branches and tags: a mapping from names to commits. Layer: repository.
 
-A deleted ref keeps its record and its reflog, so it can be restored. Before a move whose reply was lost is repeated, it is looked up.
+A deleted ref keeps its record and its reflog, so it can be restored. Before a move whose reply was lost is repeated, it
+is looked up.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ _READ_AT_ONCE: Final = 256
 class Move:
     """A ref as it was read, the commit it is to point to (None: it is deleted), why, and the log entry that identifies the move.
 
-    ``origin`` has the name by which the commit was found, if it was found by one; ``at`` is the revision that a caller gave.
+    ``origin`` has the name by which the commit was found, if it was found by one; ``at`` is the revision that a caller
+    gave.
     """
 
     ref: Ref
@@ -112,7 +114,10 @@ class Refs(Mapping[str, Commit]):
             yield from ((ref, commits[self._head(ref)]) for ref in some)
 
     def deleted(self) -> Iterator[str]:
-        """Yield the names of deleted refs. ``create(name, at="name@{1}")`` brings one back. Cost: a listing of all refs."""
+        """Yield the names of deleted refs.
+
+        ``create(name, at="name@{1}")`` brings one back. Cost: a listing of all refs.
+        """
         return (ref.name for ref in iter_refs(self._database.store, self._kind, deleted=True) if ref.head is None)
 
     def _live(self, name: str) -> Ref:
@@ -137,10 +142,18 @@ class Refs(Mapping[str, Commit]):
         return ref.head
 
     def _create(
-        self, name: str, at: str | Commit, *, action: str, author: str | None = None, ttl: int | None = None, origin: str | None = None
+        self,
+        name: str,
+        at: str | Commit,
+        *,
+        action: str,
+        author: str | None = None,
+        ttl: int | None = None,
+        origin: str | None = None,
     ) -> tuple[Ref, Commit]:
         check_name(self._kind, name)
-        # The commit of a revision may be erased before the ref points to it; then the revision means another one, or none.
+        # The commit of a revision may be erased before the ref points to it; then the revision means another one, or
+        # none.
         return self._database.unless_swept(lambda: self._create_at(name, at, action, author, ttl, origin))
 
     def _create_at(
@@ -158,13 +171,20 @@ class Refs(Mapping[str, Commit]):
         ref = self._database.ref(self._kind, name)
         moved = self._done_before(ref, commit, action)
         if moved is None and ref.head is None:
-            moved = self._move(ref, commit, action=action, author=author, ttl=ttl, origin=() if origin is None else (origin,), at=at)
+            moved = self._move(
+                ref, commit, action=action, author=author, ttl=ttl, origin=() if origin is None else (origin,), at=at
+            )
         if moved is None:
             raise RefExistsError(self._kind, name)
         return moved, commit
 
-    def _delete(self, name: str, check: Callable[[Ref, Commit], None] = lambda _ref, _head: None, *, action: str = DELETE) -> Commit:
-        """Delete a ref unless ``check`` raises, and return the commit that it pointed to. Raises ``UnknownRevisionError``."""
+    def _delete(
+        self, name: str, check: Callable[[Ref, Commit], None] = lambda _ref, _head: None, *, action: str = DELETE
+    ) -> Commit:
+        """Delete a ref unless ``check`` raises, and return the commit that it pointed to.
+
+        Raises ``UnknownRevisionError``.
+        """
         return self._database.unless_swept(lambda: self._delete_live(name, check, action))
 
     def _delete_live(self, name: str, check: Callable[[Ref, Commit], None], action: str) -> Commit:
@@ -196,7 +216,15 @@ class Refs(Mapping[str, Commit]):
         move = self._in_doubt.pop(ref.name, None)
         # A request that may still be on its way is sent again unchanged: whichever arrives second finds the move done.
         if move is None or (move.ref.stored, move.commit, move.action) != (ref.stored, commit, action):
-            move = Move(ref, commit, action, self._database.log_entry(ref, commit, action=action, author=author), ttl, origin, at)
+            move = Move(
+                ref,
+                commit,
+                action,
+                self._database.log_entry(ref, commit, action=action, author=author),
+                ttl,
+                origin,
+                at,
+            )
         return self._settle(move, self._send)
 
     def _settle(self, move: Move, send: Callable[[Move], Ref | None]) -> Ref | None:
@@ -244,7 +272,9 @@ class Refs(Mapping[str, Commit]):
         # Not the present ref: others may have moved it on, and a handle at this position must notice that.
         head = None if move.commit is None else move.commit.address
         time = read_log_entry(done, move.entry).time
-        after = after_move(move.ref, head, done, changed=time, is_new=False, indexed=self._database.fence.enabled, ttl=move.ttl)
+        after = after_move(
+            move.ref, head, done, changed=time, is_new=False, indexed=self._database.fence.enabled, ttl=move.ttl
+        )
         return replace(after, sweeps=ref.sweeps)
 
     def _done_before(self, ref: Ref, commit: Commit | None, action: str) -> Ref | None:

@@ -9,7 +9,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from versioned_state.errors import AmbiguousRevisionError, InvalidArgumentError, MissingObjectError, UnknownRevisionError
+from versioned_state.errors import (
+    AmbiguousRevisionError,
+    InvalidArgumentError,
+    MissingObjectError,
+    UnknownRevisionError,
+)
 from versioned_state.objects.address import HEX_SIZE, Address
 from versioned_state.objects.keys import RECENT, RefKind, read_index_key
 from versioned_state.repository.history import graph
@@ -64,7 +69,11 @@ def _resolve(database: Database, rev: str, head: Commit | None, branch: str | No
     elif parsed.base == "HEAD":
         commit = _head_of(database, rev, branch) if head is None else resolve(database, head)
     else:
-        commit = _by_full_id(database, parsed.base) or _by_name(database, parsed.base) or _by_prefix(database, rev, parsed.base)
+        commit = (
+            _by_full_id(database, parsed.base)
+            or _by_name(database, parsed.base)
+            or _by_prefix(database, rev, parsed.base)
+        )
     for step in steps:
         if isinstance(step, Back):
             commit = _back(database, rev, commit, step.count)
@@ -106,7 +115,10 @@ def _back(database: Database, rev: str, commit: Commit, count: int) -> Commit:
 
 
 def _newest(database: Database, rev: str, start: Commit, step: Having | Saying) -> Commit:
-    """Return the newest commit with a meta or a message, up to a start. Cost: one read for each commit that is looked at."""
+    """Return the newest commit with a meta or a message, up to a start.
+
+    Cost: one read for each commit that is looked at.
+    """
     from versioned_state.repository.inspect.log_filters import has_meta, typed_value
 
     last = start
@@ -120,18 +132,32 @@ def _newest(database: Database, rev: str, start: Commit, step: Having | Saying) 
 
 
 def _count(commits: int) -> str:
-    return f"there are only {commits} commits" if commits > 1 else "there is only 1 commit" if commits else "there is no commit"
+    return (
+        f"there are only {commits} commits"
+        if commits > 1
+        else "there is only 1 commit"
+        if commits
+        else "there is no commit"
+    )
 
 
 def _moves(moves: int) -> str:
     """Return how far a reflog goes back, without the entries that have expired."""
-    return f"its reflog has only {moves} moves" if moves > 1 else "its reflog has only 1 move" if moves else "its reflog has no move"
+    return (
+        f"its reflog has only {moves} moves"
+        if moves > 1
+        else "its reflog has only 1 move"
+        if moves
+        else "its reflog has no move"
+    )
 
 
 def _parent(database: Database, rev: str, commit: Commit, number: int) -> Commit:
     parents = database.commits.parents(commit)
     if number > len(parents):
-        reason = graph.pruned_reason(commit) if commit.shallow else f"{commit.short} has {_PARENTS[min(len(parents), 2)]}"
+        reason = (
+            graph.pruned_reason(commit) if commit.shallow else f"{commit.short} has {_PARENTS[min(len(parents), 2)]}"
+        )
         raise UnknownRevisionError(rev, reason=reason)
     return parents[number - 1]
 
@@ -157,7 +183,10 @@ def _by_name(database: Database, name: str) -> Commit | None:
 
 
 def _by_full_id(database: Database, base: str) -> Commit | None:
-    """Return the commit of a full id, or None. As in git, an id goes before a ref of that name. Cost: one read, or none."""
+    """Return the commit of a full id, or None.
+
+    As in git, an id goes before a ref of that name. Cost: one read, or none.
+    """
     return database.commits.find(Address(bytes.fromhex(base))) if len(base) == HEX_SIZE and _is_hex(base) else None
 
 
@@ -179,8 +208,8 @@ def _by_prefix(database: Database, rev: str, prefix: str) -> Commit:
 def comes_back(database: Database, deleted: Ref) -> bool:
     """Return whether ``name@{1}`` is the commit that a deleted ref pointed to.
 
-    It is not if the ref was renamed to a name with an earlier reflog, as the names have swapped their reflogs then; nor if entries of the
-    reflog have expired. Cost: a few reads.
+    It is not if the ref was renamed to a name with an earlier reflog, as the names have swapped their reflogs then; nor
+    if entries of the reflog have expired. Cost: a few reads.
     """
     try:
         position = database.reflog(deleted).at(1)
@@ -190,7 +219,10 @@ def comes_back(database: Database, deleted: Ref) -> bool:
 
 
 def _commits_by_prefix(database: Database, prefix: str) -> list[Commit]:
-    """Return commits whose id has a prefix, one more than are shown at most. Cost: reads the objects with that prefix, up to a bound."""
+    """Return commits whose id has a prefix, one more than are shown at most.
+
+    Cost: reads the objects with that prefix, up to a bound.
+    """
     addresses = islice(database.objects.iter_addresses(prefix), _SAME_PREFIX)
     return list(islice((c for a in addresses if (c := database.commits.find(a)) is not None), _MOST_SHOWN + 1))
 
@@ -206,7 +238,11 @@ def _at_position(database: Database, rev: str, base: str, step: Moves | At, bran
     if ref.stored is None:
         raise UnknownRevisionError(rev, near=_near(database, name), reason=f"there is no branch or tag {name!r}")
     reflog = database.reflog(ref)
-    position = reflog.at(step.count) if isinstance(step, Moves) else next((each for each in reflog if each.time <= step.time), None)
+    position = (
+        reflog.at(step.count)
+        if isinstance(step, Moves)
+        else next((each for each in reflog if each.time <= step.time), None)
+    )
     if position is None:
         reason = _moves(len(reflog) - 1) if isinstance(step, Moves) else "it did not exist then"
         raise UnknownRevisionError(rev, reason=reason)
@@ -226,7 +262,10 @@ def _near(database: Database, name: str) -> list[str]:
 
 
 def similar_refs(database: Database, name: str) -> list[str]:
-    """Return names of branches and tags similar to an unknown one, the most similar first. Cost: reads up to some 2,000 refs."""
+    """Return names of branches and tags similar to an unknown one, the most similar first.
+
+    Cost: reads up to some 2,000 refs.
+    """
     from difflib import get_close_matches
 
     beginning = name[: min(len(name) * 3 // 4, _BEGINNING)]

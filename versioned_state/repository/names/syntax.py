@@ -138,10 +138,14 @@ def _step(text: str, found: re.Match[str], clock: Callable[[], int], *, first: b
     if equals and key:
         return Having(key, value)
     if not first:
-        raise UnknownRevisionError(text, reason="@{…} with a number or a date goes right behind the name of a branch or tag")
+        raise UnknownRevisionError(
+            text, reason="@{…} with a number or a date goes right behind the name of a branch or tag"
+        )
     if re.fullmatch("[0-9]{1,9}", position):
         return Moves(int(position))
     try:
         return At(instants(position, clock)[0])
     except InvalidArgumentError:
-        raise UnknownRevisionError(text, reason=f"{position!r} is neither a number, nor a time, nor KEY=VALUE") from None
+        raise UnknownRevisionError(
+            text, reason=f"{position!r} is neither a number, nor a time, nor KEY=VALUE"
+        ) from None

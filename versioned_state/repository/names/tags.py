@@ -78,7 +78,9 @@ class CommitTag:
         """Return the tag's share of the batch that publishes a commit."""
         part = batch_of(self._ref, self._database.after_commit(self._ref, commit))
         # One that only migrates does not name the tag.
-        return part if commit.tag == self.name else part.joined(BatchPart(puts=write_shared(commit.address, [self.name])))
+        return (
+            part if commit.tag == self.name else part.joined(BatchPart(puts=write_shared(commit.address, [self.name])))
+        )
 
     def settle(self, *, made: bool) -> None:
         """Note whether the batch was done. Raises ``RefExistsError`` if it was not, and the tag is the reason."""
@@ -95,7 +97,9 @@ class Tags(Refs):
 
     _kind = "tag"
 
-    def create(self, name: str, at: str | Commit = "HEAD", *, message: str | None = None, author: str | None = None) -> Commit:
+    def create(
+        self, name: str, at: str | Commit = "HEAD", *, message: str | None = None, author: str | None = None
+    ) -> Commit:
         """Create a tag at a revision, and return its commit.
 
         Args:
@@ -105,19 +109,26 @@ class Tags(Refs):
         Raises:
             RefExistsError: the tag exists; it was not moved.
             LimitExceededError: message or author is longer than 65,536 bytes.
-            UnknownRevisionError, InvalidArgumentError: no such revision; not a name; an empty message. Nothing was changed.
+            UnknownRevisionError, InvalidArgumentError: no such revision; not a name; an empty message. Nothing was
+                changed.
         """
         for what, text in (("message", message), ("author", author)):
             if text is None:
                 continue
             if type(text) is not str or (what == "message" and not text.strip()):
-                raise InvalidArgumentError(f"the {what} of a tag must be a text; without a message there is no annotation")
+                raise InvalidArgumentError(
+                    f"the {what} of a tag must be a text; without a message there is no annotation"
+                )
             if len(text.encode("utf-8", "surrogatepass")) > MAX_TEXT:
-                raise LimitExceededError(f"the {what} of a tag of {len(text)} characters", limit=MAX_TEXT, remains="nothing was changed")
+                raise LimitExceededError(
+                    f"the {what} of a tag of {len(text)} characters", limit=MAX_TEXT, remains="nothing was changed"
+                )
         return self._create(name, at, action="create" if message is None else _ANNOTATED + message, author=author)[1]
 
     def delete(self, name: str) -> Commit:
-        """Delete a tag, and return the commit that it pointed to. The reflog of the tag keeps that commit as long as reflogs keep anything.
+        """Delete a tag, and return the commit that it pointed to.
+
+        The reflog of the tag keeps that commit as long as reflogs keep anything.
 
         Raises:
             UnknownRevisionError: there is no tag of that name.
@@ -127,7 +138,10 @@ class Tags(Refs):
     # Many at once
 
     def get_many(self, names: Iterable[str]) -> dict[str, Commit]:
-        """Return the commits of those of some tags that exist, by name, in the given order. Cost: two calls of the store."""
+        """Return the commits of those of some tags that exist, by name, in the given order.
+
+        Cost: two calls of the store.
+        """
         wanted = list_of("names", names)
         database = self._database
 
@@ -139,10 +153,12 @@ class Tags(Refs):
         return database.unless_swept(read) if wanted else {}
 
     def delete_many(self, names: Iterable[str] = (), *, prefix: str | None = None) -> list[str]:
-        """Delete the tags with these names, and those whose name begins with the prefix. Returns the names of those that existed.
+        """Delete the tags with these names, and those whose name begins with the prefix.
 
-        Up to 4,096 go in one batch, all or none. The reflogs of the tags keep the commits as ``delete`` says. Cost: a listing, a read, and
-        a write for each batch; on a store of one condition a batch (S3), a batch for each tag.
+        Returns the names of those that existed.
+
+        Up to 4,096 go in one batch, all or none. The reflogs of the tags keep the commits as ``delete`` says. Cost: a
+        listing, a read, and a write for each batch; on a store of one condition a batch (S3), a batch for each tag.
 
         Raises:
             StorageError: some of the batches may have been done. The same call again deletes the rest.
@@ -171,7 +187,8 @@ class Tags(Refs):
     def copy(self, prefix: str, to: str) -> dict[str, Commit]:
         """Make a tag for each one whose name begins with a prefix: at the same commit, with ``to`` instead of the prefix.
 
-        Returns the commits by the new names. All or none are made. Cost: a listing, three reads for each thousand tags, and one write.
+        Returns the commits by the new names. All or none are made. Cost: a listing, three reads for each thousand tags,
+            and one write.
 
         Raises:
             RefExistsError: one of the new tags exists. Nothing was changed.
@@ -186,7 +203,9 @@ class Tags(Refs):
         for attempt in range(_ATTEMPTS):
             found = {to + each.name.removeprefix(prefix): each for each in iter_refs(database.store, "tag", prefix)}
             if len(found) > _AT_ONCE:
-                raise LimitExceededError(f"a copy of {len(found):,} tags", limit=_AT_ONCE, remains="nothing was changed")
+                raise LimitExceededError(
+                    f"a copy of {len(found):,} tags", limit=_AT_ONCE, remains="nothing was changed"
+                )
             for name in found:
                 check_name("tag", name)
             check_conditions(database, len(found), "tags.copy")
@@ -199,7 +218,11 @@ class Tags(Refs):
                 continue
             refs = database.refs("tag", found)
             taken = [ref.name for ref in refs if ref.head is not None]
-            if made and len(taken) == len(refs) and all(ref.head == made[ref.name].address for ref in refs if ref.name in made):
+            if (
+                made
+                and len(taken) == len(refs)
+                and all(ref.head == made[ref.name].address for ref in refs if ref.name in made)
+            ):
                 return made  # the reply was lost
             if taken:
                 raise RefExistsError("tag", taken[0])
@@ -211,7 +234,11 @@ class Tags(Refs):
         raise StoreBusyError("others keep changing these tags", hint="try again")
 
     def _move_together(
-        self, moves: Sequence[tuple[Ref, Commit | None]], *, action: str, origins: Mapping[str, Sequence[str]] = _NO_ORIGINS
+        self,
+        moves: Sequence[tuple[Ref, Commit | None]],
+        *,
+        action: str,
+        origins: Mapping[str, Sequence[str]] = _NO_ORIGINS,
     ) -> bool:
         """Move tags in one batch. Returns False if others moved one of them, or if the reply was lost."""
         try:
@@ -244,7 +271,9 @@ class Tags(Refs):
         where: Mapping[str, Any] | None = None,
         like: str | Sequence[str] = (),
     ) -> Iterator[TagInfo]:
-        """Yield tags with their commits and annotations, as ``Branches.iter_info`` yields branches. ``changed`` is when a tag was made.
+        """Yield tags with their commits and annotations, as ``Branches.iter_info`` yields branches.
+
+        ``changed`` is when a tag was made.
 
         Cost: by name as there. By the last change all tags with the prefix are read.
         """

@@ -52,7 +52,9 @@ def instants(when: When, clock: Callable[[], int] = system_clock) -> tuple[int, 
     if isinstance(when, date):
         start = _microseconds(datetime(when.year, when.month, when.day, tzinfo=UTC))
         return start, start + timedelta(days=1) // _MICROSECOND - 1
-    raise InvalidArgumentError(f"a time must be a datetime, a date, a string or microseconds, not {type(when).__name__}")
+    raise InvalidArgumentError(
+        f"a time must be a datetime, a date, a string or microseconds, not {type(when).__name__}"
+    )
 
 
 def parse_time(text: str, clock: Callable[[], int]) -> datetime | date:
@@ -79,7 +81,9 @@ def _age_of(words: str) -> timedelta | None:
     if words == "now":
         return timedelta()
     found = _AGE.fullmatch(words)
-    if found is None or (found["count"] == "last" and (found["ago"] or not found["unit"].startswith(("week", "month", "year")))):
+    if found is None or (
+        found["count"] == "last" and (found["ago"] or not found["unit"].startswith(("week", "month", "year")))
+    ):
         return None
     unit = "mo" if found["unit"].startswith("mo") else found["unit"][0]
     return timedelta(seconds=_SECONDS[unit] * (int(found["count"]) if found["count"].isdecimal() else 1))

@@ -1,4 +1,6 @@
-"""``Watch``: which branches move, from where to where, as they do, at the cost of those that moved lately. Layer: repository.
+"""``Watch``: which branches move, from where to where, as they do, at the cost of those that moved lately.
+
+Layer: repository.
 
 ``docs/design/043-a-feed-of-changes.md`` says why nothing is lost, and under which condition.
 """
@@ -41,8 +43,9 @@ class BranchMove:
 
     Attributes:
         name: of the branch.
-        before: the id of the commit that it pointed to, or None if the branch is new, or if its reflog no longer tells. It is the head that
-            the watch last saw, if it moved within ``lag`` of the move before; else that of its reflog, which has the times of its writers.
+        before: the id of the commit that it pointed to, or None if the branch is new, or if its reflog no longer tells.
+            It is the head that the watch last saw, if it moved within ``lag`` of the move before; else that of its
+            reflog, which has the times of its writers.
         head: the commit that it points to now, or None if it was deleted.
         time: when it was pointed there, in microseconds since 1970, UTC.
         cursor: ``after`` for a watch that continues after this move.
@@ -62,7 +65,14 @@ class BranchMove:
     def to_json(self) -> dict[str, Any]:
         """Return the move as data for JSON, with the id and the message of the head."""
         message = None if self.head is None else self.head.message
-        return {"branch": self.name, "before": self.before, "id": self.id, "message": message, "time": self.time, "cursor": self.cursor}
+        return {
+            "branch": self.name,
+            "before": self.before,
+            "id": self.id,
+            "message": message,
+            "time": self.time,
+            "cursor": self.cursor,
+        }
 
 
 class _Seen(NamedTuple):
@@ -75,7 +85,10 @@ class _Seen(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """A branch whose record a poll finds changed. ``moved`` is false if its head is the same, or was reported before."""
+    """A branch whose record a poll finds changed.
+
+    ``moved`` is false if its head is the same, or was reported before.
+    """
 
     time: int
     name: str
@@ -88,8 +101,8 @@ class _Found(NamedTuple):
 class Watch(Iterator[BranchMove]):
     """The moves of branches from some point on: an iterator, and an asynchronous one. See ``Repository.watch``.
 
-    Safe for many threads and tasks, each of which gets other moves. An error, a cancellation or Ctrl-C leaves the watch as it is: the next
-    step goes on.
+    Safe for many threads and tasks, each of which gets other moves. An error, a cancellation or Ctrl-C leaves the watch
+    as it is: the next step goes on.
     """
 
     def __init__(
@@ -115,8 +128,8 @@ class Watch(Iterator[BranchMove]):
         self._ready: deque[BranchMove] = deque()
         self._reading: Iterator[list[_Found]] | None = None
         self._rest = self._interval
-        # The latest time of a move that was found, but at most the present time: all moves that become visible from now on are later,
-        # or at most ``lag`` earlier.
+        # The latest time of a move that was found, but at most the present time: all moves that become visible from now
+        # on are later, or at most ``lag`` earlier.
         self._reached = EARLIEST
         self._cursor = after or ""
         self._is_first = bool(after)
@@ -183,10 +196,15 @@ class Watch(Iterator[BranchMove]):
         self._reached = min([now, *(Place(read_index_key(key)[0]).latest for key in newest)])
         self._cursor = str(self._reached)
         for stored, _ in self._pages(self._floor):
-            self._seen |= {name: _as_seen(parse_ref("branch", name, raw)) for name, raw in stored.items() if raw is not None}
+            self._seen |= {
+                name: _as_seen(parse_ref("branch", name, raw)) for name, raw in stored.items() if raw is not None
+            }
 
     def _poll(self) -> None:
-        """Read until moves are found, or to the end. A call that is cut off anywhere has lost nothing: the next one reads it again."""
+        """Read until moves are found, or to the end.
+
+        A call that is cut off anywhere has lost nothing: the next one reads it again.
+        """
         with self._lock:
             began = time.monotonic()
             while not self._ready:
@@ -269,8 +287,12 @@ class Watch(Iterator[BranchMove]):
             read.update(names)
             # A branch may have changed up to ``WINDOW`` before its time in the index.
             yield self._records(names), latest - WINDOW
-        # Those with a place earlier than they had, or none: branches that were deleted, erased, or moved by a clock that is behind.
-        yield self._records([name for name, seen in self._seen.items() if seen.latest >= floor and name not in read]), math.inf
+        # Those with a place earlier than they had, or none: branches that were deleted, erased, or moved by a clock
+        # that is behind.
+        yield (
+            self._records([name for name, seen in self._seen.items() if seen.latest >= floor and name not in read]),
+            math.inf,
+        )
 
     def _index(self, prefix: str, after: str) -> Iterator[tuple[int, list[str]]]:
         """Yield the names in an index, a page at a time, and the last time in the page."""
@@ -298,7 +320,9 @@ class Watch(Iterator[BranchMove]):
         seen = self._seen.get(name)
         return stored is not None if seen is None else stored != seen.stored
 
-    def _read(self, stored: Mapping[str, bytes | None], floor: int, renamed: Mapping[str, int]) -> Iterator[tuple[_Found, LogEntry | None]]:
+    def _read(
+        self, stored: Mapping[str, bytes | None], floor: int, renamed: Mapping[str, int]
+    ) -> Iterator[tuple[_Found, LogEntry | None]]:
         database = self._database
         live: dict[str, bytes] = {}  # last: a deleted one tells whether one of these was renamed
         for name, raw in stored.items():
@@ -310,7 +334,11 @@ class Watch(Iterator[BranchMove]):
             when = database.now() if entry is None else entry.time
             before = self._before(ref, floor)
             # One that was not seen may have come and gone since, but who can tell if its reflog has expired?
-            moved = seen.head is not None if seen is not None else floor > EARLIEST and (when >= floor or not self._is_first)
+            moved = (
+                seen.head is not None
+                if seen is not None
+                else floor > EARLIEST and (when >= floor or not self._is_first)
+            )
             yield _Found(when, name, moved, before, None, _as_seen(ref)), entry
         for listed in Heads(database, Listing("branch", logs=True))(live, live):
             yield self._of(listed, floor, renamed.get(listed.ref.name)), listed.entry
@@ -373,5 +401,7 @@ def _read_cursor(cursor: str) -> int:
         if not (cursor.isascii() and EARLIEST <= time <= LATEST):
             raise ValueError
     except ValueError:
-        raise InvalidArgumentError(f"{cursor!r:.80} is not the cursor of a watch", hint="after=move.cursor of a move") from None
+        raise InvalidArgumentError(
+            f"{cursor!r:.80} is not the cursor of a watch", hint="after=move.cursor of a move"
+        ) from None
     return time

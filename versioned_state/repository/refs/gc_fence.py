@@ -1,8 +1,11 @@
-"""The fence between gc and writers: one record in the store, and the condition on it that every move of a ref carries. Layer: repository.
+"""The fence between gc and writers: one record in the store, and the condition on it that every move of a ref carries.
 
-Objects are deleted only in batches that check and change this record. So if a ref update is conditioned on the record and succeeds, nothing
-was deleted since the record was read. While a gc is at work, the update also adds its new head to the record, and gc keeps the objects that
-the head leads to. ``docs/design/014-gc-beside-writers.md`` has the protocol, and the failures without it.
+Layer: repository.
+
+Objects are deleted only in batches that check and change this record. So if a ref update is conditioned on the record
+and succeeds, nothing was deleted since the record was read. While a gc is at work, the update also adds its new head to
+the record, and gc keeps the objects that the head leads to. ``docs/design/014-gc-beside-writers.md`` has the protocol,
+and the failures without it.
 """
 
 from __future__ import annotations
@@ -53,9 +56,11 @@ class GcRecord:
         expired: log entries older than this, in microseconds, keep nothing.
         hold: whether the owner requests writers to pause.
         published: the commits and log entries that refs were moved to since the owner last read the record.
-        marking: the ``generation`` of the gc that last began to mark; 0 if none ever did. The first move of a ref after that leaves a
-            record under this number (``moved_key``), so that the refs that moved since a marking are known.
-        version: the format version of the store. A writer that opened the store at a lower one must not write to it any more.
+        marking: the ``generation`` of the gc that last began to mark; 0 if none ever did. The first move of a ref after
+            that leaves a record under this number (``moved_key``), so that the refs that moved since a marking are
+            known.
+        version: the format version of the store. A writer that opened the store at a lower one must not write to it any
+            more.
         indexed: the keys of meta by whose values every batch that moves a ref indexes it: see ``refs/meta_index``.
         searchable: those of them whose index has all refs.
         stored: the bytes of the record, or None if there is none.
@@ -117,7 +122,10 @@ def read_gc_record(stored: bytes | None, *, version: int = FORMAT_VERSION) -> Gc
     try:
         generation, owner, beat, sweeps, expired, hold, joined, *rest = msgpack.unpackb(read_record(GC, stored))
         marking, found, *lists = rest + list(_LATER[len(rest) :])
-        if not all(type(number) is int for number in (generation, beat, sweeps, expired, marking, found)) or type(hold) is not bool:
+        if (
+            not all(type(number) is int for number in (generation, beat, sweeps, expired, marking, found))
+            or type(hold) is not bool
+        ):
             raise ValueError("a field of another type")
         if found > version:
             raise FormatError(found, version)
@@ -129,14 +137,28 @@ def read_gc_record(stored: bytes | None, *, version: int = FORMAT_VERSION) -> Gc
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise CorruptObjectError(GC, f"the record of gc is damaged: {error}") from error
     published = tuple(Address(joined[i : i + ADDRESS_SIZE]) for i in range(0, len(joined), ADDRESS_SIZE))
-    return GcRecord(generation, owner, beat, sweeps, expired, hold, published, marking, found, tuple(indexed), tuple(searchable), stored)
+    return GcRecord(
+        generation,
+        owner,
+        beat,
+        sweeps,
+        expired,
+        hold,
+        published,
+        marking,
+        found,
+        tuple(indexed),
+        tuple(searchable),
+        stored,
+    )
 
 
 _NO_RECORD: Final = GcRecord()
 
 
 Indexing = Callable[
-    [tuple[str, ...], Mapping[str, bytes | None], Mapping[str, bytes], Collection[str], Staging], tuple[dict[str, bytes], list[str]]
+    [tuple[str, ...], Mapping[str, bytes | None], Mapping[str, bytes], Collection[str], Staging],
+    tuple[dict[str, bytes], list[str]],
 ]
 """Returns what to put and to delete beside a batch, so that the index of some keys of meta is right after it."""
 
@@ -162,7 +184,8 @@ class GcFence:
         index: called for each batch on a store with an index of meta.
 
     Attributes:
-        enabled: False for a store that takes one condition a batch: gc refuses to run on it, and moves carry no condition.
+        enabled: False for a store that takes one condition a batch: gc refuses to run on it, and moves carry no
+            condition.
         version: the format version of the store when it was opened. Calls that find a higher one raise ``FormatError``.
     """
 
@@ -173,11 +196,15 @@ class GcFence:
         self._record: GcRecord | None = None
         self._damaged = False
         self._heads: OrderedDict[Address, int] = OrderedDict()
-        self._moved: dict[str, int] = {}  # by key, the refs that are known to have moved since a marking, with the number of the marking
+        # by key, the refs that are known to have moved since a marking, with the number of the marking
+        self._moved: dict[str, int] = {}
         self.enabled: Final = store.max_expected is None or store.max_expected > 1
 
     def learn(self, stored: bytes | None) -> None:
-        """Take the bytes of the record, read just now. Damage raises only when the record is needed: it must not stop a reader."""
+        """Take the bytes of the record, read just now.
+
+        Damage raises only when the record is needed: it must not stop a reader.
+        """
         self._record, self._damaged = None, False
         try:
             self._record = read_gc_record(stored, version=self.version)
@@ -222,8 +249,9 @@ class GcFence:
         """Record that a ref pointed to this commit after ``sweeps`` batches were deleted.
 
         Args:
-            sweeps: the number from before the ref was read, or at which the ref was moved. The present number may be a later one, since
-                another thread may have learned of a sweep that deleted the commit after the ref was read.
+            sweeps: the number from before the ref was read, or at which the ref was moved. The present number may be a
+                later one, since another thread may have learned of a sweep that deleted the commit after the ref was
+                read.
         """
         if self.enabled:
             known = self._heads.get(head, -1)
@@ -258,18 +286,20 @@ class GcFence:
     ) -> int | None:
         """Do ``KVStore.apply`` for a batch that makes objects reachable, safe beside gc.
 
-        Cost: one round trip if no gc is at work. If a condition fails, one more finds out whether it was the record or one of ``expected``.
+        Cost: one round trip if no gc is at work. If a condition fails, one more finds out whether it was the record or
+            one of ``expected``.
 
         Args:
             staging: has the objects that the batch stores.
             keep: the commits and log entries that the batch makes reachable.
             instead_of: their ancestors, which the record then need not name.
             since: the number of ``sweeps`` at which all objects that the batch relies on existed.
-            secure: called with the present number if it is another one: uploads again the objects that may be gone, or raises
-                ``MissingObjectError``.
+            secure: called with the present number if it is another one: uploads again the objects that may be gone, or
+                raises ``MissingObjectError``.
 
         Returns:
-            The number of ``sweeps`` at the write, or None if one of ``expected`` does not hold, and nothing was changed.
+            The number of ``sweeps`` at the write, or None if one of ``expected`` does not hold, and nothing was
+            changed.
 
         Raises:
             StoreBusyError: gc kept changing the record. Nothing was changed.
@@ -286,8 +316,8 @@ class GcFence:
                 self.refresh()
                 continue
             if record.sweeps != since:
-                # Objects found earlier may have been deleted since. The number is read before the search, so an object that is found
-                # or uploaded from here on cannot be gone when the batch succeeds.
+                # Objects found earlier may have been deleted since. The number is read before the search, so an object
+                # that is found or uploaded from here on cannot be gone when the batch succeeds.
                 staging.resend()
                 try:
                     secure(record.sweeps)
@@ -300,7 +330,9 @@ class GcFence:
             told = {} if after is record else {GC: _bytes(after)}
             moved = self._unrecorded_moves(expected, puts, record.marking) if record.marking else {}
             said = {moved_key(record.marking, key): b"" for key in moved} if moved else {}
-            added, removed = self._index(record.indexed, expected, puts, deletes, staging) if record.indexed else ({}, ())
+            added, removed = (
+                self._index(record.indexed, expected, puts, deletes, staging) if record.indexed else ({}, ())
+            )
             done = self._store.apply(
                 {**expected, GC: record.stored},
                 {**puts, **told, **said, **added},
@@ -322,8 +354,8 @@ class GcFence:
     def apply_each(self, batches: Sequence[FencedBatch]) -> list[int | StateError | None]:
         """Do ``apply`` for several batches, each by itself. Cost: one round trip, if the store sends them together.
 
-        Returns for each its result or its error. The result is None also for a batch that ``apply`` would have tried again or secured: the
-        caller must repeat such a batch alone.
+        Returns for each its result or its error. The result is None also for a batch that ``apply`` would have tried
+        again or secured: the caller must repeat such a batch alone.
         """
         outcomes: list[int | StateError | None] = [None] * len(batches)
         if not self.is_quiet:  # otherwise each batch would change the record that the next one expects
@@ -338,10 +370,14 @@ class GcFence:
                 moved = self._unrecorded_moves(each.expected, each.puts, record.marking) if record.marking else {}
                 said = {moved_key(record.marking, key): b"" for key in moved}
                 added, removed = (
-                    self._index(record.indexed, each.expected, each.puts, each.deletes, each.staging) if record.indexed else ({}, ())
+                    self._index(record.indexed, each.expected, each.puts, each.deletes, each.staging)
+                    if record.indexed
+                    else ({}, ())
                 )
                 deletes = [*each.deletes, *removed] if removed else each.deletes
-                ready.append(Batch({**each.expected, **fence}, {**each.puts, **said, **added}, deletes, each.staging.sealed()))
+                ready.append(
+                    Batch({**each.expected, **fence}, {**each.puts, **said, **added}, deletes, each.staging.sealed())
+                )
                 sent.append(number)
                 all_moved.append(moved)
         for number, moved, done in zip(sent, all_moved, self._store.apply_each(ready), strict=True):
@@ -355,7 +391,9 @@ class GcFence:
                     self._note_moved(moved)
         return outcomes
 
-    def _unrecorded_moves(self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], marking: int) -> dict[str, int]:
+    def _unrecorded_moves(
+        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], marking: int
+    ) -> dict[str, int]:
         """Return the refs that a batch moves and that may not yet have a record that they moved since the marking."""
         # A ref that is created may have been erased before, and what was said of it with it.
         keys = (key for key in puts if key.startswith(REFS))

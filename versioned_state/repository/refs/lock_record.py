@@ -6,8 +6,9 @@
                       │
                       └── its time is over ── take ──> held, with the next token
 
-A record by itself does not keep others from writing. Each commit of the holder has the condition that the record is as the holder left it,
-so a late commit is refused. That makes it safe to guess whether a holder is still alive: a wrong guess costs that holder a failed commit.
+A record by itself does not keep others from writing. Each commit of the holder has the condition that the record is as
+the holder left it, so a late commit is refused. That makes it safe to guess whether a holder is still alive: a wrong
+guess costs that holder a failed commit.
 """
 
 from __future__ import annotations
@@ -30,7 +31,10 @@ if TYPE_CHECKING:
     from versioned_state.storage import KVStore
 
 _SKEW_US: Final = 60_000_000
-"""By how much the clocks of two machines may differ. It only matters to a caller who finds the lock of a holder that died before."""
+"""By how much the clocks of two machines may differ.
+
+It only matters to a caller who finds the lock of a holder that died before.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +98,8 @@ def put_lock(store: KVStore, branch: str, before: LockRecord, after: LockRecord)
 def is_over(database: Database, branch: str, record: LockRecord) -> bool:
     """Return whether the time of a holder is over, as far as this process can know.
 
-    It is over if the holder has died on this machine; if this process has seen the record unchanged for the time to live, by its own clock;
-    or if the record is far older than that by the clocks of the two machines.
+    It is over if the holder has died on this machine; if this process has seen the record unchanged for the time to
+    live, by its own clock; or if the record is far older than that by the clocks of the two machines.
     """
     seen = _seen.setdefault(database, {})
     now = time.monotonic()

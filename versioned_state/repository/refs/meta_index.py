@@ -1,9 +1,11 @@
-"""The index of refs by the meta of their heads: its entries, and what a batch that moves refs changes in it. Layer: repository.
+"""The index of refs by the meta of their heads: its entries, and what a batch that moves refs changes in it.
 
-The fence's record names the keys of meta that are indexed, and every batch that moves a ref expects that record, so no writer can miss it.
-The batch puts an empty key for each value of an indexed key in the meta of the new head, and deletes those of the old one. An entry too
-many is harmless, since a search reads the refs that it finds. One too few would be a wrong result.
-``docs/design/044-an-index-of-meta.md`` has the reasons.
+Layer: repository.
+
+The fence's record names the keys of meta that are indexed, and every batch that moves a ref expects that record, so no
+writer can miss it. The batch puts an empty key for each value of an indexed key in the meta of the new head, and
+deletes those of the old one. An entry too many is harmless, since a search reads the refs that it finds. One too few
+would be a wrong result. ``docs/design/044-an-index-of-meta.md`` has the reasons.
 """
 
 from __future__ import annotations
@@ -35,14 +37,19 @@ INDEXED_TYPES: Final = (str, int, bool, type(None))
 
 
 def entry_of(key: str, value: Any, kind: RefKind) -> str:
-    """Return the beginning of the keys of the index for refs of a kind whose heads have this value. It is of an ``INDEXED_TYPES``."""
+    """Return the beginning of the keys of the index for refs of a kind whose heads have this value.
+
+    It is of an ``INDEXED_TYPES``.
+    """
     cell = plain_cell(value)
     return meta_prefix(key, InlineEncoder().encode_inline(value, "meta") if cell is None else cell, kind)
 
 
 def entries_of(meta: Mapping[str, Any], indexed: Iterable[str], kind: RefKind, name: str) -> set[str]:
     """Return the keys of the index for a ref whose head has this meta."""
-    return {entry_of(key, meta[key], kind) + name for key in indexed if key in meta and type(meta[key]) in INDEXED_TYPES}
+    return {
+        entry_of(key, meta[key], kind) + name for key in indexed if key in meta and type(meta[key]) in INDEXED_TYPES
+    }
 
 
 def entry_changes(
@@ -54,7 +61,9 @@ def entry_changes(
     deletes: Collection[str],
     staging: Staging | None = None,
 ) -> tuple[dict[str, bytes], list[str]]:
-    """Return what a batch that moves refs puts into the index and deletes from it. See ``GcFence.apply`` for the arguments.
+    """Return what a batch that moves refs puts into the index and deletes from it.
+
+    See ``GcFence.apply`` for the arguments.
 
     Cost: nothing if the commits are staged or were read lately, else one call of the store for all of them.
     """
@@ -77,7 +86,11 @@ def entry_changes(
 
 
 def metas_of(
-    store: KVStore, commits: CommitReader, heads: Collection[Address], indexed: Collection[str], staging: Staging | None = None
+    store: KVStore,
+    commits: CommitReader,
+    heads: Collection[Address],
+    indexed: Collection[str],
+    staging: Staging | None = None,
 ) -> dict[Address, dict[str, Any]]:
     """Return the values under indexed keys in the meta of some commits, staged or stored, without those that are missing or damaged."""
     read: list[Commit] = []

@@ -1,7 +1,8 @@
 """Named records: data beside the history, which comes before its commit, or belongs to no commit. Layer: repository.
 
-A record lies whole in one mutable key of the store, and refers to nothing: gc has nothing to keep for it, and its deletion leaves nothing.
-It belongs to the branch whose name, perhaps followed by a slash and more, it has, and goes with that branch.
+A record lies whole in one mutable key of the store, and refers to nothing: gc has nothing to keep for it, and its
+deletion leaves nothing. It belongs to the branch whose name, perhaps followed by a slash and more, it has, and goes
+with that branch.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ _AT_ONCE: Final = 256
 class Records(MutableMapping[str, dict[str, Any]]):
     """The named records of a store: for a name, a dict of data of up to 256 MiB. Iteration yields the names.
 
-    A name is a text of up to 1,000 bytes. A record whose name is that of a branch, or begins with it and a slash, goes with the branch: if
-    it is deleted, expires or is purged, and under its new name if it is renamed; of ``a`` and ``a/b`` it belongs to the longer one.
-    A dict that was read is a copy. Safe for many threads and processes. Cost: a read or a write of the whole record, one request each.
+    A name is a text of up to 1,000 bytes. A record whose name is that of a branch, or begins with it and a slash, goes
+    with the branch: if it is deleted, expires or is purged, and under its new name if it is renamed; of ``a`` and
+    ``a/b`` it belongs to the longer one. A dict that was read is a copy. Safe for many threads and processes. Cost: a
+    read or a write of the whole record, one request each.
     """
 
     def __init__(self, database: Database) -> None:
@@ -80,7 +82,9 @@ class Records(MutableMapping[str, dict[str, Any]]):
         """Return names and records, read some hundred at a time as they are taken."""
         return _Items(self)
 
-    def iter_items(self, prefix: str = "", *, after: str | None = None, limit: int | None = None) -> Iterator[tuple[str, dict[str, Any]]]:
+    def iter_items(
+        self, prefix: str = "", *, after: str | None = None, limit: int | None = None
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield the records whose name begins with a prefix, in the order of their names.
 
         Cost: a request for each 256 of them, or one for all up to ``limit``.
@@ -121,14 +125,17 @@ class Records(MutableMapping[str, dict[str, Any]]):
         """Write several records whole: all of them, or none. Cost: one request.
 
         Raises:
-            InvalidArgumentError, UnserializableValueError, LimitExceededError: a record is a dict of data with string keys. Nothing was
-                changed.
+            InvalidArgumentError, UnserializableValueError, LimitExceededError: a record is a dict of data with string
+                keys. Nothing was changed.
             UnknownOutcomeError: the store's reply was lost. The same call again does no harm.
         """
         given: Any = records
         if not isinstance(given, Mapping):
             raise InvalidArgumentError("records.update takes a mapping of names to dicts")
-        puts = {key: write_named(key, values) for key, values in ((_key(name), values) for name, values in {**given, **more}.items())}
+        puts = {
+            key: write_named(key, values)
+            for key, values in ((_key(name), values) for name, values in {**given, **more}.items())
+        }
         if puts:
             self._store.apply({}, puts)
 
@@ -144,13 +151,18 @@ class Records(MutableMapping[str, dict[str, Any]]):
                 return self._read(key, stored)
         raise _busy(name)
 
-    def edit(self, name: str, change: Callable[[dict[str, Any] | None], Mapping[str, Any] | None]) -> dict[str, Any] | None:
-        """Replace a record by the result of a function of it, in one atomic step beside other writers. Returns the new record.
+    def edit(
+        self, name: str, change: Callable[[dict[str, Any] | None], Mapping[str, Any] | None]
+    ) -> dict[str, Any] | None:
+        """Replace a record by the result of a function of it, in one atomic step beside other writers.
+
+        Returns the new record.
 
         Cost: a read and a write, and both again for each writer who came first.
 
         Args:
-            change: called with the record, or None if there is none, perhaps several times. Returns the new one, or None to delete it.
+            change: called with the record, or None if there is none, perhaps several times. Returns the new one, or
+                None to delete it.
         """
         key = _key(name)
         for _ in range(_ATTEMPTS):
@@ -172,7 +184,9 @@ class Records(MutableMapping[str, dict[str, Any]]):
         raise _busy(name)
 
     def delete_many(self, names: Iterable[str] = (), *, prefix: str | None = None) -> list[str]:
-        """Delete the records with these names, and those whose name begins with the prefix: all or none. Returns their names.
+        """Delete the records with these names, and those whose name begins with the prefix: all or none.
+
+        Returns their names.
 
         A name without a record is left out. Cost: one listing or read, and one write.
         """
@@ -220,7 +234,9 @@ def _key(name: str) -> str:
 
 def _names(names: Iterable[str]) -> Iterable[str]:
     if isinstance(names, str):
-        raise InvalidArgumentError("names must be an iterable of names, not one text", hint="prefix= takes the beginning of names")
+        raise InvalidArgumentError(
+            "names must be an iterable of names, not one text", hint="prefix= takes the beginning of names"
+        )
     return names
 
 
@@ -269,7 +285,10 @@ def iter_named(store: KVStore) -> Iterator[tuple[str, str, bytes]]:
 
 
 def keys_of_branch(store: KVStore, branch: str) -> list[str]:
-    """Return the keys of the records that belong to a branch. Cost: a listing and a read, and another listing if there are any."""
+    """Return the keys of the records that belong to a branch.
+
+    Cost: a listing and a read, and another listing if there are any.
+    """
     keys = list(store.keys(record_key(branch + "/")))
     own = [record_key(branch)] if record_key(branch) in store else []
     inner = [ref.name for ref in iter_refs(store, "branch", branch + "/")] if keys else []
@@ -281,7 +300,10 @@ def keys_of_branch(store: KVStore, branch: str) -> list[str]:
 
 
 def moved_with_branch(store: KVStore, old: str, new: str) -> BatchPart:
-    """Return the part of a batch that gives the records of a branch the name that the branch is to have. Raises ``LimitExceededError``."""
+    """Return the part of a batch that gives the records of a branch the name that the branch is to have.
+
+    Raises ``LimitExceededError``.
+    """
     keys = keys_of_branch(store, old)
     if not keys:
         return NOTHING
@@ -290,7 +312,9 @@ def moved_with_branch(store: KVStore, old: str, new: str) -> BatchPart:
     for key, stored in found.items():
         name = new + key.removeprefix(record_key(old))
         if len(name.encode()) > MAX_NAME:
-            raise LimitExceededError(f"the name of a record of the branch, {name!r:.80},", limit=MAX_NAME, remains="nothing was changed")
+            raise LimitExceededError(
+                f"the name of a record of the branch, {name!r:.80},", limit=MAX_NAME, remains="nothing was changed"
+            )
         puts[record_key(name)] = write_record(record_key(name), read_record(key, stored))
     return BatchPart(expected=found, puts=puts, deletes=tuple(found))
 

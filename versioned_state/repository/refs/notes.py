@@ -1,4 +1,7 @@
-"""Notes: data that is attached to commits afterwards, in one mutable record a commit, outside of its hash. Layer: repository."""
+"""Notes: data that is attached to commits afterwards, in one mutable record a commit, outside of its hash.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 
@@ -35,11 +38,14 @@ _ATTEMPTS: Final = 1000
 
 
 class Notes(MutableMapping[str | Commit, dict[str, Any]]):
-    """The notes of a store: for a commit, or a revision, a dict of data. Iteration yields the ids of the commits that have one.
+    """The notes of a store: for a commit, or a revision, a dict of data.
 
-    A note does not change its commit, and goes with it: gc removes the notes of the commits that it deletes. Safe for many threads and
-    processes. A dict that was read is a copy. Cost: one read for a note, one more for a revision that is not a commit or a full id; a write
-    costs a read and a write. A note takes some 100 bytes beside its data.
+    Iteration yields the ids of the commits that have one.
+
+    A note does not change its commit, and goes with it: gc removes the notes of the commits that it deletes. Safe for
+        many threads and
+    processes. A dict that was read is a copy. Cost: one read for a note, one more for a revision that is not a commit
+    or a full id; a write costs a read and a write. A note takes some 100 bytes beside its data.
     """
 
     def __init__(self, database: Database) -> None:
@@ -78,11 +84,14 @@ class Notes(MutableMapping[str | Commit, dict[str, Any]]):
         return sum(1 for _ in self._store.keys(NOTES))
 
     def update(self, rev: str | Commit, values: Mapping[str, Any]) -> dict[str, Any]:  # type: ignore[override]
-        """Add keys to the note of a commit, or begin one, and return the whole note. One atomic step: keys that others add meanwhile stay.
+        """Add keys to the note of a commit, or begin one, and return the whole note.
+
+        One atomic step: keys that others add meanwhile stay.
 
         Raises:
             UnknownRevisionError: there is no such commit.
-            InvalidArgumentError, UnserializableValueError, LimitExceededError: a note is a dict of data with string keys, of up to 1 MiB.
+            InvalidArgumentError, UnserializableValueError, LimitExceededError: a note is a dict of data with string
+                keys, of up to 1 MiB.
 
             Nothing was changed then.
         """
@@ -92,7 +101,9 @@ class Notes(MutableMapping[str | Commit, dict[str, Any]]):
         return changed
 
     def remove(self, rev: str | Commit, *keys: str) -> dict[str, Any]:
-        """Remove keys from the note of a commit, and return the rest of it. One atomic step, as ``update``. A note without keys is gone.
+        """Remove keys from the note of a commit, and return the rest of it.
+
+        One atomic step, as ``update``. A note without keys is gone.
 
         Raises:
             UnknownNoteError: the commit has no note, or its note lacks one of the keys. Nothing was changed.
@@ -129,7 +140,9 @@ class Notes(MutableMapping[str | Commit, dict[str, Any]]):
     def _existing(self, rev: str | Commit) -> Address:
         return rev.address if isinstance(rev, Commit) else resolve(self._database, rev).address
 
-    def _change(self, address: Address, change: Callable[[dict[str, Any] | None], dict[str, Any] | None]) -> dict[str, Any] | None:
+    def _change(
+        self, address: Address, change: Callable[[dict[str, Any] | None], dict[str, Any] | None]
+    ) -> dict[str, Any] | None:
         """Replace a note by what ``change`` makes of it, or remove it if that is None. Others may write meanwhile."""
         key = note_key(address)
         for _ in range(_ATTEMPTS):

@@ -1,8 +1,9 @@
 """The commits of a branch that no other ref leads to, known without a scan of all refs. Layer: repository.
 
-Another ref can lead to a commit in three ways: it is the tag that the commit names; it was pointed at that commit or merged it, which
-leaves a record under ``shared_key``; or it was pointed at a later commit. A commit that a branch made after its last log entry has no later
-commits elsewhere, since from then on only commits moved the branch. ``docs/design/021-many-branches.md`` has the proof.
+Another ref can lead to a commit in three ways: it is the tag that the commit names; it was pointed at that commit or
+merged it, which leaves a record under ``shared_key``; or it was pointed at a later commit. A commit that a branch made
+after its last log entry has no later commits elsewhere, since from then on only commits moved the branch.
+``docs/design/021-many-branches.md`` has the proof.
 """
 
 from __future__ import annotations
@@ -32,9 +33,10 @@ class OwnLine:
 
     Attributes:
         commits: the newest first; none of them is a merge. Tags that were made with them lead to some.
-        tagged: the number in ``commits`` of the newest one with such a tag, which leads to those below; else how many there are.
-        base: the commit below: the one that the branch was moved to last, which its reflog names; or the empty root commit; None if history
-            was pruned above it.
+        tagged: the number in ``commits`` of the newest one with such a tag, which leads to those below; else how many
+            there are.
+        base: the commit below: the one that the branch was moved to last, which its reflog names; or the empty root
+            commit; None if history was pruned above it.
         named: when the reflog named the base, in microseconds, or None if it does not, as with the root commit.
     """
 
@@ -72,7 +74,11 @@ def find_own_line(database: Database, ref: Ref) -> OwnLine | None:
     while some := list(islice(numbered, _AT_ONCE)):
         if database.store.get_many([shared_key(commit.address) for _, commit in some]):
             return None
-        named_tags = [(number, commit, commit.tag) for number, commit in some if commit.tag is not None and may_be_name(commit.tag)]
+        named_tags = [
+            (number, commit, commit.tag)
+            for number, commit in some
+            if commit.tag is not None and may_be_name(commit.tag)
+        ]
         tags = read_refs(database.store, [("tag", name) for *_, name in named_tags]) if named_tags else []
         for (number, commit, _), tag in zip(named_tags, tags, strict=True):
             if tag.head == commit.address:
@@ -94,10 +100,15 @@ def find_sharers(database: Database, ref: Ref, head: Commit) -> list[Ref] | None
     names = [] if stored is None else read_shared(key, stored)
     names += [] if head.tag is None else [head.tag]
     found = (
-        read_refs(database.store, [(kind, name) for name in dict.fromkeys(filter(may_be_name, names)) for kind in _KINDS]) if names else []
+        read_refs(
+            database.store, [(kind, name) for name in dict.fromkeys(filter(may_be_name, names)) for kind in _KINDS]
+        )
+        if names
+        else []
     )
     others = [each for each in found if each.head is not None and (each.kind, each.name) != ("branch", ref.name)]
-    # If the branch was moved to its head, it may have left later commits, and another ref may have been pointed at these.
+    # If the branch was moved to its head, it may have left later commits, and another ref may have been pointed at
+    # these.
     was_moved = ref.log is not None and database.read_log(ref.log).new == ref.head
     own_tag = any(each.kind == "tag" and each.name == head.tag and each.head == head.address for each in others)
     return others if stored is not None or was_moved or own_tag else None

@@ -1,7 +1,8 @@
 """Refs, which are names for commits: their records, the rules for names, and how a ref moves. Layer: repository.
 
-A ref moves only by compare-and-set, in one batch with the objects that it needs. A second key, the birth record, states that the ref was
-created, so that a lost ref is not mistaken for one that never existed. A deleted ref keeps its record, without a head, for its reflog.
+A ref moves only by compare-and-set, in one batch with the objects that it needs. A second key, the birth record, states
+that the ref was created, so that a lost ref is not mistaken for one that never existed. A deleted ref keeps its record,
+without a head, for its reflog.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ BORN: Final = b"\x01"
 """The value of every birth record."""
 
 # Names are shown in terminals and logs, so they have no control characters: ASCII, C1, line ends, direction of text.
-_BAD_NAME: Final = re.compile(r"[\x00-\x20\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|^(?:HEAD|@)$")
+_BAD_NAME: Final = re.compile(
+    r"[\x00-\x20\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069~^:?*\[\\]|\.\.|@\{|//|^[-/]|/$|^(?:HEAD|@)$"
+)
 
 _WILD: Final = re.compile(r"[*?\[]")
 
@@ -61,9 +64,10 @@ class Ref:
         log: the address of its last log entry, or None.
         stored: the bytes of the record, which the next move expects, or None if there is no record yet.
         sweeps: the number of batches that gc had deleted by then; see ``GcFence``.
-        bound: the ``Place`` in the index of branches by their last change or, if it was deleted, in that of deleted branches; 0 if it is
-            in neither.
-        moved: when the head was moved to a commit that existed already, or None if the head is newer than the last such move.
+        bound: the ``Place`` in the index of branches by their last change or, if it was deleted, in that of deleted
+            branches; 0 if it is in neither.
+        moved: when the head was moved to a commit that existed already, or None if the head is newer than the last such
+            move.
         ttl: how long after its last change the branch expires; 0 if it does not.
         due: the time in the index of branches that expire, which is that of the end or earlier; 0 if it is not there.
 
@@ -89,9 +93,10 @@ class Ref:
 class Place(NamedTuple):
     """The place of a branch in the index of branches by their last change: twice a time, and 1 more if the change may be earlier.
 
-    Not every commit moves its branch in the index, since that would make each commit a tenth slower. After a pause the place is exact. The
-    next commit moves it ``WINDOW`` ahead, and commits within that time do not move it. So the place of a branch is never before its last
-    change, and a listing of the newest branches need not read those with an earlier place.
+    Not every commit moves its branch in the index, since that would make each commit a tenth slower. After a pause the
+    place is exact. The next commit moves it ``WINDOW`` ahead, and commits within that time do not move it. So the place
+    of a branch is never before its last change, and a listing of the newest branches need not read those with an
+    earlier place.
     """
 
     bound: int
@@ -143,7 +148,12 @@ def check_name(kind: RefKind, name: str) -> None:
 
 @lru_cache(256)
 def _is_good(name: str) -> bool:
-    return bool(name) and len(name.encode("utf-8", "surrogatepass")) <= 255 and not _BAD_NAME.search(name) and not has_surrogate(name)
+    return (
+        bool(name)
+        and len(name.encode("utf-8", "surrogatepass")) <= 255
+        and not _BAD_NAME.search(name)
+        and not has_surrogate(name)
+    )
 
 
 @dataclass(slots=True, eq=False)
@@ -165,7 +175,10 @@ class BatchPart:
         if other is NOTHING or self is NOTHING:
             return self if other is NOTHING else other
         return BatchPart(
-            {**self.expected, **other.expected}, {**self.puts, **other.puts}, self.keep + other.keep, self.deletes + other.deletes
+            {**self.expected, **other.expected},
+            {**self.puts, **other.puts},
+            self.keep + other.keep,
+            self.deletes + other.deletes,
         )
 
 
@@ -252,7 +265,14 @@ def parse_ref(kind: RefKind, name: str, stored: bytes) -> Ref:
 
 
 def after_move(
-    ref: Ref, head: Address | None, log: Address | None, *, changed: int, is_new: bool, indexed: bool, ttl: int | None = None
+    ref: Ref,
+    head: Address | None,
+    log: Address | None,
+    *,
+    changed: int,
+    is_new: bool,
+    indexed: bool,
+    ttl: int | None = None,
 ) -> Ref:
     """Return the ref after a move, with the bytes of its record.
 
@@ -311,7 +331,8 @@ def move_ref(
 ) -> Ref | None:
     """Replace the record of a ref, as it was read, in one batch with the objects that the new one needs, safe beside gc.
 
-    Returns the ref as it is then, or None if another writer moved it in between. The objects may then be stored all the same.
+    Returns the ref as it is then, or None if another writer moved it in between. The objects may then be stored all the
+    same.
 
     Args:
         after: see ``after_move``.
@@ -326,7 +347,9 @@ def move_ref(
     return None if sweeps is None else after if sweeps == after.sweeps else replace(after, sweeps=sweeps)
 
 
-def rename_ref(fence: GcFence, source: Ref, target: Ref, *, gone: Ref, staging: Staging, part: BatchPart = NOTHING) -> bool:
+def rename_ref(
+    fence: GcFence, source: Ref, target: Ref, *, gone: Ref, staging: Staging, part: BatchPart = NOTHING
+) -> bool:
     """Give ``target``, which has no head, the head and the log of ``source``, and delete ``source``, in one batch.
 
     Returns False, with nothing changed, if another writer moved either in between.
@@ -338,11 +361,15 @@ def rename_ref(fence: GcFence, source: Ref, target: Ref, *, gone: Ref, staging: 
     placed = renamed(source, target)
     batch = batch_of(source, gone).joined(batch_of(target, placed)).joined(part)
     if source.head not in (None, ROOT_ADDRESS):
-        batch = batch.joined(BatchPart(puts=write_shared(source.head, [target.name])))  # the reflog of the old name leads to it too
-    # Before and after the batch, one of the two names leads to everything except the new entry. But gc may read the new name before the
-    # batch and the old name after it.
+        # the reflog of the old name leads to it too
+        batch = batch.joined(BatchPart(puts=write_shared(source.head, [target.name])))
+    # Before and after the batch, one of the two names leads to everything except the new entry. But gc may read the new
+    # name before the batch and the old name after it.
     keep = [address for address in (source.head, source.log, gone.log) if address is not None]
-    return fence.apply(batch.expected, batch.puts, batch.deletes, staging=staging, keep=keep, since=source.sweeps) is not None
+    return (
+        fence.apply(batch.expected, batch.puts, batch.deletes, staging=staging, keep=keep, since=source.sweeps)
+        is not None
+    )
 
 
 def without_head(ref: Ref, log: Address, *, changed: int, indexed: bool) -> Ref:
@@ -377,7 +404,9 @@ def rewritten(ref: Ref, head: Address | None, log: Address | None) -> Ref:
 
 
 def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool = False) -> Iterator[Ref]:
-    """Yield the refs of a kind, with ``deleted`` deleted ones too, in the order of the store. Cost: reads the refs that it lists.
+    """Yield the refs of a kind, with ``deleted`` deleted ones too, in the order of the store.
+
+    Cost: reads the refs that it lists.
 
     Raises:
         CorruptRefError: a record is damaged; at the end, a ref that was created is gone.
@@ -427,7 +456,11 @@ def match_refs(store: KVStore, patterns: Iterable[str], *, deleted: bool = False
     seen: set[str] = set()
     for pattern in patterns:
         literal = literal_in(pattern)
-        found = [read_ref(store, "branch", pattern)] if literal == pattern else iter_refs(store, "branch", literal, deleted=deleted)
+        found = (
+            [read_ref(store, "branch", pattern)]
+            if literal == pattern
+            else iter_refs(store, "branch", literal, deleted=deleted)
+        )
         for ref in found:
             there = ref.stored is not None and (deleted or ref.head is not None)
             if there and ref.name not in seen and fnmatchcase(ref.name, pattern):

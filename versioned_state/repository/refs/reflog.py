@@ -1,7 +1,7 @@
 """The reflog: the earlier positions of a ref. Layer: repository.
 
-A log entry is written only for a move that is not a step to a child: reset, delete, create. Entries form a linked list of immutable
-objects, and the ref's record names the last one. Between two entries the commits are their own log.
+A log entry is written only for a move that is not a step to a child: reset, delete, create. Entries form a linked list
+of immutable objects, and the ref's record names the last one. Between two entries the commits are their own log.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ class LogEntry:
 
 def write_entry(ref: Ref, new: Address | None, *, time: int, author: str | None, action: str) -> bytes:
     """Return the raw bytes of the entry for moving ``ref`` to ``new``, kind first."""
-    body: bytes = msgpack.packb([ref.kind, ref.name, ref.head, new, time, author, action, ref.log], unicode_errors="surrogatepass")
+    body: bytes = msgpack.packb(
+        [ref.kind, ref.name, ref.head, new, time, author, action, ref.log], unicode_errors="surrogatepass"
+    )
     return bytes((Kind.LOG_ENTRY,)) + body
 
 
@@ -49,7 +51,9 @@ def read_entry(address: Address, raw: bytes) -> LogEntry:
     """Return the entry in these raw bytes. Raises ``CorruptObjectError``."""
     expect(raw, address, Kind.LOG_ENTRY)
     try:
-        _kind, _name, old, new, time, author, action, previous = msgpack.unpackb(memoryview(raw)[1:], unicode_errors="surrogatepass")
+        _kind, _name, old, new, time, author, action, previous = msgpack.unpackb(
+            memoryview(raw)[1:], unicode_errors="surrogatepass"
+        )
         if type(time) is not int or type(action) is not str or not (author is None or type(author) is str):
             raise ValueError("a field of another type")
         if any(a is not None and (type(a) is not bytes or len(a) != ADDRESS_SIZE) for a in (old, new, previous)):
@@ -73,12 +77,16 @@ class Reflog:
 
     Args:
         read_commit, read_log: read a commit, a log entry.
-        expired: returns the time up to which entries have expired, in microseconds: commits that only they name may have been collected.
-            Called at most once, at the first entry.
+        expired: returns the time up to which entries have expired, in microseconds: commits that only they name may
+            have been collected. Called at most once, at the first entry.
     """
 
     def __init__(
-        self, ref: Ref, read_commit: graph.Read, read_log: Callable[[Address], LogEntry], expired: Callable[[], int] = lambda: 0
+        self,
+        ref: Ref,
+        read_commit: graph.Read,
+        read_log: Callable[[Address], LogEntry],
+        expired: Callable[[], int] = lambda: 0,
     ) -> None:
         self._ref = ref
         self._read_commit = read_commit
@@ -152,7 +160,10 @@ class Reflog:
         return newest.height - self._foot(newest, end)[0] + 1
 
     def _foot(self, newest: Commit, end: Address | None) -> tuple[int, bool]:
-        """Return the height of the oldest commit of a run, and whether the run leads to its end. Cost: O(log n) reads."""
+        """Return the height of the oldest commit of a run, and whether the run leads to its end.
+
+        Cost: O(log n) reads.
+        """
         if end is not None:
             with suppress(MissingObjectError):  # collected, so history ends above it
                 commit = self._read_commit(end)

@@ -1,8 +1,9 @@
 """Uploading again the objects that a ref is about to need and that gc may have deleted. Layer: repository.
 
-Gc never deletes a reachable object, so this concerns unreachable ones: objects that a large commit stored ahead, parts of commits that are
-no longer reachable, and a whole history that becomes reachable again. Checking whether the store has them is not enough, since a cache may
-answer after they are gone. So they are read, from the cache or the store, and stored again; a store ignores an object that it has.
+Gc never deletes a reachable object, so this concerns unreachable ones: objects that a large commit stored ahead, parts
+of commits that are no longer reachable, and a whole history that becomes reachable again. Checking whether the store
+has them is not enough, since a cache may answer after they are gone. So they are read, from the cache or the store, and
+stored again; a store ignores an object that it has.
 """
 
 from __future__ import annotations
@@ -47,7 +48,9 @@ class _Uploader:
 
 
 def reupload_tree(objects: ObjectStore, commit: Commit, parents: Iterable[Commit], staging: Staging) -> None:
-    """Store the objects of a commit's tree that neither its parents' trees nor the staging have. Cost: reads the difference.
+    """Store the objects of a commit's tree that neither its parents' trees nor the staging have.
+
+    Cost: reads the difference.
 
     Raises:
         MissingObjectError: an object of the tree is gone for good; the values must be encoded again.
@@ -62,8 +65,8 @@ def reupload_tree(objects: ObjectStore, commit: Commit, parents: Iterable[Commit
 def reupload_history(objects: ObjectStore, commit: Commit, heads: Iterable[Commit], read: graph.Read) -> None:
     """Store a commit, its tree and its history again, except what ``heads``, which are reachable, lead to.
 
-    Cost: O(log n) reads if the commit is an ancestor of a head by first parents; else see ``graph.only_in``, and what each of those
-    commits changed.
+    Cost: O(log n) reads if the commit is an ancestor of a head by first parents; else see ``graph.only_in``, and what
+    each of those commits changed.
 
     Raises:
         MissingObjectError: part of the history was collected, so no ref can be moved to the commit any more.

@@ -1,8 +1,9 @@
 """Records of shared commits: a ref was pointed at this commit, or merged it, after it was made. Layer: repository.
 
-If a branch made a commit and there is no record, no other ref leads there: ``own_line`` has the reasons. A record names the ref of the
-latest such move, and the ref by whose name the commit was found, if there was one. Earlier names are overwritten, since keeping them would
-cost each move a read. The names are only hints: a ref may have moved on, or be gone.
+If a branch made a commit and there is no record, no other ref leads there: ``own_line`` has the reasons. A record names
+the ref of the latest such move, and the ref by whose name the commit was found, if there was one. Earlier names are
+overwritten, since keeping them would cost each move a read. The names are only hints: a ref may have moved on, or be
+gone.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ def read_shared(key: str, stored: bytes) -> list[str]:
     return [name for name in names if type(name) is str] if type(names) is list else []
 
 
-def carry_shared(store: KVStore, now: Callable[[Address], Address], *, left: Collection[str], untagged: Iterable[Address]) -> None:
+def carry_shared(
+    store: KVStore, now: Callable[[Address], Address], *, left: Collection[str], untagged: Iterable[Address]
+) -> None:
     """Copy the records of old commits to their rewritten commits, without the names of refs that are gone.
 
     Args:

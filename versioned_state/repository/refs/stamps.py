@@ -1,7 +1,10 @@
-"""Stamps: what made a commit, such as the version of the code and the model, kept once for all commits that it made. Layer: repository.
+"""Stamps: what made a commit, such as the version of the code and the model, kept once for all commits that it made.
 
-The meta of a commit has the id of its stamp under ``STAMP``. The stamp lies under that id, a hash of its content, in a record that the
-first commit with it puts in its batch. It names no object, and nothing deletes it. ``purge(replace=…)`` rewrites its words in place.
+Layer: repository.
+
+The meta of a commit has the id of its stamp under ``STAMP``. The stamp lies under that id, a hash of its content, in a
+record that the first commit with it puts in its batch. It names no object, and nothing deletes it. ``purge(replace=…)``
+rewrites its words in place.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ class Stamp:
             if _is_id(meta[STAMP]):
                 return meta
             raise InvalidArgumentError(
-                f"meta has the key {STAMP!r}, where the id of the stamp of this state goes", hint="give it another key, or no stamp="
+                f"meta has the key {STAMP!r}, where the id of the stamp of this state goes",
+                hint="give it another key, or no stamp=",
             )
         record = written(self.source() if callable(self.source) else self.source)
         if record is None:
@@ -67,7 +71,11 @@ class Stamp:
 
     def part(self) -> BatchPart:
         """Return the part of the batch that publishes the commits since the last one."""
-        return BatchPart(puts={key: value for each in self._new.values() for key, value in each.items()}) if self._new else NOTHING
+        return (
+            BatchPart(puts={key: value for each in self._new.values() for key, value in each.items()})
+            if self._new
+            else NOTHING
+        )
 
     def made(self) -> None:
         """Note that the batch was done."""
@@ -110,7 +118,10 @@ class Stamps:
         self._read: dict[str, dict[str, Any]] = {}
 
     def of(self, commit: Commit) -> dict[str, Any]:
-        """Return the stamp of a commit, or an empty dict. Cost: a read, the first time. Raises ``CorruptObjectError``."""
+        """Return the stamp of a commit, or an empty dict.
+
+        Cost: a read, the first time. Raises ``CorruptObjectError``.
+        """
         id = stamp_id(commit)
         if id is None:
             return {}

@@ -83,7 +83,10 @@ def meta_of(commit: Commit) -> dict[str, Any]:
 def meta_rows(meta: dict[str, Any], budget: Budget) -> list[dict[str, str]]:
     """Return the entries of meta or of a note, each on one line."""
     return [
-        {"key": budget.cut(str(key), _META), "line": budget.cut(one_line(value, width=_META, quote=type(value) is not str), 2 * _META)}
+        {
+            "key": budget.cut(str(key), _META),
+            "line": budget.cut(one_line(value, width=_META, quote=type(value) is not str), 2 * _META),
+        }
         for key, value in list(meta.items())[:100]
     ]
 

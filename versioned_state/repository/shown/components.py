@@ -1,6 +1,7 @@
 """The components of the page and of a notebook: data of this package as HTML. Layer: repository.
 
-Each text is escaped, and its unseen characters are written out. A link is made of an address that the caller gives; a notebook has none.
+Each text is escaped, and its unseen characters are written out. A link is made of an address that the caller gives; a
+notebook has none.
 """
 
 from __future__ import annotations
@@ -28,7 +29,10 @@ class Html(str):
 
 @cache
 def style_sheet() -> str:
-    """Return the style sheet of the components. The place where they are shown sets the colours: ``--ink``, ``--line`` and others."""
+    """Return the style sheet of the components.
+
+    The place where they are shown sets the colours: ``--ink``, ``--line`` and others.
+    """
     return Path(__file__).with_name("components.css").read_text("utf-8")
 
 
@@ -43,7 +47,10 @@ def joined(parts: Iterable[object], between: str = "") -> Html:
 
 
 def element(tag: str, *children: object, **attributes: object) -> Html:
-    """Return an element. An attribute that is None or empty is left out; ``class_`` and ``aria_label`` are ``class`` and ``aria-label``."""
+    """Return an element.
+
+    An attribute that is None or empty is left out; ``class_`` and ``aria_label`` are ``class`` and ``aria-label``.
+    """
     given = "".join(
         f' {name.rstrip("_").replace("_", "-")}="{escaped(value)}"'
         for name, value in attributes.items()
@@ -114,7 +121,9 @@ _ROW: Final = 36
 
 def time(at: Data) -> Html:
     """Return a moment: a dict of ``commits.moment``."""
-    return element("time", f"{at['date']} ", element("span", at["clock"], class_="clock"), datetime=at["iso"], title=at["iso"])
+    return element(
+        "time", f"{at['date']} ", element("span", at["clock"], class_="clock"), datetime=at["iso"], title=at["iso"]
+    )
 
 
 def outcome(commit: Data) -> Html:
@@ -144,9 +153,17 @@ def log(rows: Iterable[Data], width: int, to: Addresses = NOWHERE, *, ids: bool 
 
 def _log_row(row: Data, width: int, to: Addresses, *, ids: bool) -> Html:
     parents = row["parents"]
-    said = f", a merge of {' and '.join(parents)}" if len(parents) > 1 else f", after {parents[0]}" if parents else ", the first one"
+    said = (
+        f", a merge of {' and '.join(parents)}"
+        if len(parents) > 1
+        else f", after {parents[0]}"
+        if parents
+        else ", the first one"
+    )
     side = f", on side line {row['graph']['lane']}" if row["graph"]["lane"] else ""
-    words = element("span", outcome(row), " ", anchor(to.commit(row["id"]), message(row)), hidden(said, side), class_="message")
+    words = element(
+        "span", outcome(row), " ", anchor(to.commit(row["id"]), message(row)), hidden(said, side), class_="message"
+    )
     return element(
         "li",
         graph(row["graph"], width),
@@ -170,14 +187,18 @@ def graph(row: Data, width: int) -> Html:
         middle = (y1 + y2) // 2
         curve = f"V{y2}" if x1 == x2 else f"C{x1} {middle} {x2} {middle} {x2} {y2}"
         drawn.append(element("path", class_="lane" if (a if a >= 0 else b) else "lane first", d=f"M{x1} {y1}{curve}"))
-    drawn.append(element("circle", class_="dot" if row["lane"] else "dot first", cx=row["lane"] * 14 + 9, cy=_ROW // 2, r=4))
+    drawn.append(
+        element("circle", class_="dot" if row["lane"] else "dot first", cx=row["lane"] * 14 + 9, cy=_ROW // 2, r=4)
+    )
     return element("svg", *drawn, class_="lanes", aria_hidden="true", width=w, height=_ROW, viewBox=f"0 0 {w} {_ROW}")
 
 
 def facts(rows: Iterable[tuple[object, object]]) -> Html:
     """Return a list of terms, each with what is said of it."""
     return element(
-        "dl", *(element("div", element("dt", term), element("dd", text)) for term, text in rows if text not in ("", None)), class_="facts"
+        "dl",
+        *(element("div", element("dt", term), element("dd", text)) for term, text in rows if text not in ("", None)),
+        class_="facts",
     )
 
 
@@ -245,7 +266,9 @@ def _side(row: Data, side: str) -> Html:
     if row["kind"] == "same":
         return element("td", _sign(" "), element("span", _spans(cell, side), class_="code"), class_=side)
     sign, word = ("−", "removed: ") if side == "old" else ("+", "added: ")  # noqa: RUF001 - the sign of a number
-    return element("td", _sign(sign), hidden(word), element("span", _spans(cell, side), class_="code"), class_=f"{side} on")
+    return element(
+        "td", _sign(sign), hidden(word), element("span", _spans(cell, side), class_="code"), class_=f"{side} on"
+    )
 
 
 def _sign(sign: str) -> Html:
@@ -283,7 +306,9 @@ def _rows(each: Data) -> Html:
         lines = (element("div", _spans(row["new"] or row["old"], ""), class_="line") for row in each["rows"])
         return element("div", *lines, class_=f"one {each['kind']}")
     heads = element("tr", element("th", "Before", scope="col"), element("th", "After", scope="col"))
-    table = element("table", element("thead", heads, class_="hidden"), element("tbody", *map(_row, each["rows"])), class_="sides")
+    table = element(
+        "table", element("thead", heads, class_="hidden"), element("tbody", *map(_row, each["rows"])), class_="sides"
+    )
     return element("div", table, class_="scroll", tabindex="0", role="group", aria_label=f"Changes of {each['label']}")
 
 
@@ -315,9 +340,15 @@ def diff(found: Data, id: str = "", base: str = "", to: Addresses = NOWHERE) -> 
         parts.append(element("p", *counted, class_="stat"))
         parts += (change(each, id, base, to) for each in found["changes"])
         if found["more"] or found["is_cut"]:
-            parts.append(element("p", "There are more changes than are shown. Choose a path to see those below it.", class_="note"))
+            parts.append(
+                element(
+                    "p", "There are more changes than are shown. Choose a path to see those below it.", class_="note"
+                )
+            )
     if found["late"]:
-        parts.append(element("p", "The search for changes was ended after its time: there may be others.", class_="note"))
+        parts.append(
+            element("p", "The search for changes was ended after its time: there may be others.", class_="note")
+        )
     return joined(parts)
 
 
@@ -332,7 +363,11 @@ def tree(rows: Iterable[Data], to: Addresses = NOWHERE, id: str = "", **attribut
 def _part(row: Data, to: Addresses, id: str) -> Html:
     path = row["path"]
     opens = path if row["opens"] and path is not None and to is not NOWHERE else None
-    line = element("span", sparkline(row["picture"]), class_="line") if row["picture"] else element("code", row["line"], class_="line")
+    line = (
+        element("span", sparkline(row["picture"]), class_="line")
+        if row["picture"]
+        else element("code", row["line"], class_="line")
+    )
     return element(
         "li",
         anchor("" if path is None else to.state(id, path), row["label"], class_="label path"),
@@ -349,7 +384,9 @@ def sparkline(picture: Data) -> Html:
     said = f"a line of the numbers, from {picture['low']} to {picture['high']}"
     box = f"0 0 {picture['width']} {picture['height']}"
     drawn = element("path", d=picture["path"])
-    return element("svg", drawn, class_="sparkline", viewBox=box, preserveAspectRatio="none", role="img", aria_label=said)
+    return element(
+        "svg", drawn, class_="sparkline", viewBox=box, preserveAspectRatio="none", role="img", aria_label=said
+    )
 
 
 def _grid(picture: Data) -> Html:
@@ -365,7 +402,11 @@ def picture(found: Data) -> Html:
         heads = [hidden("row"), *found["columns"]]
         numbers = [at for at, is_number in enumerate(found["numbers"], 1) if is_number]
         shown = table(heads, found["rows"], label="The first rows", numbers=numbers)
-        said = [plural(found[name], f"more {one}") for name, one in (("more_rows", "row"), ("more_columns", "column")) if found[name]]
+        said = [
+            plural(found[name], f"more {one}")
+            for name, one in (("more_rows", "row"), ("more_columns", "column"))
+            if found[name]
+        ]
         caption = joined(said, " ")
     else:
         shown = sparkline(found) if found["kind"] == "line" else _grid(found)
@@ -375,7 +416,9 @@ def picture(found: Data) -> Html:
     return element("figure", shown, element("figcaption", caption, class_="what"), class_="picture")
 
 
-def table(heads: Sequence[object], rows: Iterable[Sequence[object]], *, label: str, numbers: Sequence[int] = ()) -> Html:
+def table(
+    heads: Sequence[object], rows: Iterable[Sequence[object]], *, label: str, numbers: Sequence[int] = ()
+) -> Html:
     """Return a table, the first cell of each row being its head.
 
     Args:
@@ -383,11 +426,15 @@ def table(heads: Sequence[object], rows: Iterable[Sequence[object]], *, label: s
         numbers: the columns that are numbers.
     """
     aligned = ["number" if at in numbers else "" for at in range(len(heads))]
-    head = element("tr", *(element("th", name, scope="col", class_=kind) for name, kind in zip(heads, aligned, strict=True)))
+    head = element(
+        "tr", *(element("th", name, scope="col", class_=kind) for name, kind in zip(heads, aligned, strict=True))
+    )
     body = []
     for row in rows:
         cells = [element("th", row[0], scope="row", class_="n")]
-        cells += (element("td", cell, class_=kind and "n number") for cell, kind in zip(row[1:], aligned[1:], strict=False))
+        cells += (
+            element("td", cell, class_=kind and "n number") for cell, kind in zip(row[1:], aligned[1:], strict=False)
+        )
         body.append(element("tr", *cells))
     made = element("table", element("thead", head), element("tbody", *body), class_="table")
     return element("div", made, class_="scroll", tabindex="0", role="group", aria_label=label)
@@ -423,7 +470,11 @@ def hits(rows: Iterable[Data], to: Addresses = NOWHERE, id: str = "", **attribut
 
 def hit(row: Data, to: Addresses = NOWHERE, id: str = "") -> Html:
     """Return one line that matches."""
-    place = element("span", "key", class_="type") if row["is_key"] else element("span", f"line {row['number']:,}", class_="type n")
+    place = (
+        element("span", "key", class_="type")
+        if row["is_key"]
+        else element("span", f"line {row['number']:,}", class_="type n")
+    )
     found = (element("mark", text) if marked else text for text, marked in row["spans"])
     label = anchor("" if row["path"] is None else to.state(id, row["path"]), row["label"], class_="label path")
     return element("li", label, place, element("span", *found, class_="found"), class_="row")
@@ -444,5 +495,11 @@ def step(row: Data, to: Addresses = NOWHERE) -> Html:
     changed = [change(each, commit["id"], "", to) for each in row["changes"]]
     if row["more"]:
         whole = anchor(to.commit(commit["id"]), "all of the round") if to is not NOWHERE else ""
-        changed.append(element("p", plural(row["more"], "more change"), " below this path", ": " if whole else "", whole, class_="note"))
-    return element("section", element("h2", anchor(to.commit(commit["id"]), message(commit))), said, *changed, class_="step")
+        changed.append(
+            element(
+                "p", plural(row["more"], "more change"), " below this path", ": " if whole else "", whole, class_="note"
+            )
+        )
+    return element(
+        "section", element("h2", anchor(to.commit(commit["id"]), message(commit))), said, *changed, class_="step"
+    )

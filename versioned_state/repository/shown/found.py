@@ -1,4 +1,7 @@
-"""Results of searches for display: blame with heat by age, lines that match, and the commits that changed a path. Layer: repository."""
+"""Results of searches for display: blame with heat by age, lines that match, and the commits that changed a path.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The graph of a log as lanes: a column for each line of history, laid out row by row for the shown commits only. Layer: repository."""
+"""The graph of a log as lanes: a column for each line of history, laid out row by row for the shown commits only.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ MOST: Final = 12
 """Lanes that are drawn; others are counted."""
 
 
-def lanes(history: Iterable[tuple[str, Sequence[str]]], waiting: Sequence[str] = ()) -> tuple[list[dict[str, Any]], list[str]]:
+def lanes(
+    history: Iterable[tuple[str, Sequence[str]]], waiting: Sequence[str] = ()
+) -> tuple[list[dict[str, Any]], list[str]]:
     """Return a row of lanes for each commit, and the commits that the lanes wait for after the last one.
 
-    A row has ``lane``, the column of the commit; ``lines``: pairs of a column at its top and one at its bottom, or the commit itself
-    (-1) at either end; ``width``, how many columns there are; and ``more``, whether there are others that are not drawn.
+    A row has ``lane``, the column of the commit; ``lines``: pairs of a column at its top and one at its bottom, or the
+    commit itself (-1) at either end; ``width``, how many columns there are; and ``more``, whether there are others that
+    are not drawn.
 
     Args:
         history: ids of commits and of their parents, children before parents.

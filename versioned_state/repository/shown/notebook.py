@@ -1,4 +1,7 @@
-"""``_repr_html_`` for notebooks: the components of the page, without links, and small enough for the notebook's file. Layer: repository."""
+"""``_repr_html_`` for notebooks: the components of the page, without links, and small enough for the notebook's file.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 

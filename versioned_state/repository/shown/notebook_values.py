@@ -1,4 +1,7 @@
-"""``_repr_html_`` of what is read from the trees of states: snapshots, diffs, blame, histories and matches. Layer: repository."""
+"""``_repr_html_`` of what is read from the trees of states: snapshots, diffs, blame, histories and matches.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,9 @@ def history(results: Iterable[PathChange]) -> str:
     steps = (found.changed(each, budget) for each in results)
     shown = list(_within(budget, steps))
     return output(
-        "history", listed(shown, components.joined(map(components.step, shown[:ROWS]))), rest(len(shown) > ROWS or budget.left_out)
+        "history",
+        listed(shown, components.joined(map(components.step, shown[:ROWS]))),
+        rest(len(shown) > ROWS or budget.left_out),
     )
 
 

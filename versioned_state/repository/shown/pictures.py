@@ -1,4 +1,7 @@
-"""Small pictures of values: a line for numbers in a row, shades for a grid of them, and the first rows of a table. Layer: repository."""
+"""Small pictures of values: a line for numbers in a row, shades for a grid of them, and the first rows of a table.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +62,11 @@ def picture(cell: bytes, values: Values, *, most: int = _BYTES) -> dict[str, Any
     scaled = numpy.where(finite, (numbers - low) / ((high - low) or 1.0), numpy.nan)
     if value.ndim == 1 and value.size > 1:
         path = _line(scaled, numpy)
-        return {"kind": "line", "path": path, "width": WIDTH, "height": HEIGHT, **facts} if values.budget.row(len(path)) else None
+        return (
+            {"kind": "line", "path": path, "width": WIDTH, "height": HEIGHT, **facts}
+            if values.budget.row(len(path))
+            else None
+        )
     if value.ndim == 2 and min(value.shape) > 1:
         return {**_grid(scaled, numpy), **facts} if values.budget.row(_SIDE * _SIDE * 40) else None
     return None
@@ -84,7 +91,10 @@ def _line(scaled: Any, numpy: Any) -> str:
 
 def _grid(scaled: Any, numpy: Any) -> dict[str, Any]:
     """Return rectangles of one shade, several columns wide where these are alike."""
-    rows = [numpy.array_split(part, min(_SIDE, scaled.shape[1]), axis=1) for part in numpy.array_split(scaled, min(_SIDE, scaled.shape[0]))]
+    rows = [
+        numpy.array_split(part, min(_SIDE, scaled.shape[1]), axis=1)
+        for part in numpy.array_split(scaled, min(_SIDE, scaled.shape[0]))
+    ]
     found = []
     for y, row in enumerate(rows):
         shades = [-1 if numpy.isnan(part).all() else round(float(numpy.nanmean(part)) * _SHADES) for part in row]

@@ -1,4 +1,7 @@
-"""Text for display in HTML: unseen characters are written out, and what is shown at once has a budget. Layer: repository."""
+"""Text for display in HTML: unseen characters are written out, and what is shown at once has a budget.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from html import escape
 from typing import Final
 from urllib.parse import quote
 
-# The control characters but tab and line feed, the format characters but the two joiners, which emoji and words are made with, and lone
-# surrogates. Fixed ranges, as in branch_name: a Unicode table would differ between releases of Python.
+# The control characters but tab and line feed, the format characters but the two joiners, which emoji and words are
+# made with, and lone surrogates. Fixed ranges, as in branch_name: a Unicode table would differ between releases of
+# Python.
 _UNSEEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\u3164\ufeff\uffa0\ufff9-\ufffb"
     "\U000e0000-\U000e007f\ud800-\udfff]"

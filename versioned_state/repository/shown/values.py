@@ -1,4 +1,6 @@
-"""Stored values for display: their type, their size, the beginning of their text, and their parts a page at a time. Layer: repository.
+"""Stored values for display: their type, their size, the beginning of their text, and their parts a page at a time.
+
+Layer: repository.
 
 Everything is read from cells: a value of a gigabyte costs what is shown, and nothing is unpickled.
 """
@@ -73,7 +75,9 @@ class Values:
             return name, size, count
         if is_text(plain):
             tree = tree_of(plain) if code == Code.TEXT else None
-            size = f"{tree.count:,} bytes" if tree is not None else _counted(len(self.decoder.decode(plain)), "character")
+            size = (
+                f"{tree.count:,} bytes" if tree is not None else _counted(len(self.decoder.decode(plain)), "character")
+            )
             return "str", size, 0
         if code in _ARRAYS:
             return "array", describe(*array_type(self.decoder, plain)).partition(", ")[2], 0
@@ -82,7 +86,11 @@ class Values:
             return "set" if code in (Code.SET, Code.SET_TREE) else "frozenset", _counted(count, "element"), count
         elements = sequence_of(self.nodes, plain)
         if elements is not None:
-            return "tuple" if code in (Code.TUPLE, Code.TUPLE_TREE) else "list", _counted(elements.count, "element"), elements.count
+            return (
+                "tuple" if code in (Code.TUPLE, Code.TUPLE_TREE) else "list",
+                _counted(elements.count, "element"),
+                elements.count,
+            )
         opened = container_of(self.nodes, plain)
         if opened is not None:
             return "dict", _counted(opened.tree.count, "entry", "entries"), opened.tree.count
@@ -111,7 +119,10 @@ class Values:
         opened = container_of(self.nodes, plain)
         if opened is not None:
             if isinstance(opened.order, Tree):
-                chosen = [key_of_cell(key) for key in iter_cells(self.nodes, opened.order, start, min(start + count, opened.order.count))]
+                chosen = [
+                    key_of_cell(key)
+                    for key in iter_cells(self.nodes, opened.order, start, min(start + count, opened.order.count))
+                ]
             else:
                 chosen = list(islice(order_keys(self.nodes, opened), start, start + count))
             found = ((key, find(self.nodes, opened.tree, key)) for key in chosen)
@@ -119,7 +130,11 @@ class Values:
         if code in _SETS:
             tree = None if code in (Code.SET, Code.FROZENSET) else _tree(plain)
             total = len(split_cells(payload_of(plain))) if tree is None else tree.count
-            cells = iter(split_cells(payload_of(plain))[start:]) if tree is None else iter_cells(self.nodes, tree, start, total)
+            cells = (
+                iter(split_cells(payload_of(plain))[start:])
+                if tree is None
+                else iter_cells(self.nodes, tree, start, total)
+            )
             return total, [Part("·", None, each) for each in islice(cells, count)]
         return 0, []
 

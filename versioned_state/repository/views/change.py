@@ -28,9 +28,10 @@ class Change:
     Attributes:
         path: where: the old index of an element that was removed; of every other, the new one.
         kind: ``"added"``, ``"removed"`` or ``"changed"``.
-        reordered: the entries of the dict at ``path`` are the same, in another order; ``old`` and ``new`` are then lists of its keys.
-        given: the pydantic model at ``path`` was given other fields, the rest are defaults; ``old`` and ``new`` are then lists of the names
-            in ``model_fields_set``. Fields that were assigned count as given, and do not show.
+        reordered: the entries of the dict at ``path`` are the same, in another order; ``old`` and ``new`` are then
+            lists of its keys.
+        given: the pydantic model at ``path`` was given other fields, the rest are defaults; ``old`` and ``new`` are
+            then lists of the names in ``model_fields_set``. Fields that were assigned count as given, and do not show.
     """
 
     __slots__ = ("_cells", "_decoder", "_nodes", "given", "kind", "path", "reordered")
@@ -46,7 +47,10 @@ class Change:
 
     @property
     def old(self) -> Any:
-        """The value before, read on access, or None if there was none. An object is shown as ``ObjectInfo``: nothing is unpickled."""
+        """The value before, read on access, or None if there was none.
+
+        An object is shown as ``ObjectInfo``: nothing is unpickled.
+        """
         if self._cells.keys is not None:
             return self._cells.keys[0]
         return None if self._cells.old is None else self._decoder.decode(self._cells.old)
@@ -71,8 +75,9 @@ class Change:
     def lines(self) -> list[tuple[str, str]]:
         """Return the lines of a text, or the elements of an array, that differ, or nothing for any other change.
 
-        Each is a ``"-"`` or ``"+"`` and the line; an ``"@"`` says where a stretch of them begins, or how many elements differ. Cost: of a
-        text or array above a megabyte, what differs, and of a text no more than is shown; the rest of it is only measured.
+        Each is a ``"-"`` or ``"+"`` and the line; an ``"@"`` says where a stretch of them begins, or how many elements
+        differ. Cost: of a text or array above a megabyte, what differs, and of a text no more than is shown; the rest
+        of it is only measured.
         """
         old, new = self._cells.old, self._cells.new
         if old is None or new is None:
@@ -93,7 +98,10 @@ class Change:
         return entry
 
     def __str__(self) -> str:
-        """Return the change on one line, or on one for each line that differs. Cost: the characters shown, however large the values are."""
+        """Return the change on one line, or on one for each line that differs.
+
+        Cost: the characters shown, however large the values are.
+        """
         start = f"{SIGNS[self.kind]} {self.path}"
         if self._cells.keys is not None and self.given:
             old, new = map(one_line, self._cells.keys)
@@ -106,7 +114,9 @@ class Change:
         return f"{start} = {' -> '.join(self.previews())}"
 
     def previews(self, *, width: int = WIDTH) -> list[str]:
-        """Return the old value and the new one, whichever there are, each on one line. Of long texts, the part that differs.
+        """Return the old value and the new one, whichever there are, each on one line.
+
+        Of long texts, the part that differs.
 
         Cost: the ``width`` characters that are shown, and of two texts up to a megabyte both.
         """

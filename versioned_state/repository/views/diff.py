@@ -46,24 +46,30 @@ class DiffStat:
         for change in changes:
             top = str(_top(change.path))
             keys.setdefault(top, [0, 0, 0])[("added", "removed", "changed").index(change.kind)] += 1
-        return cls(kinds["added"], kinds["removed"], kinds["changed"], {key: (a, r, c) for key, (a, r, c) in keys.items()})
+        return cls(
+            kinds["added"], kinds["removed"], kinds["changed"], {key: (a, r, c) for key, (a, r, c) in keys.items()}
+        )
 
     def __str__(self) -> str:
         width = max(map(len, self.keys), default=0)
         rows = [f"{key:<{width}}  +{a} -{r} ~{c}" for key, (a, r, c) in self.keys.items()]
-        return "\n".join([*rows, f"{len(self.keys)} keys: {self.added} added, {self.removed} removed, {self.changed} changed"])
+        return "\n".join(
+            [*rows, f"{len(self.keys)} keys: {self.added} added, {self.removed} removed, {self.changed} changed"]
+        )
 
 
 class Diff(Sequence[Change]):
     """The changes from one state to another, in the order of their paths. It is empty, and false, if there are none.
 
-    The diff is computed at its first use, at the cost of the differences; with a limit, at the cost of those that it has. Values are read
-    only on access.
+    The diff is computed at its first use, at the cost of the differences; with a limit, at the cost of those that it
+    has. Values are read only on access.
 
     Attributes:
-        limit: the most changes that it has, the first by their paths, or None for all. ``more`` is whether there are others.
+        limit: the most changes that it has, the first by their paths, or None for all. ``more`` is whether there are
+            others.
         deadline: the seconds for which changes are looked for, or None. ``complete`` is whether all were found.
-        unstorable: live values that cannot be stored, by path, each with the error that a commit would raise. A diff with any is true.
+        unstorable: live values that cannot be stored, by path, each with the error that a commit would raise. A diff
+            with any is true.
         objects: the objects in the live values, each with the reason why it is not data, from ``status(explain=True)``.
         find_effects: makes ``effects``.
     """
@@ -137,7 +143,9 @@ class Diff(Sequence[Change]):
                 taken += takewhile(on_time, wanted)
             self._is_late = self._timed.is_late
         self._has_more = limit is not None and len(taken) > limit
-        return [each if isinstance(each, Change) else Change(each, self._nodes, self._decoder) for each in taken[:limit]]
+        return [
+            each if isinstance(each, Change) else Change(each, self._nodes, self._decoder) for each in taken[:limit]
+        ]
 
     def read_all(self) -> None:
         """Find all changes, and keep in memory what is needed to show them, so that showing them does not wait for the store."""
@@ -166,12 +174,18 @@ class Diff(Sequence[Change]):
         path = as_path(path)
         steps = path.steps
         chosen = (
-            change for change in self._changes_of_key(path) if change.path.steps[: len(steps)] == steps or self._covers(change, steps)
+            change
+            for change in self._changes_of_key(path)
+            if change.path.steps[: len(steps)] == steps or self._covers(change, steps)
         )
-        narrowed = Diff(self._nodes.reader, self._old, self._new, internal=self._internal, limit=self.limit, deadline=self.deadline)
+        narrowed = Diff(
+            self._nodes.reader, self._old, self._new, internal=self._internal, limit=self.limit, deadline=self.deadline
+        )
         narrowed.changes = narrowed._first(chosen)
         narrowed.objects = [each for each in self.objects if each.path.steps[: len(steps)] == steps]
-        narrowed.unstorable = {at: error for at, error in self.unstorable.items() if as_path(at).steps[: len(steps)] == steps}
+        narrowed.unstorable = {
+            at: error for at, error in self.unstorable.items() if as_path(at).steps[: len(steps)] == steps
+        }
         return narrowed
 
     def _covers(self, change: Change, steps: tuple[Step, ...]) -> bool:
@@ -179,10 +193,15 @@ class Diff(Sequence[Change]):
         depth = len(change.path)
         if change.cells.keys is not None or depth >= len(steps) or change.path.steps != steps[:depth]:
             return False
-        return any(find_cell(self._nodes, cell, steps[depth:]) is not None for cell in (change.cells.old, change.cells.new))
+        return any(
+            find_cell(self._nodes, cell, steps[depth:]) is not None for cell in (change.cells.old, change.cells.new)
+        )
 
     def folded(self) -> list[Change | ChangeRun]:
-        """Return the changes for display: ten or more in a row of one kind, in one container, are one ``ChangeRun``. No value is read."""
+        """Return the changes for display: ten or more in a row of one kind, in one container, are one ``ChangeRun``.
+
+        No value is read.
+        """
         return list(fold(self.changes))
 
     @overload
@@ -216,7 +235,9 @@ class Diff(Sequence[Change]):
             InvalidArgumentError: there are more changes than the limit.
         """
         if self.more:
-            raise InvalidArgumentError("a patch has every change, and this diff has a limit", hint="take the diff without limit=")
+            raise InvalidArgumentError(
+                "a patch has every change, and this diff has a limit", hint="take the diff without limit="
+            )
         from versioned_state.repository.views.patch import write_patch
 
         return write_patch(self)
@@ -232,7 +253,10 @@ class Diff(Sequence[Change]):
     def _rest_lines(self) -> list[str]:
         """Return the lines behind the changes: that there are more, values that cannot be stored, objects, effects behind the head."""
         rest = ["… and more changes"] if self.more else []
-        rest += (f"! {path}: cannot be stored: {getattr(error, 'reason', '') or error.what}" for path, error in self.unstorable.items())
+        rest += (
+            f"! {path}: cannot be stored: {getattr(error, 'reason', '') or error.what}"
+            for path, error in self.unstorable.items()
+        )
         rest += (f"? {escape(str(each))}" for each in self.objects)
         return [*rest, *map(behind_line, self.effects)]
 

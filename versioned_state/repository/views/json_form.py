@@ -1,8 +1,9 @@
 """Values as JSON and back, exactly: what ``get --json``, ``export`` and ``Change.to_json`` print. Layer: repository.
 
-A value of a type that JSON lacks is a *form*: an object with one key, such as ``{"$Decimal": "2.5"}``. Where its text does not say all, the
-stored form of the value is beside it, in base64: ``{"$datetime": "2026-11-01T01:30:00", "$cell": "xxUC…"}``. No other object that is
-written has a key that begins with ``$``.
+A value of a type that JSON lacks is a *form*: an object with one key, such as ``{"$Decimal": "2.5"}``. Where its text
+does not say all, the
+stored form of the value is beside it, in base64: ``{"$datetime": "2026-11-01T01:30:00", "$cell": "xxUC…"}``. No other
+object that is written has a key that begins with ``$``.
 """
 
 from __future__ import annotations
@@ -24,7 +25,16 @@ from uuid import UUID
 from zoneinfo import ZoneInfo
 
 from versioned_state.errors import InvalidArgumentError, StateError
-from versioned_state.repository.views.render import LONG_INT, WIDTH, are_fields, attributes_in, described, int_text, one_line, short_repr
+from versioned_state.repository.views.render import (
+    LONG_INT,
+    WIDTH,
+    are_fields,
+    attributes_in,
+    described,
+    int_text,
+    one_line,
+    short_repr,
+)
 from versioned_state.repository.views.tables import in_python
 from versioned_state.values.cells import Code, extension
 from versioned_state.values.codec.arrays import dtype_data, is_array, is_scalar, raw_view, read_array
@@ -159,7 +169,8 @@ def from_json(value: Any, classes: Classes = "registered") -> Any:
         classes: the classes whose instances come back as such; those of others are ``Tagged``.
 
     Raises:
-        InvalidArgumentError: an object in it has a key that begins with ``$``, and is not a form, or is the description of an object.
+        InvalidArgumentError: an object in it has a key that begins with ``$``, and is not a form, or is the description
+            of an object.
     """
     cls = type(value)
     if cls is list:
@@ -172,7 +183,10 @@ def from_json(value: Any, classes: Classes = "registered") -> Any:
 
 
 def is_form(value: dict[str, Any]) -> bool:
-    """Return whether an object of JSON is a form, or looks like one. One with several keys is a dict, unless one of them is a form's."""
+    """Return whether an object of JSON is a form, or looks like one.
+
+    One with several keys is a dict, unless one of them is a form's.
+    """
     if len(value) == 1:
         return next(iter(value))[:1] == "$"
     if CELL in value or any(key[:1] == "$" and key[1:] in _READERS for key in value):
@@ -338,7 +352,9 @@ def _read_datetime(text: str) -> datetime:
 
 def _read_time(text: str) -> time:
     zoned = _ZONED.fullmatch(text)
-    return time.fromisoformat(text) if zoned is None else time.fromisoformat(zoned[1]).replace(tzinfo=_read_zone(zoned[2]))
+    return (
+        time.fromisoformat(text) if zoned is None else time.fromisoformat(zoned[1]).replace(tzinfo=_read_zone(zoned[2]))
+    )
 
 
 def _read_zone(key: str) -> ZoneInfo:
@@ -412,7 +428,14 @@ _TEXTS: Final[dict[type, tuple[Callable[[Any], str], Callable[[str], Any]]]] = {
 }
 """How a value of each of these types is written as text, and read."""
 
-_NUMPY: Final = (*(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float16", "float32", "float64", "bool", "bool_")
+_NUMPY: Final = (
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    "float16",
+    "float32",
+    "float64",
+    "bool",
+    "bool_",
+)
 
 
 def _of_text(read: Callable[[str], Any]) -> Callable[[Any], Any]:
@@ -447,11 +470,13 @@ def text_reader(cls: type) -> Callable[[str], Any] | None:
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value in JSON types without forms, for programs that do not support them. It does not show the original type.
+    """Return a value in JSON types without forms, for programs that do not support them.
 
-    A table of pandas is a list of its rows, an instance its fields, a member of an Enum its name, a tuple, set or array a list, a date or
-    time ISO text, bytes are base64, and any other value is its text. NaN and infinity are null. A dict whose keys would no longer differ is
-    a list of pairs.
+    It does not show the original type.
+
+    A table of pandas is a list of its rows, an instance its fields, a member of an Enum its name, a tuple, set or array
+    a list, a date or time ISO text, bytes are base64, and any other value is its text. NaN and infinity are null. A
+    dict whose keys would no longer differ is a list of pairs.
     """
     cls = type(value)
     if cls in (str, bool, type(None)) or (cls is int and value.bit_length() <= LONG_INT):

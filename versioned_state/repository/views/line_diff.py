@@ -1,6 +1,7 @@
 """The lines of a text, and the elements of an array, that differ between two cells. Layer: repository.
 
-Small values are decoded. Of a large one only the chunks that differ are read, and of these at most ``_READ`` bytes are shown.
+Small values are decoded. Of a large one only the chunks that differ are read, and of these at most ``_READ`` bytes are
+shown.
 """
 
 from __future__ import annotations
@@ -62,7 +63,8 @@ def text_lines(nodes: Nodes, decoder: Decoder, old: bytes, new: bytes) -> list[L
 def changed_part(decoder: Decoder, old: bytes, new: bytes, width: int) -> list[str]:
     """Return about ``width`` characters of each of two texts around the place where they begin to differ.
 
-    Returns nothing unless both are texts of up to ``WHOLE`` bytes, and the place lies beyond what the beginning of the longer one shows.
+    Returns nothing unless both are texts of up to ``WHOLE`` bytes, and the place lies beyond what the beginning of the
+    longer one shows.
     """
     if not (is_text(old) and is_text(new)) or not width < max(_size(old), _size(new)) <= WHOLE:
         return []
@@ -138,7 +140,10 @@ class _Chunks:
 
 
 def _chunks_of(nodes: Nodes, tree: Tree) -> Iterator[_Chunk]:
-    """Yield the chunks of a blob by address and size. Cost: the nodes above them. Raises ``LimitExceededError`` beyond ``_CHUNKS``."""
+    """Yield the chunks of a blob by address and size.
+
+    Cost: the nodes above them. Raises ``LimitExceededError`` beyond ``_CHUNKS``.
+    """
     node = nodes.get(Shape.BLOB, tree.top)
     if not node.level:
         if isinstance(tree.top, bytes):
@@ -153,7 +158,9 @@ def _chunks_of(nodes: Nodes, tree: Tree) -> Iterator[_Chunk]:
 
 
 def _large_text_lines(nodes: Nodes, old: bytes, new: bytes) -> Iterator[Line]:
-    a, b = (_Chunks(nodes, tree_of(cell), key_of_cell(cell)[1:] if tree_of(cell) is None else b"") for cell in (old, new))
+    a, b = (
+        _Chunks(nodes, tree_of(cell), key_of_cell(cell)[1:] if tree_of(cell) is None else b"") for cell in (old, new)
+    )
     left = _READ
     for gap in _replaced_chunks(a.chunks, b.chunks):
         size = a.size(gap.old_start, gap.old_end) + b.size(gap.new_start, gap.new_end)
@@ -261,13 +268,20 @@ def _lines_of_lengths(nodes: Nodes, old: bytes, new: bytes, descr: Any) -> list[
     None if they differ in more than ``WHOLE`` bytes. Cost: the chunks behind the first that differs.
     """
     a, b = (_array_chunks(nodes, cell) for cell in (old, new))
-    common = next((i for i, (x, y) in enumerate(zip(a.chunks, b.chunks, strict=False)) if x != y), min(len(a.chunks), len(b.chunks)))
+    common = next(
+        (i for i, (x, y) in enumerate(zip(a.chunks, b.chunks, strict=False)) if x != y),
+        min(len(a.chunks), len(b.chunks)),
+    )
     size = read_array(descr, [0], b"").dtype.itemsize
     first = a.starts[common] // size
     if max(a.starts[-1], b.starts[-1]) - first * size > WHOLE:
         return []
     olds, news = (
-        read_array(descr, [side.starts[-1] // size - first], side.read_bytes(first * size, side.starts[-1]) if side.starts[-1] else b"")
+        read_array(
+            descr,
+            [side.starts[-1] // size - first],
+            side.read_bytes(first * size, side.starts[-1]) if side.starts[-1] else b"",
+        )
         for side in (a, b)
     )
     least = min(len(olds), len(news))

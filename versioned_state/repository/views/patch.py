@@ -1,8 +1,8 @@
 """A diff as a patch: to JSON, and back, with every value exactly as it was. Layer: repository.
 
-An entry is a dict with ``path``, ``kind`` and the sides ``old`` and ``new``, as ``Change.to_json`` returns them; but what JSON cannot hold
-exactly is ``{"$cell": …}``, the value's stored form in base64; the forms of ``Change.to_json`` are read too. An addition to a list has the
-length that the list had, so that the patch does not fit any other list.
+An entry is a dict with ``path``, ``kind`` and the sides ``old`` and ``new``, as ``Change.to_json`` returns them; but
+what JSON cannot hold exactly is ``{"$cell": …}``, the value's stored form in base64; the forms of ``Change.to_json``
+are read too. An addition to a list has the length that the list had, so that the patch does not fit any other list.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ class PatchEntry:
 
 
 def write_patch(changes: Iterable[Change]) -> list[dict[str, Any]]:
-    """Return the entries of a patch, in JSON types. Raises ``PickleRefusedError`` for an object: a patch carries data."""
+    """Return the entries of a patch, in JSON types.
+
+    Raises ``PickleRefusedError`` for an object: a patch carries data.
+    """
     encoder = InlineEncoder()
     entries = []
     for change in changes:
@@ -59,7 +62,11 @@ def write_patch(changes: Iterable[Change]) -> list[dict[str, Any]]:
 
 def _write(encoder: InlineEncoder, value: Any, path: str) -> Any:
     cls = type(value)
-    if cls in (str, bool, type(None)) or (cls is int and abs(value) < _SAFE_INT) or (cls is float and math.isfinite(value)):
+    if (
+        cls in (str, bool, type(None))
+        or (cls is int and abs(value) < _SAFE_INT)
+        or (cls is float and math.isfinite(value))
+    ):
         if cls is not str or not any("\ud800" <= char <= "\udfff" for char in value):
             return value
     elif cls is list:
@@ -68,13 +75,18 @@ def _write(encoder: InlineEncoder, value: Any, path: str) -> Any:
         return {key: _write(encoder, part, path) for key, part in value.items()}
     elif cls is ObjectInfo:
         raise PickleRefusedError(
-            f"{path} holds an object of type {value.type_name}, and a patch carries data only", policy="refuse", path=path
+            f"{path} holds an object of type {value.type_name}, and a patch carries data only",
+            policy="refuse",
+            path=path,
         )
     return {CELL: base64.b64encode(encoder.encode_inline(value, path)).decode()}
 
 
 def read_patch(entries: Any) -> list[PatchEntry]:
-    """Return the changes of a patch, with instances of classes that are loaded. Raises ``InvalidArgumentError``, which names the entry."""
+    """Return the changes of a patch, with instances of classes that are loaded.
+
+    Raises ``InvalidArgumentError``, which names the entry.
+    """
     instance_of("a patch", entries, list, hint="Diff.to_patch() gives one")
     return [_read_entry(entry, number) for number, entry in enumerate(entries)]
 
@@ -103,4 +115,6 @@ def _read_entry(entry: Any, number: int) -> PatchEntry:
         old, new = (from_json(entry.get(side), "loaded") for side in ("old", "new"))
     except (StateError, ValueError, TypeError) as error:
         raise bad(str(error)) from error
-    return PatchEntry(path, cast("ChangeKind", kind), old, new, entry.get("reordered") is True, length, entry.get("given") is True)
+    return PatchEntry(
+        path, cast("ChangeKind", kind), old, new, entry.get("reordered") is True, length, entry.get("given") is True
+    )

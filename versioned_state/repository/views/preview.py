@@ -1,4 +1,7 @@
-"""The beginning of a stored value as text on one line, read from its cell: a value of a gigabyte costs a few reads. Layer: repository."""
+"""The beginning of a stored value as text on one line, read from its cell: a value of a gigabyte costs a few reads.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,10 @@ class Preview:
         self._decoder = decoder
 
     def one_line(self, cell: bytes, *, width: int = WIDTH) -> str:
-        """Return about ``width`` characters of a value, and the size of the rest. Cost: the nodes that hold these characters."""
+        """Return about ``width`` characters of a value, and the size of the rest.
+
+        Cost: the nodes that hold these characters.
+        """
         code = code_of(cell)
         if code in _BLOBS:
             return self._large_blob(cell, width) or one_line(self._decoder.decode(cell), width=width)
@@ -86,13 +92,22 @@ class Preview:
             return table
         name = short_name(full_name)
         opened = container_of(self._nodes, data)
-        if opened is None or opened.tree.shape is not Shape.MAP or not all(map(_is_field, order_keys(self._nodes, opened))):
-            more = {} if head.notes is None or _is_large(head.notes) else attributes_in(self._decoder.decode(head.notes))
+        if (
+            opened is None
+            or opened.tree.shape is not Shape.MAP
+            or not all(map(_is_field, order_keys(self._nodes, opened)))
+        ):
+            more = (
+                {} if head.notes is None or _is_large(head.notes) else attributes_in(self._decoder.decode(head.notes))
+            )
             return f"{name}({self._show(data, budget // 2 if more else budget)}{attributes_repr(more, budget // 2)})"
         tree = opened.tree
         keys = order_keys(self._nodes, opened)
-        fields: Iterable[tuple[Any, bytes | None]] = ((self._decoder.decode_key(key), find(self._nodes, tree, key)) for key in keys)
-        if tree.count <= _SORTED and is_record(replace(opened, head=head)):  # the fields of a NamedTuple keep their order
+        fields: Iterable[tuple[Any, bytes | None]] = (
+            (self._decoder.decode_key(key), find(self._nodes, tree, key)) for key in keys
+        )
+        # the fields of a NamedTuple keep their order
+        if tree.count <= _SORTED and is_record(replace(opened, head=head)):
             rank = field_rank(full_name)
             fields = sorted(fields, key=lambda field: (field[1] in _EMPTY, rank(field[0])))
         parts = (f"{key}={'?' if cell is None else self._show(cell, budget)}" for key, cell in fields)

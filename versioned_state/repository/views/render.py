@@ -38,7 +38,10 @@ def _written_out(char: str) -> str:
 
 
 def one_line(value: Any, *, width: int = WIDTH, quote: bool = True) -> str:
-    """Return a value's repr on one line, cut to about ``width`` characters, and the size of the rest. Cost: the characters shown."""
+    """Return a value's repr on one line, cut to about ``width`` characters, and the size of the rest.
+
+    Cost: the characters shown.
+    """
     if type(value) is str:
         cut = value[: width + 1]
         text = escape(repr(cut)) if quote else escape(cut)
@@ -53,11 +56,19 @@ def short_repr(value: Any, budget: int) -> str:
     """Return a value's ``repr``, but stop after about ``budget`` characters: no million elements are written out to show ten."""
     cls = type(value)
     if cls is dict:
-        return joined("{", "}", (f"{short_repr(k, budget)}: {short_repr(v, budget)}" for k, v in value.items()), len(value), budget)
+        return joined(
+            "{",
+            "}",
+            (f"{short_repr(k, budget)}: {short_repr(v, budget)}" for k, v in value.items()),
+            len(value),
+            budget,
+        )
     if cls is list:
         return joined("[", "]", (short_repr(part, budget) for part in value), len(value), budget)
     if cls is tuple:
-        return joined("(", ",)" if len(value) == 1 else ")", (short_repr(part, budget) for part in value), len(value), budget)
+        return joined(
+            "(", ",)" if len(value) == 1 else ")", (short_repr(part, budget) for part in value), len(value), budget
+        )
     if cls in (set, frozenset) and value:
         # Sorted, since the order of a set differs from process to process.
         text = joined("{", "}", sorted(short_repr(part, budget) for part in value), len(value), budget)
@@ -94,7 +105,9 @@ def typed_repr(name: str, fields: Any, notes: Notes, budget: int) -> str:
             # Empty fields come last: most fields of a framework's message are empty, and a line is short.
             rank = field_rank(full_name)
             parts = dict(sorted(parts.items(), key=lambda item: (_is_empty(item[1]), rank(item[0]))))
-        return joined(f"{name}(", ")", (f"{key}={short_repr(part, budget)}" for key, part in parts.items()), len(parts), budget)
+        return joined(
+            f"{name}(", ")", (f"{key}={short_repr(part, budget)}" for key, part in parts.items()), len(parts), budget
+        )
     if type(fields) is str and fields.isidentifier() and not more:
         return f"{name}.{fields}"
     return f"{name}({short_repr(fields, budget // 2 if more else budget)}{attributes_repr(more, budget // 2)})"
@@ -103,8 +116,8 @@ def typed_repr(name: str, fields: Any, notes: Notes, budget: int) -> str:
 def field_rank(name: str) -> Callable[[str], int]:
     """Return the order in which the fields of a typed value are shown, as a number for each: a line shows the first few only.
 
-    That is the order in which the class declares them, if this process has loaded it; nothing is imported. Of other classes, only the names
-    are known: who and what come first, times and ids last.
+    That is the order in which the class declares them, if this process has loaded it; nothing is imported. Of other
+    classes, only the names are known: who and what come first, times and ids last.
     """
     declared = _declared(name)
     if declared:
@@ -134,7 +147,9 @@ _TELLING: Final = {
 }
 """Fields that say who and what, in the order in which they are read."""
 
-_BY_THE_WAY: Final = re.compile(r"(?:^|_)(?:id|uuid|at|on|time|timestamp|date|datetime|created|updated|version|hash)$|^(?:id|model)_")
+_BY_THE_WAY: Final = re.compile(
+    r"(?:^|_)(?:id|uuid|at|on|time|timestamp|date|datetime|created|updated|version|hash)$|^(?:id|model)_"
+)
 """Fields that tell less than the others."""
 
 
@@ -147,7 +162,9 @@ def attributes_repr(attributes: dict[str, Any], budget: int) -> str:
     """Return attributes in the form that follows the elements of a container, each after a comma."""
     if not attributes:
         return ""
-    return joined(", ", "", (f"{key}={short_repr(part, budget)}" for key, part in attributes.items()), len(attributes), budget)
+    return joined(
+        ", ", "", (f"{key}={short_repr(part, budget)}" for key, part in attributes.items()), len(attributes), budget
+    )
 
 
 def attributes_in(notes: Notes) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""Lists that are read in part: ``PartialSequence``, the base of all of them, and ``SnapshotSequence``. Layer: repository."""
+"""Lists that are read in part: ``PartialSequence``, the base of all of them, and ``SnapshotSequence``.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 
@@ -68,7 +71,10 @@ class PartialSequence(Sequence[Any]):
         return any(value in batch for _, batch in self._batches())
 
     def __eq__(self, other: object) -> bool:
-        """Return whether the other one is a list, or a sequence like this one, of equal elements. Cost: those before a difference."""
+        """Return whether the other one is a list, or a sequence like this one, of equal elements.
+
+        Cost: those before a difference.
+        """
         if not isinstance(other, list | PartialSequence):
             return NotImplemented
         if len(self) != len(other):
@@ -118,7 +124,10 @@ def position(index: Any, length: int, error: str) -> int:
 
 
 class SnapshotSequence(PartialSequence):
-    """A list of a snapshot. Every read decodes again. Cost: O(log n) and the elements that are read. Safe for many threads."""
+    """A list of a snapshot.
+
+    Every read decodes again. Cost: O(log n) and the elements that are read. Safe for many threads.
+    """
 
     def __init__(self, read: Callable[[range], list[Any]], length: int) -> None:
         self._read_elements = read

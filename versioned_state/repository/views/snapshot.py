@@ -37,8 +37,8 @@ M = TypeVar("M")
 class Snapshot(Mapping[str, Any]):
     """A state as it was at a commit: a read-only mapping in the order of its keys. Safe for many threads.
 
-    Every read decodes again, so a change to a returned value never shows in the next read. Opening a snapshot reads nothing; a key costs
-    one path and its value.
+    Every read decodes again, so a change to a returned value never shows in the next read. Opening a snapshot reads
+    nothing; a key costs one path and its value.
 
     Attributes:
         tree: the tree of the whole state.
@@ -111,9 +111,17 @@ class Snapshot(Mapping[str, Any]):
         return list(self.iter_keys(limit=1000))
 
     def iter_keys(
-        self, prefix: str = "", *, start: str | None = None, end: str | None = None, reverse: bool = False, limit: int | None = None
+        self,
+        prefix: str = "",
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        reverse: bool = False,
+        limit: int | None = None,
     ) -> Iterator[str]:
-        """Yield the keys that begin with ``prefix`` and lie in [start, end), in order. Cost: two paths, then the leaves with these keys.
+        """Yield the keys that begin with ``prefix`` and lie in [start, end), in order.
+
+        Cost: two paths, then the leaves with these keys.
 
         Args:
             start, end: whole keys, which need not be there; the range has the first and not the last.
@@ -171,7 +179,9 @@ class Snapshot(Mapping[str, Any]):
                 start = self._prefix + b"n" + name + b"\x01"
 
     def at(self, path: str | StatePath) -> Any:
-        """Return the value at a path, such as ``messages[17].content``. Cost: one path down each tree on the way, and the value.
+        """Return the value at a path, such as ``messages[17].content``.
+
+        Cost: one path down each tree on the way, and the value.
 
         Raises:
             InvalidPathError: the path does not parse.
@@ -238,7 +248,10 @@ class Snapshot(Mapping[str, Any]):
             return self.at(path)
 
     def new_nodes(self) -> Nodes:
-        """Return nodes of ``tree`` for one thread, for what is built on snapshots. Those of the snapshot itself are used under its lock."""
+        """Return nodes of ``tree`` for one thread, for what is built on snapshots.
+
+        Those of the snapshot itself are used under its lock.
+        """
         return Nodes(self._reader, cache=self._cache)
 
     def series(self, key: bytes, *, describe: bool = False) -> Series:
@@ -252,7 +265,10 @@ class Snapshot(Mapping[str, Any]):
         return Series(nodes, find(nodes, self.tree, key), decoder)
 
     def typed(self, model: type[M]) -> M:
-        """Return the snapshot as an instance of a class, to a type checker, as ``State.typed`` does. Writing raises ``ReadOnlyError``."""
+        """Return the snapshot as an instance of a class, to a type checker, as ``State.typed`` does.
+
+        Writing raises ``ReadOnlyError``.
+        """
         from versioned_state.values.typed.view import typed_view
 
         return typed_view(self, model)
@@ -260,7 +276,8 @@ class Snapshot(Mapping[str, Any]):
     def sequence(self, key: str) -> SnapshotSequence:
         """Return the list under a key, to read without loading it: a call costs O(log n) and the elements that it reads.
 
-        A key that is not there is an empty list, as with ``state.sequence``. Raises ``TypeError`` if the key holds something else.
+        A key that is not there is an empty list, as with ``state.sequence``. Raises ``TypeError`` if the key holds
+        something else.
         """
         from versioned_state.repository.views.sequence import SnapshotSequence
 
@@ -372,7 +389,9 @@ class SnapshotAio:
     @overload
     async def load(self, *paths: str | StatePath) -> list[Any]: ...
     async def load(self, *paths: str | StatePath) -> Any:
-        """Read the values at paths, and return the value of one path, or a list. Later reads of them take it from memory.
+        """Read the values at paths, and return the value of one path, or a list.
+
+        Later reads of them take it from memory.
 
         Raises:
             UnknownPathError: nothing is at one of the paths.

@@ -31,7 +31,9 @@ def table_lines(value: Any, width: int) -> list[str]:
     size = "display.width", width, "display.max_rows", _ROWS, "display.min_rows", _ENDS, "display.max_columns", 0
     with pandas.option_context(*size):
         if isinstance(value, pandas.DataFrame):
-            shown: str = value.to_string(max_rows=_ROWS, min_rows=_ENDS, line_width=width, show_dimensions=len(value) > _ROWS)
+            shown: str = value.to_string(
+                max_rows=_ROWS, min_rows=_ENDS, line_width=width, show_dimensions=len(value) > _ROWS
+            )
         else:
             shown = repr(value)
     return shown.split("\n")
@@ -40,8 +42,8 @@ def table_lines(value: Any, width: int) -> list[str]:
 def in_python(value: Any) -> Any:
     """Return a value of pandas in types of Python, for a program without pandas. Any other value is returned as it is.
 
-    A frame is a list of its rows, each a dict by label, or a list if labels occur twice. The labels of rows are left out. A series, an
-    index or an array is a list, a time or duration ISO text, and what is missing None.
+    A frame is a list of its rows, each a dict by label, or a list if labels occur twice. The labels of rows are left
+    out. A series, an index or an array is a list, a time or duration ISO text, and what is missing None.
     """
     pandas = sys.modules.get("pandas")
     if pandas is None or type(value).__module__.partition(".")[0] != "pandas":
@@ -70,7 +72,10 @@ def summary(value: Any) -> str:
 
 
 def summary_of_cell(nodes: Nodes, decoder: Decoder, name: str, data: bytes) -> str:
-    """Return the summary of a table from its cell, or "" for a value of another type. Cost: the nodes that hold the size and the labels."""
+    """Return the summary of a table from its cell, or "" for a value of another type.
+
+    Cost: the nodes that hold the size and the labels.
+    """
     opened = container_of(nodes, data) if name in _INDEX else None
     if opened is None or opened.tree.shape is not Shape.MAP:
         return ""
@@ -104,14 +109,22 @@ def _length_of(nodes: Nodes, decoder: Decoder, cell: bytes) -> int | None:
         return int(shape[0]) if type(shape) is list and shape else None
     if opened.tree.shape is Shape.SEQUENCE:
         return opened.tree.count
-    fields = {name: find(nodes, opened.tree, key_of_cell(pack_text(name))) for name in ("values", "codes", "left", "length", "start")}
+    fields = {
+        name: find(nodes, opened.tree, key_of_cell(pack_text(name)))
+        for name in ("values", "codes", "left", "length", "start")
+    }
     if fields["start"] is not None:
         start, stop, step = (decoder.decode(_field(nodes, opened.tree, name)) for name in ("start", "stop", "step"))
         return max(-((int(start) - int(stop)) // int(step)), 0)
     if fields["length"] is not None:
         return int(decoder.decode(fields["length"]))
     inner = fields["values"] or fields["codes"] or fields["left"]
-    if inner is not None and fields["codes"] is not None and (levels := sequence_of(nodes, inner)) is not None and levels.count:
+    if (
+        inner is not None
+        and fields["codes"] is not None
+        and (levels := sequence_of(nodes, inner)) is not None
+        and levels.count
+    ):
         inner = next(iter(_first(nodes, levels)))
     return None if inner is None else _length_of(nodes, decoder, inner)
 

@@ -17,7 +17,10 @@ _JUNK: Final = 2000
 """The number of words from which those that occur often are not anchors."""
 
 MOST: Final = 20_000
-"""The largest number of words to compare. In longer texts the whole middle differs, since the comparison is quadratic at best."""
+"""The largest number of words to compare.
+
+In longer texts the whole middle differs, since the comparison is quadratic at best.
+"""
 
 
 def word_diff(old: str, new: str, *, most: int = MOST) -> Iterator[Words]:
@@ -38,8 +41,8 @@ def word_diff(old: str, new: str, *, most: int = MOST) -> Iterator[Words]:
 def differing(a: Sequence[str], b: Sequence[str], *, most: int) -> Iterator[tuple[str, int, int, int, int]]:
     """Yield how to turn one list into another, as ``difflib`` does, with an equal run at each end, perhaps empty.
 
-    Equal runs at both ends are set aside first, so that a change within a long list costs no more than one in a short list. If what is left
-    is longer than ``most`` on a side, all of it differs.
+    Equal runs at both ends are set aside first, so that a change within a long list costs no more than one in a short
+    list. If what is left is longer than ``most`` on a side, all of it differs.
     """
     start = _count_alike(a, b)
     end = _count_alike(a[: start - 1 if start else None : -1], b[: start - 1 if start else None : -1])

@@ -31,9 +31,10 @@ _MAX_SOURCE: Final = 4 << 20
 class BaseSandbox(Sandbox):
     """Runs Python cells and shell commands in processes of its own, with limits. Calls from several threads take turns.
 
-    The processes do not have the environment, the open files or the working directory of this program: they run in ``folder``, with a
-    temporary folder as home directory. ``isolation`` says what else the system keeps them from. The first call starts them (about
-    0.2 s); ``close`` ends all of them, also those that have detached themselves, and so does the end of this program, even if it is killed.
+    The processes do not have the environment, the open files or the working directory of this program: they run in
+    ``folder``, with a temporary folder as home directory. ``isolation`` says what else the system keeps them from. The
+    first call starts them (about 0.2 s); ``close`` ends all of them, also those that have detached themselves, and so
+    does the end of this program, even if it is killed.
 
     Args:
         folder: as of ``Sandbox``.
@@ -41,11 +42,13 @@ class BaseSandbox(Sandbox):
         max_memory: bytes of address space of each process.
         max_file_bytes: the largest file that a process may write.
         max_total_memory: bytes of memory of all processes together. If they have more, all are ended.
-        max_folder_bytes: bytes on disk of ``folder`` and the home directory together, or as many as they had at first. If they have
-            more, all processes are ended. The files stay; the next calls may remove some, and are ended if they add to them.
+        max_folder_bytes: bytes on disk of ``folder`` and the home directory together, or as many as they had at first.
+            If they have more, all processes are ended. The files stay; the next calls may remove some, and are ended if
+            they add to them.
         max_processes: processes at once. If there are more, all are ended.
         max_output: bytes of output that a call returns. Of more, the middle is left out.
-        network: whether the processes have the network of this machine. Without it they have none where ``isolation.network`` is True.
+        network: whether the processes have the network of this machine. Without it they have none where
+            ``isolation.network`` is True.
     """
 
     sandbox_type: ClassVar[SandboxType] = SandboxType.BASE
@@ -66,10 +69,17 @@ class BaseSandbox(Sandbox):
         _namespaces: bool = True,
         _landlock: bool = True,
     ) -> None:
-        limits = {"max_memory": max_memory, "max_file_bytes": max_file_bytes, "max_processes": max_processes, "max_output": max_output}
+        limits = {
+            "max_memory": max_memory,
+            "max_file_bytes": max_file_bytes,
+            "max_processes": max_processes,
+            "max_output": max_output,
+        }
         limits |= {"max_total_memory": max_total_memory, "max_folder_bytes": max_folder_bytes}
         self._timeout = seconds("timeout", timeout, above=True, remains="no sandbox was made")
-        self._options = {name: count(name, value, least=1, remains="no sandbox was made") for name, value in limits.items()}
+        self._options = {
+            name: count(name, value, least=1, remains="no sandbox was made") for name, value in limits.items()
+        }
         if max_output > _MAX_OUTPUT:
             raise LimitExceededError("max_output", limit=_MAX_OUTPUT)
         self._options |= {"network": bool(network), "namespaces": _namespaces, "landlock": _landlock}
@@ -84,21 +94,25 @@ class BaseSandbox(Sandbox):
     def run_ipython_cell(self, code: str) -> str:
         """Run a cell of Python, and return what it shows: its output, then the value of its last expression, or a traceback.
 
-        Names persist from cell to cell; ``await`` works; ``_`` is the last value, and a semicolon at the end hides it. A cell that takes
-        too long is interrupted, and its interpreter is killed if it does not end then. After a crash or a kill, the text says so, and the
-        next cell runs in a new interpreter.
+        Names persist from cell to cell; ``await`` works; ``_`` is the last value, and a semicolon at the end hides it.
+        A cell that takes too long is interrupted, and its interpreter is killed if it does not end then. After a crash
+        or a kill, the text says so, and the next cell runs in a new interpreter.
 
         Raises:
-            InvalidArgumentError: the code is not a string, or a cell of 4 million characters and more (``LimitExceededError``).
+            InvalidArgumentError: the code is not a string, or a cell of 4 million characters and more
+                (``LimitExceededError``).
             HandleClosedError: the sandbox is closed, or was closed during the call.
             SandboxError: no process can be started.
         """
         return self._run_cell(code).text
 
     def run_shell_command(self, command: str) -> str:
-        """Run a command with ``/bin/sh`` in the folder, and return its output and errors. An exit status other than 0 is said at the end.
+        """Run a command with ``/bin/sh`` in the folder, and return its output and errors.
 
-        It has no input. Processes that it leaves in the background live until the sandbox is closed. Raises as ``run_ipython_cell``.
+        An exit status other than 0 is said at the end.
+
+        It has no input. Processes that it leaves in the background live until the sandbox is closed. Raises as
+        ``run_ipython_cell``.
         """
         return self._run_command(command).text
 
@@ -110,7 +124,9 @@ class BaseSandbox(Sandbox):
         try:
             os.fsencode(text)
         except UnicodeEncodeError:
-            raise InvalidArgumentError("the command has characters that no command has", remains="nothing was run") from None
+            raise InvalidArgumentError(
+                "the command has characters that no command has", remains="nothing was run"
+            ) from None
         if "\0" in text:
             raise InvalidArgumentError("the command has a NUL in it", remains="nothing was run")
         return self._run("command", text)
@@ -123,11 +139,17 @@ class BaseSandbox(Sandbox):
 
     @property
     def network(self) -> bool:
-        """Whether the processes can reach a network. It starts them, if they are not. Raises as ``run_ipython_cell``."""
+        """Whether the processes can reach a network.
+
+        It starts them, if they are not. Raises as ``run_ipython_cell``.
+        """
         return not self.isolation.network
 
     def close(self) -> None:
-        """End all processes of the sandbox, and remove its own folder. A call under way raises ``HandleClosedError``. Idempotent."""
+        """End all processes of the sandbox, and remove its own folder.
+
+        A call under way raises ``HandleClosedError``. Idempotent.
+        """
         with self._change:
             if self._pid == os.getpid():
                 self._closed = True
@@ -162,9 +184,10 @@ class BaseSandbox(Sandbox):
 class ContentSandbox(BaseSandbox):
     """A ``BaseSandbox`` whose tools return what those of AgentScope Runtime do: a dict with the keys ``content``, ``isError`` and ``meta``.
 
-    ``content`` is a list of texts, each a dict with ``type``, ``text``, ``annotations`` and ``description``. The first one, ``stdout``, has
-    the output and the errors in the order in which they were written. A command has a second one, ``returncode``. ``isError`` is True if
-    the cell raised, the command failed, or a limit ended the call; there it is True if anything was written to the errors.
+    ``content`` is a list of texts, each a dict with ``type``, ``text``, ``annotations`` and ``description``. The first
+    one, ``stdout``, has the output and the errors in the order in which they were written. A command has a second one,
+    ``returncode``. ``isError`` is True if the cell raised, the command failed, or a limit ended the call; there it is
+    True if anything was written to the errors.
     """
 
     # A result of another shape is what this class is for.

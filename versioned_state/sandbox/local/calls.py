@@ -7,7 +7,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 MARK: Final = 16
-"""Bytes of the mark with which an interpreter ends the output of a cell. It is new for each cell, so that no cell prints it by chance."""
+"""Bytes of the mark with which an interpreter ends the output of a cell.
+
+It is new for each cell, so that no cell prints it by chance.
+"""
 
 
 class Output:

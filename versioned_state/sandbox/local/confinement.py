@@ -1,6 +1,9 @@
-"""How the Linux kernel confines the processes of a sandbox: namespaces, limits, Landlock. Layer: sandbox, in the supervisor.
+"""How the Linux kernel confines the processes of a sandbox: namespaces, limits, Landlock.
 
-Each part is tried, and a system that refuses it goes without: ``Isolation`` says what holds. Other systems have the limits alone.
+Layer: sandbox, in the supervisor.
+
+Each part is tried, and a system that refuses it goes without: ``Isolation`` says what holds. Other systems have the
+limits alone.
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ def _prctl(option: int, value: int) -> None:
 def enter_namespaces(*, network: bool) -> bool:
     """Enter namespaces of a user, of later processes, of mounts and of IPC, and of the network unless that stays.
 
-    Returns whether it worked. The process must have one thread. Raises ``OSError`` if it is in them but cannot run there: end it then.
+    Returns whether it worked. The process must have one thread. Raises ``OSError`` if it is in them but cannot run
+    there: end it then.
     """
     if not IS_LINUX:
         return False
@@ -117,7 +121,10 @@ def give_up_privileges() -> None:
 
 
 def drop_capabilities() -> None:
-    """Take the rights of root from this process and the programs that it starts. A namespace of users does so by itself."""
+    """Take the rights of root from this process and the programs that it starts.
+
+    A namespace of users does so by itself.
+    """
     if not IS_LINUX or os.geteuid() != 0:
         return
     with suppress(OSError):
@@ -175,8 +182,32 @@ _SCOPE_ABSTRACT_SOCKETS, _SCOPE_SIGNALS = 1, 2
 
 _SYSTEM: Final = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/nix/store", "/proc", "/sys"),
-    *(f"/etc/{name}" for name in ("alternatives", "ca-certificates", "fonts", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "pki", "ssl")),
-    *(f"/etc/{name}" for name in ("group", "hosts", "localtime", "mime.types", "nsswitch.conf", "os-release", "passwd", "resolv.conf")),
+    *(
+        f"/etc/{name}"
+        for name in (
+            "alternatives",
+            "ca-certificates",
+            "fonts",
+            "ld.so.cache",
+            "ld.so.conf",
+            "ld.so.conf.d",
+            "pki",
+            "ssl",
+        )
+    ),
+    *(
+        f"/etc/{name}"
+        for name in (
+            "group",
+            "hosts",
+            "localtime",
+            "mime.types",
+            "nsswitch.conf",
+            "os-release",
+            "passwd",
+            "resolv.conf",
+        )
+    ),
     *(f"/etc/{name}" for name in ("protocols", "services", "timezone")),
 )
 """The folders that programs read on any system, without the secrets of an administrator."""

@@ -22,23 +22,35 @@ _MAX_DEPTH: Final = 64
 
 
 class FilesystemSandbox(Sandbox):
-    """Reads and writes files in a folder. Paths are relative to it. Links are never followed, at the end of a path or on its way.
+    """Reads and writes files in a folder.
 
-    Each path is opened name by name from the folder on, so that a program that moves folders and links about meanwhile leads nowhere else.
-    A file is replaced as a whole, and is never seen half written. Calls may come from several threads; the last of two writes stays.
+    Paths are relative to it. Links are never followed, at the end of a path or on its way.
 
-    Every call raises ``SandboxFileError`` (also an ``OSError``) if the system refuses it, a link is in the way, or something is missing;
-    ``InvalidArgumentError`` for a path that is absolute or leads out of the folder; ``HandleClosedError`` after ``close``. Nothing was
-    changed then.
+    Each path is opened name by name from the folder on, so that a program that moves folders and links about meanwhile
+    leads nowhere else. A file is replaced as a whole, and is never seen half written. Calls may come from several
+    threads; the last of two writes stays.
+
+    Every call raises ``SandboxFileError`` (also an ``OSError``) if the system refuses it, a link is in the way, or
+    something is missing; ``InvalidArgumentError`` for a path that is absolute or leads out of the folder;
+    ``HandleClosedError`` after ``close``. Nothing was changed then.
 
     Args:
         folder: as of ``Sandbox``.
-        max_file_bytes: the largest file that is written or read; ``LimitExceededError`` beyond. So it is beyond 256 folders within folders.
+        max_file_bytes: the largest file that is written or read; ``LimitExceededError`` beyond. So it is beyond 256
+            folders within folders.
     """
 
     sandbox_type: ClassVar[SandboxType] = SandboxType.FILESYSTEM
     tools: ClassVar[tuple[str, ...]] = (
-        *("read_file", "read_multiple_files", "write_file", "edit_file", "delete_file", "move_file", "create_directory"),
+        *(
+            "read_file",
+            "read_multiple_files",
+            "write_file",
+            "edit_file",
+            "delete_file",
+            "move_file",
+            "create_directory",
+        ),
         *("list_directory", "directory_tree", "search_files", "get_file_info", "list_allowed_directories"),
     )
 
@@ -58,7 +70,10 @@ class FilesystemSandbox(Sandbox):
             raise SandboxFileError(f"{path} is not a text in UTF-8", path=path, hint="read_bytes() reads it") from None
 
     def read_bytes(self, path: str) -> bytes:
-        """Return the bytes of a file. One that has another name too (a hard link) is refused: that may be outside of the folder."""
+        """Return the bytes of a file.
+
+        One that has another name too (a hard link) is refused: that may be outside of the folder.
+        """
         with self._parent(path) as (parent, name):
             return read(parent, name, path, self._max_bytes)
 

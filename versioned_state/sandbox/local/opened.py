@@ -32,7 +32,10 @@ def is_hidden(name: str) -> bool:
 
 
 def parts_of(path: str) -> list[str]:
-    """Return the names on a relative path. Raises ``InvalidArgumentError`` if it is absolute, leads out, or is not a path."""
+    """Return the names on a relative path.
+
+    Raises ``InvalidArgumentError`` if it is absolute, leads out, or is not a path.
+    """
     if isinstance(path, os.PathLike):
         path = os.fspath(path)
     try:
@@ -61,7 +64,10 @@ def _why_refused(path: str) -> str:
 
 
 def open_folder(root: Path, parts: Sequence[str], *, create: bool = False) -> int:
-    """Return a descriptor of a folder below another one. Raises ``OSError``, also for a link on the way, and ``LimitExceededError``."""
+    """Return a descriptor of a folder below another one.
+
+    Raises ``OSError``, also for a link on the way, and ``LimitExceededError``.
+    """
     if create and len(parts) > MAX_DEPTH:
         raise LimitExceededError("folders within folders", limit=MAX_DEPTH)
     here = os.open(root, _FOLDER)
@@ -91,7 +97,9 @@ def read(parent: int, name: str, path: str, limit: int) -> bytes:
         if not stat.S_ISREG(found.st_mode):
             raise SandboxFileError(f"{path} is not a file", path=path)
         if found.st_nlink > 1:
-            raise SandboxFileError(f"{path} has another name, perhaps outside of the folder", path=path, hint="a copy of it can be read")
+            raise SandboxFileError(
+                f"{path} has another name, perhaps outside of the folder", path=path, hint="a copy of it can be read"
+            )
         with os.fdopen(descriptor, "rb", closefd=False) as file:
             data = file.read(limit + 1)
     finally:
@@ -102,7 +110,10 @@ def read(parent: int, name: str, path: str, limit: int) -> bytes:
 
 
 def write(parent: int, name: str, data: bytes) -> None:
-    """Write a file beside its place and rename it, so that it is the old one or the new one. It keeps the mode of the old one."""
+    """Write a file beside its place and rename it, so that it is the old one or the new one.
+
+    It keeps the mode of the old one.
+    """
     mode = 0o644
     with suppress(FileNotFoundError):
         found = os.stat(name, dir_fd=parent, follow_symlinks=False)

@@ -1,4 +1,7 @@
-"""``Process``: the processes of a base sandbox, for the program that has it: a supervisor at the other end of a socket. Layer: sandbox."""
+"""``Process``: the processes of a base sandbox, for the program that has it: a supervisor at the other end of a socket.
+
+Layer: sandbox.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,8 @@ _LATE_S: Final = 10.0
 _LONGEST_WAIT_S: Final = 1e6
 
 _PROGRAM: Final = (
-    "import sys; sys.path.append(sys.argv.pop(1)); from versioned_state.sandbox.local.supervisor import main; main()"  # after -I and -S
+    # after -I and -S
+    "import sys; sys.path.append(sys.argv.pop(1)); from versioned_state.sandbox.local.supervisor import main; main()"
 )
 
 _ENDED: Final = "[the processes of the sandbox ended; names are lost]"
@@ -74,7 +78,9 @@ class Process:
         self._sending = False
         self._turn = Lock()  # of close
         self._pid = os.getpid()
-        self._finalizer = weakref.finalize(self, _close, self._channel, self._supervisor, self._turn, self.home, self._pid)
+        self._finalizer = weakref.finalize(
+            self, _close, self._channel, self._supervisor, self._turn, self.home, self._pid
+        )
         _all.add(self)
 
     def _start(self, settings: Settings) -> None:
@@ -84,16 +90,31 @@ class Process:
             try:
                 self._launch(Settings(**{**vars(settings), "namespaces": False}))
             except _NotStartedError as error:
-                raise SandboxError(f"the processes of the sandbox could not be started: {error}", remains="no process is left") from error
+                raise SandboxError(
+                    f"the processes of the sandbox could not be started: {error}", remains="no process is left"
+                ) from error
 
     def _launch(self, settings: Settings) -> None:
         if not settings.python:
-            raise SandboxError("the interpreter of this program is not known, so none can be started", remains="no process was started")
+            raise SandboxError(
+                "the interpreter of this program is not known, so none can be started", remains="no process was started"
+            )
         here, there = socket.socketpair()
         try:
             with there:
                 root = str(Path(__file__).resolve().parents[3])
-                command = [settings.python, "-I", "-S", "-X", "utf8", "-c", _PROGRAM, root, str(there.fileno()), settings.dump()]
+                command = [
+                    settings.python,
+                    "-I",
+                    "-S",
+                    "-X",
+                    "utf8",
+                    "-c",
+                    _PROGRAM,
+                    root,
+                    str(there.fileno()),
+                    settings.dump(),
+                ]
                 supervisor = subprocess.Popen(  # noqa: S603 - our own program
                     command,
                     stdin=subprocess.DEVNULL,
@@ -106,7 +127,9 @@ class Process:
                 )
         except OSError as error:
             here.close()
-            raise SandboxError(f"no process could be started: {error.strerror}", remains="no process was started") from error
+            raise SandboxError(
+                f"no process could be started: {error.strerror}", remains="no process was started"
+            ) from error
         except BaseException:
             here.close()
             raise
@@ -129,7 +152,9 @@ class Process:
         self._channel, self._supervisor = here, supervisor
 
     def ask(self, kind: str, text: str, timeout: float) -> Shown:
-        """Run a cell or a command, and return what it shows. If an exception comes meanwhile, such as Ctrl-C, it is interrupted.
+        """Run a cell or a command, and return what it shows.
+
+        If an exception comes meanwhile, such as Ctrl-C, it is interrupted.
 
         If the processes end before the answer, that is said in place of it, and ``is_alive`` is False.
         """
@@ -139,7 +164,11 @@ class Process:
         self._count += 1
         number = self._count
         try:
-            return self._ask(number, {"id": number, "kind": kind, "text": text, "timeout": timeout}, time.monotonic() + timeout + _LATE_S)
+            return self._ask(
+                number,
+                {"id": number, "kind": kind, "text": text, "timeout": timeout},
+                time.monotonic() + timeout + _LATE_S,
+            )
         except (OSError, EOFError, FrameError):
             self.end()
             return Shown(_ENDED, failed=True)
@@ -194,7 +223,9 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
 
 
-def _close(channel: socket.socket, supervisor: subprocess.Popen[bytes], turn: Lock, home: TemporaryFolder, pid: int) -> None:
+def _close(
+    channel: socket.socket, supervisor: subprocess.Popen[bytes], turn: Lock, home: TemporaryFolder, pid: int
+) -> None:
     if os.getpid() != pid:
         return
     with turn:

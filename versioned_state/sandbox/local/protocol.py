@@ -21,7 +21,8 @@ class Isolation:
     Attributes:
         network: there is no network but a loopback interface of their own.
         processes: they see no processes but their own, and cannot outlive the sandbox.
-        files: they write in the folder of the sandbox alone, and read there, in Python and in the programs of the system.
+        files: they write in the folder of the sandbox alone, and read there, in Python and in the programs of the
+            system.
     """
 
     network: bool = False

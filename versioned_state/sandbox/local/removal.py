@@ -14,8 +14,9 @@ _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 def remove_tree(path: str) -> None:
     """Remove a folder and its content, if it exists. Links are removed, not followed.
 
-    Folders in it are moved up before they are emptied, so that neither their depth nor the length of their paths matters. Their modes do
-    not matter either. Nothing may write there meanwhile. What cannot be removed (such as a mount) stays.
+    Folders in it are moved up before they are emptied, so that neither their depth nor the length of their paths
+    matters. Their modes do not matter either. Nothing may write there meanwhile. What cannot be removed (such as a
+    mount) stays.
     """
     try:
         if not stat.S_ISDIR(Path(path).lstat().st_mode):

@@ -6,9 +6,9 @@
                                  ├──────── /bin/sh: a command
                                  └─ reads the output of all of them through one pipe
 
-It is a program of its own (``main``), and imports modules beside it alone. It ends, with all processes of the
-sandbox, as soon as the program closes the socket or dies. Where there are namespaces, it is the first process in them, which the code in
-there cannot signal or look into.
+It is a program of its own (``main``), and imports modules beside it alone. It ends, with all processes of the sandbox,
+as soon as the program closes the socket or dies. Where there are namespaces, it is the first process in them, which the
+code in there cannot signal or look into.
 """
 
 from __future__ import annotations
@@ -56,7 +56,12 @@ class Supervisor:
     """
 
     def __init__(
-        self, channel: socket.socket, settings: Settings, isolation: Isolation, rules: confinement.Landlock | None, thread_limit: int | None
+        self,
+        channel: socket.socket,
+        settings: Settings,
+        isolation: Isolation,
+        rules: confinement.Landlock | None,
+        thread_limit: int | None,
     ) -> None:
         channel.setblocking(False)
         self._channel = channel
@@ -155,7 +160,9 @@ class Supervisor:
     def _begin(self, message: dict[str, Any]) -> None:
         self._drain(1 << 20)  # what came between the calls belongs to none
         limit = message["timeout"]
-        call = Call(message["id"], message["kind"] == "cell", limit, time.monotonic() + limit, Output(self._settings.max_output))
+        call = Call(
+            message["id"], message["kind"] == "cell", limit, time.monotonic() + limit, Output(self._settings.max_output)
+        )
         call.note, self._note = self._note, ""
         self._call = call
         self._next_look = 0.0
@@ -246,7 +253,10 @@ class Supervisor:
     # Processes
 
     def _spawn(self, command: list[str], *keep: int) -> int:
-        """Start a confined process, with the output going to the pipe. Descriptors to ``keep`` are those of the process too."""
+        """Start a confined process, with the output going to the pipe.
+
+        Descriptors to ``keep`` are those of the process too.
+        """
         process = os.fork()
         if process:
             return process
@@ -271,7 +281,9 @@ class Supervisor:
         if not self._isolation.processes:
             confinement.end_with_parent()
             confinement.drop_capabilities()
-        confinement.set_limits(memory=self._settings.max_memory, file_bytes=self._settings.max_file_bytes, processes=self._thread_limit)
+        confinement.set_limits(
+            memory=self._settings.max_memory, file_bytes=self._settings.max_file_bytes, processes=self._thread_limit
+        )
         if self._rules is not None:
             self._rules.enter()
 
@@ -305,7 +317,9 @@ class Supervisor:
             code = call.status = os.waitstatus_to_exitcode(status)
             if call.note:
                 self._end_group(process)
-            self._finish("" if code == 0 or call.note else f"[exit status {code}]" if code > 0 else f"[ended {_how(status)}]")
+            self._finish(
+                "" if code == 0 or call.note else f"[exit status {code}]" if code > 0 else f"[ended {_how(status)}]"
+            )
 
     @staticmethod
     def _kill_group(process: int, signum: signal.Signals = signal.SIGKILL) -> None:
@@ -332,7 +346,9 @@ class Supervisor:
         if call is not None and now >= call.deadline:
             self._over_time(call, now)
         if now >= self._next_look:
-            self._next_look = now + (_IDLE_LOOK_S if call is None else _LOOK_S if self._isolation.processes else 4 * _LOOK_S)
+            self._next_look = now + (
+                _IDLE_LOOK_S if call is None else _LOOK_S if self._isolation.processes else 4 * _LOOK_S
+            )
             if self._worker is not None or call is not None or self._has_children():
                 over = self._over_limit()
                 if over:
@@ -340,7 +356,9 @@ class Supervisor:
 
     def _over_time(self, call: Call, now: float) -> None:
         if not call.note:
-            call.note = f"[stopped: the limit of time of {call.limit:g} s]" if call.deadline else "[stopped by the caller]"
+            call.note = (
+                f"[stopped: the limit of time of {call.limit:g} s]" if call.deadline else "[stopped by the caller]"
+            )
         if not call.is_cell:
             call.deadline = float("inf")
             self._kill_group(call.process)
@@ -422,7 +440,11 @@ def main() -> NoReturn:
     program = os.getppid()
     with suppress(OSError):  # if memory is short, this goes first
         Path("/proc/self/oom_score_adj").write_text("500")
-    thread_limit = None if os.geteuid() == 0 or not confinement.IS_LINUX else confinement.threads_of_user() + 8 * settings.max_processes
+    thread_limit = (
+        None
+        if os.geteuid() == 0 or not confinement.IS_LINUX
+        else confinement.threads_of_user() + 8 * settings.max_processes
+    )
     enclosed = own_shm = False
     if settings.namespaces:
         enclosed = confinement.enter_namespaces(network=settings.network)

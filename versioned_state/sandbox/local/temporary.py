@@ -15,7 +15,8 @@ from versioned_state.sandbox.local.removal import remove_tree
 class TemporaryFolder:
     """A new folder of this user alone. ``remove``, the collection of the object or the end of the program removes it.
 
-    A fork of the process leaves it alone. A process that is killed leaves it behind, unless a supervisor of a sandbox in it lives on.
+    A fork of the process leaves it alone. A process that is killed leaves it behind, unless a supervisor of a sandbox
+    in it lives on.
     """
 
     def __init__(self) -> None:

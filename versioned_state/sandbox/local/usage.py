@@ -28,8 +28,8 @@ _SHARE: Final = 10
 def memory_of(processes: Iterable[int], nameless: int, limit: int) -> int:
     """Return the bytes of memory that some processes have together, without the named files that they map.
 
-    Pages that processes share, and those of mapped files, count for each of them, unless the sum is beyond ``limit``: then they are
-    counted exactly, which costs a look at every mapping.
+    Pages that processes share, and those of mapped files, count for each of them, unless the sum is beyond ``limit``:
+    then they are counted exactly, which costs a look at every mapping.
 
     Args:
         nameless: bytes of files without a name that are in memory.
@@ -59,7 +59,11 @@ def _proportional(process: int) -> tuple[int, int]:
             _, resident, shared, *_ = Path(f"/proc/{process}/statm").read_bytes().split()
             return (int(resident) - int(shared)) * _PAGE, 0
         return 0, 0
-    sizes = {name: int(size.split()[0]) << 10 for name, colon, size in (line.partition(":") for line in lines) if colon and "kB" in size}
+    sizes = {
+        name: int(size.split()[0]) << 10
+        for name, colon, size in (line.partition(":") for line in lines)
+        if colon and "kB" in size
+    }
     return sizes.get("Pss_Anon", 0), sizes.get("Pss_Shmem", 0)
 
 
@@ -116,7 +120,8 @@ class Files:
 
         Cost: at most about 20 ms.
 
-        If they are beyond it already, they are so again only once they have grown, so that a call can remove some, or are twice as large.
+        If they are beyond it already, they are so again only once they have grown, so that a call can remove some, or
+        are twice as large.
         """
         begin = time.monotonic()
         if self._walk is None:
@@ -138,7 +143,10 @@ class Files:
 
 
 def _walk(folders: Iterable[str]) -> Iterator[int]:
-    """Yield the bytes on disk of the content of some folders: the sum so far, now and then, and at the end. Follows no link."""
+    """Yield the bytes on disk of the content of some folders: the sum so far, now and then, and at the end.
+
+    Follows no link.
+    """
     total = 0
     several: set[tuple[int, int]] = set()  # files with several names
     waiting = list(folders)

@@ -1,8 +1,8 @@
 """The interpreter of cells: a program of its own, started by the supervisor, that imports nothing of the library.
 
-It reads a cell from its control socket, runs it, and answers with the mark that came with the cell, behind a byte that says whether the
-cell raised. A cell that writes to the descriptor of
-that socket does not have the mark, so nothing that it writes ends its call. What the cell shows goes to the standard output.
+It reads a cell from its control socket, runs it, and answers with the mark that came with the cell, behind a byte that
+says whether the cell raised. A cell that writes to the descriptor of that socket does not have the mark, so nothing
+that it writes ends its call. What the cell shows goes to the standard output.
 """
 
 import ast

@@ -9,5 +9,7 @@ from versioned_state.sandbox.tools.tool import SandboxTool
 
 __all__ = ["run_ipython_cell", "run_shell_command"]
 
-run_ipython_cell: Final = SandboxTool("run_ipython_cell", SandboxType.BASE, "Run a cell of Python, whose names persist.")
+run_ipython_cell: Final = SandboxTool(
+    "run_ipython_cell", SandboxType.BASE, "Run a cell of Python, whose names persist."
+)
 run_shell_command: Final = SandboxTool("run_shell_command", SandboxType.BASE, "Run a shell command.")

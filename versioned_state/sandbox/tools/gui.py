@@ -9,4 +9,6 @@ from versioned_state.sandbox.tools.tool import SandboxTool
 
 __all__ = ["computer_use"]
 
-computer_use: Final = SandboxTool("computer_use", SandboxType.GUI, "Use the mouse and keyboard of a desktop, and look at it.")
+computer_use: Final = SandboxTool(
+    "computer_use", SandboxType.GUI, "Use the mouse and keyboard of a desktop, and look at it."
+)

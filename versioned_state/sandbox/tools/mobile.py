@@ -18,7 +18,9 @@ __all__ = [
 ]
 
 adb_use: Final = SandboxTool("adb_use", SandboxType.MOBILE, "Do any action on the device.")
-mobile_get_screen_resolution: Final = SandboxTool("mobile_get_screen_resolution", SandboxType.MOBILE, "The resolution of the screen.")
+mobile_get_screen_resolution: Final = SandboxTool(
+    "mobile_get_screen_resolution", SandboxType.MOBILE, "The resolution of the screen."
+)
 mobile_get_screenshot: Final = SandboxTool("mobile_get_screenshot", SandboxType.MOBILE, "Take a screenshot.")
 mobile_input_text: Final = SandboxTool("mobile_input_text", SandboxType.MOBILE, "Type a text.")
 mobile_key_event: Final = SandboxTool("mobile_key_event", SandboxType.MOBILE, "Press a key.")

@@ -11,7 +11,9 @@ from versioned_state.sandbox.registry import type_name
 
 
 class SandboxTool:
-    """A tool of sandboxes of one type. It is called with a sandbox, or with all those of a session, and its own arguments.
+    """A tool of sandboxes of one type.
+
+    It is called with a sandbox, or with all those of a session, and its own arguments.
 
     Attributes:
         name: the name of the tool, and of the sandbox's method.
@@ -26,7 +28,10 @@ class SandboxTool:
         self.__doc__ = description
 
     def __call__(self, sandbox: Any, *args: Any, **arguments: Any) -> Any:
-        """Run the tool in a sandbox, or in the one of its type among several. Raises ``InvalidArgumentError`` if none has the tool."""
+        """Run the tool in a sandbox, or in the one of its type among several.
+
+        Raises ``InvalidArgumentError`` if none has the tool.
+        """
         for each in sandbox if isinstance(sandbox, Iterable) and not hasattr(sandbox, self.name) else (sandbox,):
             if not self._is_for(each):
                 continue

@@ -110,7 +110,10 @@ class Ask:
         return branch.startswith(self.viewer.prefix)
 
     def branch(self, name: str) -> str:
-        """Return the name of a branch that the viewer may see. Raises ``UnknownRevisionError`` for any other, as if it did not exist."""
+        """Return the name of a branch that the viewer may see.
+
+        Raises ``UnknownRevisionError`` for any other, as if it did not exist.
+        """
         if not self.sees(name) or name not in self.repository.branches:
             raise UnknownRevisionError(name, reason="there is no such branch")
         return name
@@ -132,7 +135,9 @@ class Ask:
             found = self.repository.commit(id)
         except (UnknownRevisionError, InvalidArgumentError):
             raise missing from None
-        if found.id != ROOT_ID and not graph.is_ancestor(found, self.repository.branches[on], self.repository.database.commits.read):
+        if found.id != ROOT_ID and not graph.is_ancestor(
+            found, self.repository.branches[on], self.repository.database.commits.read
+        ):
             raise missing
         return found
 
@@ -242,7 +247,10 @@ def _commit(ask: Ask) -> Result:
 
 def _state(ask: Ask) -> Result:
     found = ask.commit(ask.path["id"])
-    return Shown("state", state_view(ask.repository, ask.budget, found, path=ask.query.get("path", ""), start=_number(ask, "start")))
+    return Shown(
+        "state",
+        state_view(ask.repository, ask.budget, found, path=ask.query.get("path", ""), start=_number(ask, "start")),
+    )
 
 
 def _raw(ask: Ask) -> Result:
@@ -261,7 +269,9 @@ def _diff(ask: Ask) -> Result:
         raise InvalidArgumentError("a diff is of two commits: /diff/A..B")
     a, b = map(ask.commit, ends)
     names = tuple(each.short if end == each.id else end for end, each in zip(ends, (a, b), strict=True))
-    return Shown("diff", diff_view(ask.repository, ask.budget, a, b, path=ask.query.get("path", ""), names=(names[0], names[1])))
+    return Shown(
+        "diff", diff_view(ask.repository, ask.budget, a, b, path=ask.query.get("path", ""), names=(names[0], names[1]))
+    )
 
 
 def _blame(ask: Ask) -> Result:
@@ -287,17 +297,24 @@ def _history(ask: Ask) -> Result:
 
 def _chat(ask: Ask) -> Result:
     found = ask.commit(ask.path["rev"])
-    return Shown("chat", chat_view(ask.repository, ask.budget, found, path=ask.query.get("path", ""), skip=_number(ask, "skip")))
+    return Shown(
+        "chat", chat_view(ask.repository, ask.budget, found, path=ask.query.get("path", ""), skip=_number(ask, "skip"))
+    )
 
 
 def _events(ask: Ask) -> Result:
     found = ask.commit(ask.path["rev"])
-    return Shown("events", events_view(ask.repository, ask.budget, found, skip=_number(ask, "skip"), scope=ask.viewer.prefix))
+    return Shown(
+        "events", events_view(ask.repository, ask.budget, found, skip=_number(ask, "skip"), scope=ask.viewer.prefix)
+    )
 
 
 def _search(ask: Ask) -> Result:
     found = ask.commit(ask.path["rev"])
-    return Streamed("search", search_view(ask.repository, ask.budget, found, q=ask.query.get("q", ""), path=ask.query.get("path", "")))
+    return Streamed(
+        "search",
+        search_view(ask.repository, ask.budget, found, q=ask.query.get("q", ""), path=ask.query.get("path", "")),
+    )
 
 
 def _compare_form(ask: Ask) -> Result:
@@ -318,7 +335,9 @@ def _compare(ask: Ask) -> Result:
     first, second = ask.commit(a), ask.commit(b)
     names = tuple(each.short if name == each.id else name for name, each in ((a, first), (b, second)))
     longer = bool(ask.query.get("longer"))
-    return Shown("compare", compare_view(ask.repository, ask.budget, first, second, names=(names[0], names[1]), longer=longer))
+    return Shown(
+        "compare", compare_view(ask.repository, ask.budget, first, second, names=(names[0], names[1]), longer=longer)
+    )
 
 
 def _verb(ask: Ask) -> tuple[str, str]:
@@ -358,14 +377,18 @@ ROUTES: Final[list[Row]] = [
     Row("/edit/{verb}/{name:path}", _edit, edits=True),
     Row("/edit/{verb}/{name:path}", _perform, method="POST", edits=True),
 ]
-"""Every path that a view answers. The guard stands in front of all of them, of ``/login`` and ``/static``, and of what does not exist."""
+"""Every path that a view answers.
+
+The guard stands in front of all of them, of ``/login`` and ``/static``, and of what does not exist.
+"""
 
 
 class Page:
     """The page over a repository.
 
     Args:
-        repository: the commits to show. Views get a reading one over the same store; only ``settings.edit`` writes by this one.
+        repository: the commits to show. Views get a reading one over the same store; only ``settings.edit`` writes by
+            this one.
         access: who may look.
         hosts: the values of ``Host`` that are served.
     """
@@ -395,7 +418,15 @@ class Page:
         routes = [Route(prefix + route.path, route.endpoint, methods=list(route.methods or ())) for route in routes]
         inner = Starlette(routes=routes, exception_handlers={HTTPException: self._not_found})
         inner.router.redirect_slashes = False
-        return Guard(inner, self._access, self._hosts, self.refusal, prefix, allows_posts=self.settings.edit, tls=self.settings.tls)
+        return Guard(
+            inner,
+            self._access,
+            self._hosts,
+            self.refusal,
+            prefix,
+            allows_posts=self.settings.edit,
+            tls=self.settings.tls,
+        )
 
     async def end(self) -> None:
         """End the streams that are open, so that the server need not wait for them."""
@@ -406,7 +437,9 @@ class Page:
     async def _answer(self, row: Row, request: Request) -> Response:
         scope = request.scope
         viewer: Viewer = scope["versioned_state.viewer"]
-        raw_path = scope.get("raw_path", b"").partition(b"?")[0].decode("ascii", "replace").removeprefix(self.settings.prefix)
+        raw_path = (
+            scope.get("raw_path", b"").partition(b"?")[0].decode("ascii", "replace").removeprefix(self.settings.prefix)
+        )
         ask = Ask(
             self.repository,
             viewer,
@@ -443,14 +476,19 @@ class Page:
                 return StreamingResponse(self._streamed(ask, result), media_type="text/html", headers=_AS_IT_COMES)
         except HTTPException:
             problem = _problem(
-                HTTPStatus.NOT_FOUND, "There is no such page", "The address leads nowhere.", "Begin at the list of sessions."
+                HTTPStatus.NOT_FOUND,
+                "There is no such page",
+                "The address leads nowhere.",
+                "Begin at the list of sessions.",
             )
             return self._shown(ask, problem, as_json=as_json)
         except (StateError, LateError) as error:
             return self._failed(ask, error, as_json=as_json)
         except Exception:
             logger.exception("the page failed at %s", row.path, extra={"event": "page", "path": row.path})
-            problem = _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "Something went wrong here", "The log of the server says where.", "")
+            problem = _problem(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "Something went wrong here", "The log of the server says where.", ""
+            )
             return self._shown(ask, problem, as_json=as_json)
         if isinstance(result, Elsewhere):
             return RedirectResponse(result.address, HTTPStatus.SEE_OTHER)
@@ -464,7 +502,9 @@ class Page:
         def render_all() -> None:
             set_deadline(self.settings.read_timeout)
             data = {**found.data, "left_out": False}
-            for piece in pieces(found.template, link=ask.link, settings=self.settings, viewer=ask.viewer, static=static, **data):
+            for piece in pieces(
+                found.template, link=ask.link, settings=self.settings, viewer=ask.viewer, static=static, **data
+            ):
                 loop.call_soon_threadsafe(ready.put_nowait, piece)
 
         async with self._place(ask.viewer):
@@ -495,8 +535,12 @@ class Page:
         text = self._render(shown.template, ask.viewer, data, ask.link)
         body = text.encode("utf-8", "replace")
         if len(body) > LARGEST:
-            problem = _problem(HTTPStatus.INTERNAL_SERVER_ERROR, "This page is too large", f"It has {len(body):,} bytes.", "")
-            return Response(self._render(problem.template, ask.viewer, problem.data), problem.status, media_type="text/html")
+            problem = _problem(
+                HTTPStatus.INTERNAL_SERVER_ERROR, "This page is too large", f"It has {len(body):,} bytes.", ""
+            )
+            return Response(
+                self._render(problem.template, ask.viewer, problem.data), problem.status, media_type="text/html"
+            )
         return Response(body, shown.status, media_type="text/html", headers={"vary": "Accept"})
 
     def _render(self, template: str, viewer: Viewer | None, data: dict[str, Any], link: Links | None = None) -> str:
@@ -504,7 +548,12 @@ class Page:
 
     def refusal(self, status: HTTPStatus, reason: str) -> Response:
         """Return the page of a request that the guard refuses: it may ask for nothing else, and so has its style within."""
-        data = {"title": status.phrase, "status": int(status), "reason": reason, "style": static.content("page.css").decode()}
+        data = {
+            "title": status.phrase,
+            "status": int(status),
+            "reason": reason,
+            "style": static.content("page.css").decode(),
+        }
         text = self._render("refused", None, data)
         policy = POLICY.replace("style-src 'self'", f"style-src '{static.style_hash()}'")
         return Response(text, status, media_type="text/html", headers={"content-security-policy": policy})
@@ -513,13 +562,19 @@ class Page:
         found = static.find(request.path_params["hash"], request.path_params["name"])
         if found is None:
             return await self._not_found(request, HTTPException(404))
-        return Response(found[0], media_type=found[1], headers={"cache-control": "private, max-age=31536000, immutable"})
+        return Response(
+            found[0], media_type=found[1], headers={"cache-control": "private, max-age=31536000, immutable"}
+        )
 
     async def _not_found(self, request: Request, error: Exception) -> Response:
         status = HTTPStatus(error.status_code if isinstance(error, HTTPException) else 500)
-        problem = _problem(status, "There is no such page", "The address leads nowhere.", "Begin at the list of sessions.")
+        problem = _problem(
+            status, "There is no such page", "The address leads nowhere.", "Begin at the list of sessions."
+        )
         return Response(
-            self._render(problem.template, request.scope.get("versioned_state.viewer"), problem.data), status, media_type="text/html"
+            self._render(problem.template, request.scope.get("versioned_state.viewer"), problem.data),
+            status,
+            media_type="text/html",
         )
 
 
@@ -541,7 +596,11 @@ def _saved(whole: Whole) -> Response:
 
 
 def _problem(status: HTTPStatus, title: str, what: str, hint: str, *, name: str = "") -> Shown:
-    return Shown("problem", {"title": title, "status": int(status), "what": what, "hint": hint, "name": name, "left_out": False}, status)
+    return Shown(
+        "problem",
+        {"title": title, "status": int(status), "what": what, "hint": hint, "name": name, "left_out": False},
+        status,
+    )
 
 
 def problem_of(error: Exception, seconds: float) -> Shown:
@@ -563,7 +622,11 @@ def problem_of(error: Exception, seconds: float) -> Shown:
         case CorruptObjectError() | MissingObjectError() | CorruptRefError() | CorruptStoreError():
             hint = "vstate fsck names every damaged object, and what depends on it."
             return _problem(
-                HTTPStatus.INTERNAL_SERVER_ERROR, "This part of the store is damaged", str(error), hint, name=type(error).__name__
+                HTTPStatus.INTERNAL_SERVER_ERROR,
+                "This part of the store is damaged",
+                str(error),
+                hint,
+                name=type(error).__name__,
             )
         case BranchMovedError() | RefExistsError():
             return _problem(HTTPStatus.CONFLICT, "Somebody was faster", str(error), hint)
@@ -572,6 +635,11 @@ def problem_of(error: Exception, seconds: float) -> Shown:
         case InvalidArgumentError():
             return _problem(HTTPStatus.BAD_REQUEST, "This cannot be done", what, hint)
         case StorageError():
-            return _problem(HTTPStatus.SERVICE_UNAVAILABLE, "The store does not answer", str(error), hint or "Try again in a moment.")
+            return _problem(
+                HTTPStatus.SERVICE_UNAVAILABLE,
+                "The store does not answer",
+                str(error),
+                hint or "Try again in a moment.",
+            )
         case _:
             return _problem(HTTPStatus.BAD_REQUEST, "This cannot be done", str(error), hint)

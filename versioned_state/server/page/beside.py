@@ -1,4 +1,7 @@
-"""The page beside the API of ``vstate serve``: under ``/ui``, for tokens, each for the sessions of its user. Layer: server."""
+"""The page beside the API of ``vstate serve``: under ``/ui``, for tokens, each for the sessions of its user.
+
+Layer: server.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,10 @@ class Beside:
 
     Args:
         tokens: the tokens as they are at a request.
-        allow_hosts: names by which browsers reach it. One with a scheme's own port, as at a proxy, is named with ``:443`` or ``:80``.
-        tls: whether browsers come by HTTPS. Whoever starts the server knows; a header of a request, which anybody can send, says nothing.
+        allow_hosts: names by which browsers reach it. One with a scheme's own port, as at a proxy, is named with
+            ``:443`` or ``:80``.
+        tls: whether browsers come by HTTPS. Whoever starts the server knows; a header of a request, which anybody can
+            send, says nothing.
     """
 
     def __init__(

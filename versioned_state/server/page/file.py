@@ -33,7 +33,13 @@ class _Within(Links):
 
 
 def file_of(
-    repository: Repository, commits: Iterable[Commit], *, title: str, store: str = "", limit: int = COMMITS, with_state: bool = False
+    repository: Repository,
+    commits: Iterable[Commit],
+    *,
+    title: str,
+    store: str = "",
+    limit: int = COMMITS,
+    with_state: bool = False,
 ) -> bytes:
     """Return the file of some commits, newest first: their list if there are several, each with what it says and its changes.
 
@@ -47,7 +53,9 @@ def file_of(
     more = next(source, None) is not None
     history = [(each.id, each.parents_but_root) for each in found]
     rows, _ = lanes(history, ())
-    shown: list[dict[str, Any]] = [{**commit_view(repository, budget, each), "graph": row} for each, row in zip(found, rows, strict=True)]
+    shown: list[dict[str, Any]] = [
+        {**commit_view(repository, budget, each), "graph": row} for each, row in zip(found, rows, strict=True)
+    ]
     text = render(
         "file",
         link=_Within(),

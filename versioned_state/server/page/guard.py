@@ -4,7 +4,8 @@
 
     Host: 421 ── Sec-Fetch-Site: 403 ── method: 405 ── POST: Origin: 403 ── who: 401 ── POST: size: 413, form token: 403 ── the route
 
-It stands in front of the routes, and so of every path, those that do not exist included: a list of guarded paths would have a hole in it.
+It stands in front of the routes, and so of every path, those that do not exist included: a list of guarded paths would
+have a hole in it.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ class Access(Protocol):
 class OneViewer:
     """Access of the user who started the page: one secret, which dies with the process, and a link that signs one browser in once.
 
-    Cookies ignore ports, so another server on this host gets this one too. Its name has the port, and so they do not overwrite each other.
+    Cookies ignore ports, so another server on this host gets this one too. Its name has the port, and so they do not
+    overwrite each other.
     """
 
     def __init__(self, port: int, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -141,15 +143,18 @@ class OneViewer:
 class TokenViewers:
     """Access by the bearer tokens of ``vstate serve``: a token with the scope ``read`` shows the sessions of its user.
 
-    A browser sends the token as a cookie, which it gets for the token that was typed into the form: no process has to remember who signed
-    in, and a token that is taken out of the file ends its sessions.
+    A browser sends the token as a cookie, which it gets for the token that was typed into the form: no process has to
+    remember who signed in, and a token that is taken out of the file ends its sessions.
 
     Args:
         path: of the page: the cookie is for nothing else.
-        tls: whether browsers come by HTTPS: then the cookie is for HTTPS alone. With its name, browsers let no page of HTTP set it either.
+        tls: whether browsers come by HTTPS: then the cookie is for HTTPS alone. With its name, browsers let no page of
+            HTTP set it either.
     """
 
-    def __init__(self, tokens: Callable[[], Tokens], path: str, prefix_of: Callable[[str], str], *, tls: bool = False) -> None:
+    def __init__(
+        self, tokens: Callable[[], Tokens], path: str, prefix_of: Callable[[str], str], *, tls: bool = False
+    ) -> None:
         self._tokens = tokens
         self.cookie: Final = "__Secure-vstate-token" if tls else "vstate-token"
         self._attributes = f"{'Secure; ' if tls else ''}HttpOnly; SameSite=Strict; Path={path}"
@@ -185,7 +190,8 @@ def _same(a: str, b: str) -> bool:
 
 
 def _cookie(headers: Headers, name: str) -> str | None:
-    # As browsers send them, not as the standard has them: an odd cookie of another server on this host must not hide ours.
+    # As browsers send them, not as the standard has them: an odd cookie of another server on this host must not hide
+    # ours.
     return cookie_parser("; ".join(headers.getlist("cookie"))).get(name)
 
 
@@ -221,7 +227,11 @@ class Guard:
                 given = {name for name, _ in message["headers"]}
                 message["headers"] = [
                     *message["headers"],
-                    *((name.encode(), text.encode()) for name, text in self.own_headers.items() if name.encode() not in given),
+                    *(
+                        (name.encode(), text.encode())
+                        for name, text in self.own_headers.items()
+                        if name.encode() not in given
+                    ),
                 ]
             await send(message)
 
@@ -233,7 +243,9 @@ class Guard:
         """Return the answer to a request that goes no further, or None for one that passes."""
         hosts = headers.getlist("host")
         if len(hosts) != 1 or hosts[0].lower() not in self.hosts:
-            return self.refuse(HTTPStatus.MISDIRECTED_REQUEST, "This server does not serve the host that the request names.")
+            return self.refuse(
+                HTTPStatus.MISDIRECTED_REQUEST, "This server does not serve the host that the request names."
+            )
         sites = headers.getlist("sec-fetch-site")
         if any(site not in ("same-origin", "none") for site in sites):
             return self.refuse(HTTPStatus.FORBIDDEN, "The request comes from another site.")
@@ -253,11 +265,15 @@ class Guard:
             if form is None:
                 return self.refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The form is too large.")
             if not _same(form.get("token", ""), viewer.form_token):
-                return self.refuse(HTTPStatus.FORBIDDEN, "The form is not from this page, or the server was started again since.")
+                return self.refuse(
+                    HTTPStatus.FORBIDDEN, "The form is not from this page, or the server was started again since."
+                )
             if scope["path"] == self.prefix + LOGOUT and (cookie := self.access.sign_out()) is not None:
                 return self._see(cookie)
             if not self.allows_posts:
-                return self.refuse(HTTPStatus.METHOD_NOT_ALLOWED, "This page only reads: vstate ui --edit begins one that changes.")
+                return self.refuse(
+                    HTTPStatus.METHOD_NOT_ALLOWED, "This page only reads: vstate ui --edit begins one that changes."
+                )
             scope["versioned_state.form"] = form
         return None
 
@@ -271,7 +287,9 @@ class Guard:
         cookie = None if form is None else self.access.sign_in(form, method)
         if cookie is None:
             reason = (
-                "" if method == "GET" and not form else "The link or the token does not sign in: a link does so once, for five minutes."
+                ""
+                if method == "GET" and not form
+                else "The link or the token does not sign in: a link does so once, for five minutes."
             )
             return self.refuse(HTTPStatus.UNAUTHORIZED, reason)
         return self._see(cookie)
@@ -300,7 +318,9 @@ def _fields(raw: bytes) -> dict[str, str]:
     """Return the fields of a query or a form: the first of each name."""
     fields: dict[str, str] = {}
     try:
-        pairs: Iterable[tuple[Any, Any]] = parse_qsl(raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100)
+        pairs: Iterable[tuple[Any, Any]] = parse_qsl(
+            raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=100
+        )
         for name, text in pairs:
             fields.setdefault(name, text)
     except ValueError:

@@ -1,4 +1,7 @@
-"""``Links``: the addresses of the page. They are made of names, ids and paths, each quoted, and never of stored text. Layer: server."""
+"""``Links``: the addresses of the page.
+
+They are made of names, ids and paths, each quoted, and never of stored text. Layer: server.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,8 @@ class Links:
     """The addresses of the page below a prefix such as ``/ui``. Each method has the name of what its address shows.
 
     Attributes:
-        on: the branch by which a viewer came to a commit: the way back and, for one who may not see all, the reason to show the commit.
+        on: the branch by which a viewer came to a commit: the way back and, for one who may not see all, the reason to
+            show the commit.
     """
 
     def __init__(self, prefix: str = "", on: str = "") -> None:

@@ -1,4 +1,6 @@
-"""``Live``: the commits of a branch as they are made, as server-sent events; one poll of a branch serves all viewers. Layer: server.
+"""``Live``: the commits of a branch as they are made, as server-sent events; one poll of a branch serves all viewers.
+
+Layer: server.
 
 ::
 
@@ -164,7 +166,8 @@ class _Branch:
             return []
         if after in ids:
             return [event for _, event in islice(self._kept, ids.index(after) + 1, None)]
-        with suppress(StateError, LateError):  # it may be of another branch, or gone: then the stream begins at the head
+        # it may be of another branch, or gone: then the stream begins at the head
+        with suppress(StateError, LateError):
             return [event for _, event in await off_loop(partial(self._since, after, last))]
         return []
 
@@ -224,7 +227,9 @@ class _Branch:
         return head, self._since(None if last is None else last.id, head)
 
     def _since(self, after: str | None, head: Commit) -> list[tuple[str, bytes]]:
-        """Return the events of the commits that lead to a head and not to the one before, oldest first. Of many, only the newest.
+        """Return the events of the commits that lead to a head and not to the one before, oldest first.
+
+        Of many, only the newest.
 
         If there are none, the branch went back, or was created again, and that is the event.
         """
@@ -238,7 +243,9 @@ class _Branch:
         shown = facts(commit, Budget())
         changes: int | None = None
         with suppress(MissingObjectError, LateError):  # its parent was pruned
-            diff = self._repository.diff(commit.parents[0] if commit.parents else ROOT_ID, commit.id, limit=_CHANGES, deadline=0.5)
+            diff = self._repository.diff(
+                commit.parents[0] if commit.parents else ROOT_ID, commit.id, limit=_CHANGES, deadline=0.5
+            )
             changes = len(diff)
         return {
             "id": commit.id,

@@ -57,7 +57,9 @@ def serve(repository: Repository, options: Options, *, ready: Callable[[str], No
             server_header=False,
             proxy_headers=False,
         )
-        _Process(config, page, lambda: ready(f"http://{_shown(options.host)}:{port}{access.link()}")).run(sockets=[listener])
+        _Process(config, page, lambda: ready(f"http://{_shown(options.host)}:{port}{access.link()}")).run(
+            sockets=[listener]
+        )
     finally:
         listener.close()
 

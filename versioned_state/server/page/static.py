@@ -10,7 +10,11 @@ from typing import Final
 from versioned_state.repository.shown import components
 from versioned_state.server.page.render import HERE
 
-_TYPES: Final = {"page.css": "text/css; charset=utf-8", "page.js": "text/javascript; charset=utf-8", "icon.svg": "image/svg+xml"}
+_TYPES: Final = {
+    "page.css": "text/css; charset=utf-8",
+    "page.js": "text/javascript; charset=utf-8",
+    "icon.svg": "image/svg+xml",
+}
 
 
 @cache

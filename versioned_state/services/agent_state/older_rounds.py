@@ -1,4 +1,6 @@
-"""``Run``, and ``OlderRounds``: the rounds of a session that are not in its list of runs, in a tree of the state. Layer: services.
+"""``Run``, and ``OlderRounds``: the rounds of a session that are not in its list of runs, in a tree of the state.
+
+Layer: services.
 
 The tree is that of a dict by number, so a save, a lookup and a deletion read and write one path of it. Rounds in a row are one entry::
 
@@ -43,7 +45,10 @@ class Run(NamedTuple):
 
     @property
     def entries(self) -> int:
-        """The number of entries of the run in the tree. The ranges of two entries never overlap, so only a run of step 1 is one entry."""
+        """The number of entries of the run in the tree.
+
+        The ranges of two entries never overlap, so only a run of step 1 is one entry.
+        """
         return 1 if self.step == 1 else self.length
 
     def place(self, number: int) -> int | None:
@@ -113,7 +118,10 @@ class OlderRounds:
         return self if len(gone) == len(self.gone) else replace(self, gone=gone)
 
     def stored(self, nodes: Nodes, more: Iterable[Run] = ()) -> OlderRounds:
-        """Return the rounds with some more, which are not among them. Stages the new nodes in ``nodes``. Cost: one edit of the tree."""
+        """Return the rounds with some more, which are not among them.
+
+        Stages the new nodes in ``nodes``. Cost: one edit of the tree.
+        """
         touched: dict[Run, list[int]] = {}
         for number in self.gone:
             if (entry := self._run_with(number)) is not None:
@@ -125,7 +133,8 @@ class OlderRounds:
         greatest = max((run.greatest for run in runs), default=-1)
         count = len(self) + sum(run.length for run in runs)
         tree = edit_map(nodes, self.tree, changes)
-        if isinstance(tree.top, Node) and tree.count:  # not inline in the root, which every save writes, while few of them change the tree
+        # not inline in the root, which every save writes, while few of them change the tree
+        if isinstance(tree.top, Node) and tree.count:
             tree = Tree(tree.shape, tree.count, nodes.add(tree.shape, tree.top))
         return OlderRounds(nodes, tree, count, max(greatest, self.latest))
 

@@ -29,7 +29,10 @@ def rounds_at(database: Database, head: Commit) -> Rounds:
 
 
 def readable_rounds(database: Database, head: Commit) -> list[int]:
-    """Return the rounds of a session whose state can be read, without those that ``prune`` cut off. Cost: O(log n) reads if it cut any."""
+    """Return the rounds of a session whose state can be read, without those that ``prune`` cut off.
+
+    Cost: O(log n) reads if it cut any.
+    """
     rounds = rounds_at(database, head)
     if not rounds or not database.commits.shallow:
         return list(rounds)
@@ -44,14 +47,19 @@ def has_rounds(database: Database, head: Commit) -> bool:
 
 
 def count_sessions(repository: Repository, prefix: str, *, but: str) -> int:
-    """Count the sessions with a round whose branches begin with ``prefix``, except one branch. Cost: reads the head of each."""
+    """Count the sessions with a round whose branches begin with ``prefix``, except one branch.
+
+    Cost: reads the head of each.
+    """
     database = repository.database
     others = (info for info in iter_sessions(repository, prefix) if info.name != but)
     return sum(at_listed(database, info, lambda head: has_rounds(database, head), absent=False) for info in others)
 
 
 def commit_of(database: Database, head: Commit, number: int | None) -> Commit | None:
-    """Return the last commit of a round, by default of the highest one that ``prune`` has left, or None. Cost: O(log n) reads.
+    """Return the last commit of a round, by default of the highest one that ``prune`` has left, or None.
+
+    Cost: O(log n) reads.
 
     After a squash or a rebase, it reads history from the head down to the round.
     """
@@ -78,7 +86,9 @@ def commit_of(database: Database, head: Commit, number: int | None) -> Commit | 
 def content_of(repository: Repository, commit: Commit) -> dict[str, Any]:
     """Read the state of a round as a new dict, without the files of its sandboxes. Cost: reads all of it."""
     database = repository.database
-    snapshot = Snapshot(database.objects, commit.tree, database.policy, commit=commit, cache=database.nodes, spend=current_spend())
+    snapshot = Snapshot(
+        database.objects, commit.tree, database.policy, commit=commit, cache=database.nodes, spend=current_spend()
+    )
     if has_files(_nodes(database), commit.tree):
         return {key: snapshot[key] for key in snapshot if key != FILES_KEY}
     return snapshot.copy()

@@ -1,7 +1,8 @@
 """``Rounds``: which rounds a session has, and at which heights of its branch their commits are. Layer: services.
 
-They lie in the state beside the user's keys, so they move with the branch: after ``undo`` or on a fork, the rounds are those of that
-head. Unlike ids, heights do not change when history is rewritten. Rounds in equal steps are one run, however many there are::
+They lie in the state beside the user's keys, so they move with the branch: after ``undo`` or on a fork, the rounds are
+those of that head. Unlike ids, heights do not change when history is rewritten. Rounds in equal steps are one run,
+however many there are::
 
     saved 1, 2, 3, …, 900    (1, +1, height 1, 900)
     saved 10, 20, 3          (10, +10, height 1, 2) (3, +1, height 3, 1)
@@ -72,7 +73,10 @@ class Rounds:
         return type(number) is int and self.height(number) is not None
 
     def height(self, number: int) -> int | None:
-        """Return the height of the commit with a round's content, or None if there is no such round. The current round may be higher."""
+        """Return the height of the commit with a round's content, or None if there is no such round.
+
+        The current round may be higher.
+        """
         for run in reversed(self.runs):
             index = run.place(number)
             if index is not None:
@@ -82,7 +86,12 @@ class Rounds:
     def without(self, *numbers: int) -> Rounds:
         """Return the rounds without some, which need not exist."""
         runs = tuple(part for run in self.runs for part in run.without(numbers))
-        return replace(self, runs=runs, older=self.older.without(numbers), current=None if self.current in numbers else self.current)
+        return replace(
+            self,
+            runs=runs,
+            older=self.older.without(numbers),
+            current=None if self.current in numbers else self.current,
+        )
 
     def settled(self, head: int) -> Rounds:
         """Return the rounds before a new commit on a head of that height, where the current round ends."""
@@ -122,7 +131,9 @@ class Rounds:
             cells[OLDER_ROUNDS] = older.cell
         value = [self.current, self.session_id, *_flat(runs), *((older.count, older.greatest) if older.count else ())]
         cell = plain_cell(value)
-        cells[ROUNDS] = cell if cell is not None and len(cell) <= ENTRY_INLINE else Encoder(nodes).encode_at(value, ENTRY_INLINE)
+        cells[ROUNDS] = (
+            cell if cell is not None and len(cell) <= ENTRY_INLINE else Encoder(nodes).encode_at(value, ENTRY_INLINE)
+        )
         return self if runs is self.runs and older is self.older else replace(self, runs=runs, older=older), cells
 
 
@@ -137,7 +148,10 @@ def _flat(runs: tuple[Run, ...]) -> list[int]:
 
 
 def rounds_of(nodes: Nodes, tree: Tree) -> Rounds:
-    """Read the rounds in the root of a commit, the older ones later by ``nodes``. Raises ``CorruptObjectError`` if they are malformed."""
+    """Read the rounds in the root of a commit, the older ones later by ``nodes``.
+
+    Raises ``CorruptObjectError`` if they are malformed.
+    """
     cell = find(nodes, tree, ROUNDS) if tree.count else None
     if cell is None:
         return NO_ROUNDS

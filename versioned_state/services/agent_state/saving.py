@@ -1,4 +1,6 @@
-"""Deletions of rounds, and saves with the files of sandboxes: commits of a handle that has the state loaded. Layer: services.
+"""Deletions of rounds, and saves with the files of sandboxes: commits of a handle that has the state loaded.
+
+Layer: services.
 
 ::
 
@@ -39,8 +41,12 @@ def rounds_hook(state: Versioned) -> RoundsHook:
     return hook
 
 
-def save(state: Versioned, session: Session, content: Mapping[str, Any], number: int | None, *, max_rounds: int | None = None) -> int:
-    """Commit a dict as a round, by default the one after the highest, and return its number. The branch then has exactly the dict's keys.
+def save(
+    state: Versioned, session: Session, content: Mapping[str, Any], number: int | None, *, max_rounds: int | None = None
+) -> int:
+    """Commit a dict as a round, by default the one after the highest, and return its number.
+
+    The branch then has exactly the dict's keys.
 
     Raises:
         QuotaExceededError: the session has as many rounds as it may have.
@@ -65,19 +71,27 @@ def save(state: Versioned, session: Session, content: Mapping[str, Any], number:
 
 
 def delete_round(state: Versioned, session: Session, number: int) -> None:
-    """Commit the removal of a round from a session. If the branch stands on it, the content becomes that of the highest one left."""
+    """Commit the removal of a round from a session.
+
+    If the branch stands on it, the content becomes that of the highest one left.
+    """
 
     def prepare(head: Commit, rounds: Rounds) -> tuple[Rounds, dict[str, Any]] | None:
-        return (_without(state, head, rounds, [number]), session.meta(deleted_round=number)) if number in rounds else None
+        return (
+            (_without(state, head, rounds, [number]), session.meta(deleted_round=number)) if number in rounds else None
+        )
 
     _commit(state, session, prepare)
 
 
-def retain(state: Versioned, session: Session, *, keep_last: int | None, since: int | None) -> tuple[int, Commit | None]:
+def retain(
+    state: Versioned, session: Session, *, keep_last: int | None, since: int | None
+) -> tuple[int, Commit | None]:
     """Commit the removal of rounds from a session, except its last ones and those that are newer.
 
-    Returns how many were removed, and the oldest commit that the others need: history before it may go, whatever others save meanwhile. It
-    is None if that history has no other rounds, not even those of an earlier call that ended before history was pruned.
+    Returns how many were removed, and the oldest commit that the others need: history before it may go, whatever others
+    save meanwhile. It is None if that history has no other rounds, not even those of an earlier call that ended before
+    history was pruned.
 
     Args:
         keep_last: how many of the highest rounds stay.
@@ -112,7 +126,9 @@ def _time_of(state: Versioned, head: Commit, number: int) -> int:
 
 
 def _without(state: Versioned, head: Commit, rounds: Rounds, numbers: list[int]) -> Rounds:
-    """Return the rounds without some, for a commit on the head. If the current one is among them, the handle gets the highest one left.
+    """Return the rounds without some, for a commit on the head.
+
+    If the current one is among them, the handle gets the highest one left.
 
     Rounds that ``prune`` cut off, of which nothing is left, are removed too in that case.
     """
@@ -130,7 +146,10 @@ def _without(state: Versioned, head: Commit, rounds: Rounds, numbers: list[int])
 
 
 def _commit(state: Versioned, session: Session, prepare: _Prepare) -> Rounds | None:
-    """Commit the result of ``prepare`` for the head and its rounds, again for each new head. Returns None if ``prepare`` does."""
+    """Commit the result of ``prepare`` for the head and its rounds, again for each new head.
+
+    Returns None if ``prepare`` does.
+    """
     hook = rounds_hook(state)
     database = state.repository.database
 
@@ -165,7 +184,9 @@ def _commit(state: Versioned, session: Session, prepare: _Prepare) -> Rounds | N
     try:
         return again_if_moved(attempt, False, behind)
     except (MovedError, BranchMovedError):
-        raise BranchMovedError(state.branch, expected=state.head.id, actual=None, remains="nothing was saved", hint="save again") from None
+        raise BranchMovedError(
+            state.branch, expected=state.head.id, actual=None, remains="nothing was saved", hint="save again"
+        ) from None
 
 
 def _take_in(state: Versioned) -> None:
@@ -184,7 +205,10 @@ def _seems_over(state: Versioned) -> bool:
 
 
 def _assign(state: Versioned, content: Mapping[str, Any]) -> None:
-    """Assign these keys and no others, except for the files of sandboxes. Loads the old values, so that only differences are stored."""
+    """Assign these keys and no others, except for the files of sandboxes.
+
+    Loads the old values, so that only differences are stored.
+    """
     keys = set(state)
     for key, value in content.items():
         if key in keys:

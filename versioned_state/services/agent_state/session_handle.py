@@ -19,7 +19,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from versioned_state.agents.modules.containers import captured
-from versioned_state.errors import BranchMovedError, QuotaExceededError, StateError, UnknownRevisionError, UnserializableValueError
+from versioned_state.errors import (
+    BranchMovedError,
+    QuotaExceededError,
+    StateError,
+    UnknownRevisionError,
+    UnserializableValueError,
+)
 from versioned_state.objects.store import Staging
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import ROOT_ID, Commit
@@ -53,8 +59,8 @@ _TEXT: Final = 1 << 18
 _PARTS: Final = 1 << 13
 """Characters or bytes, and elements or entries, from which a new value is long: encoding it takes some milliseconds.
 
-Capturing a text costs nothing. A copy of lists and dicts costs about half as much as encoding them, so only those that would block the
-event loop for longer are copied.
+Capturing a text costs nothing. A copy of lists and dicts costs about half as much as encoding them, so only those that
+would block the event loop for longer are copied.
 """
 
 SAVED: Final = Resolving(remains="nothing was saved")
@@ -100,7 +106,9 @@ class Encoded:
 
     def equals(self, other: Encoded) -> bool:
         """Return whether the other one encodes the same state."""
-        return {key: cell for key, (cell, _) in self.cells.items()} == {key: cell for key, (cell, _) in other.cells.items()}
+        return {key: cell for key, (cell, _) in self.cells.items()} == {
+            key: cell for key, (cell, _) in other.cells.items()
+        }
 
 
 @dataclass(slots=True)
@@ -123,21 +131,27 @@ class Save:
 
 
 class SessionHandle(port.OpenHandle):
-    """A handle on a session's branch, for one call at a time. It loads no values. After an exception it must be closed."""
+    """A handle on a session's branch, for one call at a time.
+
+    It loads no values. After an exception it must be closed.
+    """
 
     def __init__(self, repository: Repository, branch: str) -> None:
         self._handle = BranchHandle(repository, branch, None)
         self._encoder = self._handle.worktree.encoder
         self._encoder.fingerprinter.keeps_marks = False  # marks would keep the texts of a state that nobody else keeps
         self._nodes = self._encoder.nodes
-        self._cells: dict[bytes, tuple[bytes, Baseline | None]] = {}  # of the state that was saved last through this handle
+        # of the state that was saved last through this handle
+        self._cells: dict[bytes, tuple[bytes, Baseline | None]] = {}
         self._content_of: Commit | None = None  # the commit whose keys these are
         self._rounds: tuple[Commit, Rounds] | None = None
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         self._close(warning=False)
 
     def _close(self, *, warning: bool) -> None:
@@ -145,7 +159,9 @@ class SessionHandle(port.OpenHandle):
 
     @property
     def _held_bytes(self) -> int:
-        cells = sum(_CELL_BYTES + len(cell) + (0 if base is None else base.held_bytes) for cell, base in self._cells.values())
+        cells = sum(
+            _CELL_BYTES + len(cell) + (0 if base is None else base.held_bytes) for cell, base in self._cells.values()
+        )
         return self._handle.worktree.held_bytes + cells
 
     @property
@@ -204,13 +220,19 @@ class SessionHandle(port.OpenHandle):
             raise
         encoded.late = {}
 
-    def prepare(self, session: Session, encoded: Encoded, number: int | None, *, max_rounds: int | None) -> PreparedSave | None:
-        """Begin to save an encoded state. Returns None, with nothing changed, if the store must be read first or an error is likely."""
+    def prepare(
+        self, session: Session, encoded: Encoded, number: int | None, *, max_rounds: int | None
+    ) -> PreparedSave | None:
+        """Begin to save an encoded state.
+
+        Returns None, with nothing changed, if the store must be read first or an error is likely.
+        """
         handle = self._handle
         head = handle.head
         if head != self._content_of or is_over(handle.repository.database, handle.ref, head) or not handle.is_at_rest:
             return None
-        if self._rounds is None or self._rounds[0] != head or not self._rounds[1]:  # without a round it is not counted as a session
+        # without a round it is not counted as a session
+        if self._rounds is None or self._rounds[0] != head or not self._rounds[1]:
             return None
         save = self._begun(session, encoded, number, max_rounds)
         handle.objects.is_sealed = True
@@ -254,7 +276,14 @@ class SessionHandle(port.OpenHandle):
     def _proposal(self, save: Save) -> Proposal:
         handle, tree = self._handle, save.staged.tree
         return Proposal(
-            handle, save.staged, lambda _, parent: self._written(save, parent), handle.ref, handle.head, tree, tree, allow_empty=True
+            handle,
+            save.staged,
+            lambda _, parent: self._written(save, parent),
+            handle.ref,
+            handle.head,
+            tree,
+            tree,
+            allow_empty=True,
         )
 
     def _written(self, save: Save, parent: Commit) -> Commit:
@@ -295,7 +324,10 @@ class SessionHandle(port.OpenHandle):
         """Return the cells before and after of the keys in which a state differs from a commit."""
         if parent == self._content_of:
             before, cells = self._cells, encoded.cells
-            return {key: (before[key][0] if key in before else None, cells[key][0] if key in cells else None) for key in encoded.changed}
+            return {
+                key: (before[key][0] if key in before else None, cells[key][0] if key in cells else None)
+                for key in encoded.changed
+            }
         nodes, tree = self._nodes, parent.tree
         theirs: dict[bytes, bytes] = {}
         if tree.count:
@@ -370,13 +402,19 @@ class PreparedSave:
         self.publication: Publication = prepared.publication
 
     def settle(self, answer: Ref | StateError | None) -> int | None:
-        """Return the number of the round, or None if the branch had moved, or if only ``save`` can find out. Raises as ``save``."""
+        """Return the number of the round, or None if the branch had moved, or if only ``save`` can find out.
+
+        Raises as ``save``.
+        """
         commit = self._prepared.settle(answer, SAVED.remains)
         return None if commit is None else self._state.saved(self._save, commit)
 
 
 def expire(handle: BranchHandle) -> None:
-    """Delete the branch of a handle if its time to live is over, unless it was renewed. Raises ``SessionGoneError`` if it is over."""
+    """Delete the branch of a handle if its time to live is over, unless it was renewed.
+
+    Raises ``SessionGoneError`` if it is over.
+    """
     repository = handle.repository
     database = repository.database
 

@@ -1,4 +1,6 @@
-"""``SessionSaves``: saves rounds of sessions, each as a commit, together with those of other sessions or alone. Layer: services.
+"""``SessionSaves``: saves rounds of sessions, each as a commit, together with those of other sessions or alone.
+
+Layer: services.
 
 ::
 
@@ -56,7 +58,10 @@ class Limits(NamedTuple):
 
 
 def encoded(handles: Handles[SessionHandle], branch: str, state: dict[str, Any]) -> Ready | None:
-    """Encode a state on this thread. Returns None unless the session has an idle handle with the last state, and no store is needed."""
+    """Encode a state on this thread.
+
+    Returns None unless the session has an idle handle with the last state, and no store is needed.
+    """
     handle = handles.take(branch)
     if handle is None:
         return None
@@ -72,10 +77,18 @@ def encoded(handles: Handles[SessionHandle], branch: str, state: dict[str, Any])
 
 
 class SessionSaves:
-    """The saves of the sessions of a repository. The caller makes those of one session one by one. Other processes may save too."""
+    """The saves of the sessions of a repository.
+
+    The caller makes those of one session one by one. Other processes may save too.
+    """
 
     def __init__(
-        self, repository: Repository, handles: Handles[SessionHandle], limits: Limits, creations: Locks, hooks: SessionHooks
+        self,
+        repository: Repository,
+        handles: Handles[SessionHandle],
+        limits: Limits,
+        creations: Locks,
+        hooks: SessionHooks,
     ) -> None:
         self._repository = repository
         self._handles = handles
@@ -102,7 +115,10 @@ class SessionSaves:
         return number
 
     def _save_ready(self, asked: AskedSave, handle: SessionHandle, ready: Encoded) -> Generator[Any, Any, int | None]:
-        """Save an encoded state with those of other sessions. Returns None if that is not possible, and nothing was saved."""
+        """Save an encoded state with those of other sessions.
+
+        Returns None if that is not possible, and nothing was saved.
+        """
         port.handle(handle).ttl = asked.ttl
         try:
             prepared = handle.prepare(asked.session, ready, asked.number, max_rounds=self._limits.rounds)
@@ -142,7 +158,8 @@ class SessionSaves:
             except BaseException as error:
                 if handle is not None:
                     close_handle(handle)
-                if isinstance(error, MissingObjectError):  # of the last state, or of the handle's head: gc collected it after it was erased
+                # of the last state, or of the handle's head: gc collected it after it was erased
+                if isinstance(error, MissingObjectError):
                     content, anew = None, True
                 raise
             handles.give(asked.branch, handle)
@@ -152,7 +169,9 @@ class SessionSaves:
         if number is None:  # the dict belongs to the caller, who has changed it since
             assert ready is not None
             expected = port.handle(ready[0]).head.id
-            raise BranchMovedError(asked.branch, expected=expected, actual=None, remains="nothing was saved", hint="save again")
+            raise BranchMovedError(
+                asked.branch, expected=expected, actual=None, remains="nothing was saved", hint="save again"
+            )
         return number
 
     def save_joined(self, asked: AskedSave) -> int:
@@ -182,12 +201,16 @@ class SessionSaves:
 
     @contextmanager
     def _creation(self, handle: BranchHandle, session: Session) -> Iterator[None]:
-        """Run a block that may create a session. Raises ``QuotaExceededError`` if the user has too many. Cost: reads the head of each."""
+        """Run a block that may create a session.
+
+        Raises ``QuotaExceededError`` if the user has too many. Cost: reads the head of each.
+        """
         if self._limits.sessions is None or has_rounds(self._repository.database, handle.head):
             yield
             return
         prefix = branch_name(session.user_id) + "/"
-        with self._creations.held(prefix):  # otherwise calls that create sessions at the same moment could all find room
+        # otherwise calls that create sessions at the same moment could all find room
+        with self._creations.held(prefix):
             if count_sessions(self._repository, prefix, but=handle.branch) >= self._limits.sessions:
                 raise QuotaExceededError("the number of sessions of a user", limit=self._limits.sessions)
             yield
@@ -205,4 +228,6 @@ def _while_gone(branch: str, attempt: Callable[[], T]) -> T:
     try:
         return unless_erased(lambda: again_if_moved(again, None))
     except MovedError:
-        raise BranchMovedError(branch, expected=None, actual=None, remains="nothing was saved", hint="save again") from None
+        raise BranchMovedError(
+            branch, expected=None, actual=None, remains="nothing was saved", hint="save again"
+        ) from None

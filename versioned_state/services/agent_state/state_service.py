@@ -46,13 +46,17 @@ _USERS: Final = "%users"
 class StateService(ServiceWithLifecycleManager):
     """Keeps the states of agents: dicts, by user, session and round.
 
-    A falsy ``session_id`` is ``"default"``. Rounds are numbers, in any order and with gaps. The latest round is the highest one. Your
-    own adapter implements ``save_state``, ``export_state`` and ``health``, and the other calls if it can.
+    A falsy ``session_id`` is ``"default"``. Rounds are numbers, in any order and with gaps. The latest round is the
+    highest one. Your own adapter implements ``save_state``, ``export_state`` and ``health``, and the other calls if it
+    can.
     """
 
     @staticmethod
     def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedStateService:
-        """Return the service over a store, a ``Repository`` or a URL. The options are those of ``VersionedStateService``."""
+        """Return the service over a store, a ``Repository`` or a URL.
+
+        The options are those of ``VersionedStateService``.
+        """
         return VersionedStateService.over(store, **options)
 
     @abstractmethod
@@ -67,7 +71,9 @@ class StateService(ServiceWithLifecycleManager):
         """Save a state as a round, by default the one after the highest, or 1. Returns the number of the round."""
 
     @abstractmethod
-    async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
+    async def export_state(
+        self, user_id: str, session_id: str | None = None, round_id: int | None = None
+    ) -> dict[str, Any] | None:
         """Return the state of a round, by default of the latest one, as a copy, or None if there is no such round."""
 
     async def list_sessions(self, user_id: str) -> list[str]:
@@ -86,15 +92,18 @@ class StateService(ServiceWithLifecycleManager):
 class VersionedStateService(StoreService, StateService):
     """The states of agents over a store: every round is a commit on the branch of its session.
 
-    The keys of a state are those of the branch, so ``repository`` has log, diff, checkout, fork, blame and undo of each session. A commit
-    of your own on the branch belongs to the round below it. A save stores the changes since the last round, and equal content is stored
-    once for all users. Concurrent saves of processes and machines on one session are separate rounds.
+    The keys of a state are those of the branch, so ``repository`` has log, diff, checkout, fork, blame and undo of each
+    session. A commit of your own on the branch belongs to the round below it. A save stores the changes since the last
+    round, and equal content is stored once for all users. Concurrent saves of processes and machines on one session are
+    separate rounds.
 
     Args:
         store: a ``KVStore``, a ``Repository`` or a URL; by default a store in memory.
-        ttl_seconds: sessions expire that long after their last save, and are gone for callers. ``repository.expire()`` deletes them.
+        ttl_seconds: sessions expire that long after their last save, and are gone for callers. ``repository.expire()``
+            deletes them.
         max_state_bytes: the largest size of a state, about as packed. Larger saves are refused.
-        max_sessions: how many sessions with a round a user may have. Each process that creates one at the same moment may exceed it by one.
+        max_sessions: how many sessions with a round a user may have. Each process that creates one at the same moment
+            may exceed it by one.
         max_rounds: the rounds that a session may have.
         options: as for ``StoreService``.
     """
@@ -111,7 +120,11 @@ class VersionedStateService(StoreService, StateService):
     ) -> None:
         super().__init__(store, **options)
         self._ttl = None if ttl_seconds is None else as_ttl(ttl_seconds)
-        for name, value in (("max_state_bytes", max_state_bytes), ("max_sessions", max_sessions), ("max_rounds", max_rounds)):
+        for name, value in (
+            ("max_state_bytes", max_state_bytes),
+            ("max_sessions", max_sessions),
+            ("max_rounds", max_rounds),
+        ):
             if value is not None:
                 count(name, value)
         self._max_state_bytes = max_state_bytes
@@ -136,21 +149,27 @@ class VersionedStateService(StoreService, StateService):
     ) -> int:
         """Save a state, as it is at the call, as a round. Returns the number of the round.
 
-        The save is all or nothing. A call that is cancelled before it has begun is dropped. One that has begun ends first, and then raises.
+        The save is all or nothing. A call that is cancelled before it has begun is dropped. One that has begun ends
+        first, and then raises.
 
         Args:
             state: a dict with string keys.
             session_id: ``"default"`` if it is falsy.
-            round_id: 0 or more, by default the highest round plus one, or 1. An existing round is replaced, and history keeps it.
-            ttl_seconds: the session expires that long after this save, by default as set for the service, or else for the session. 0 means
-                never.
+            round_id: 0 or more, by default the highest round plus one, or 1. An existing round is replaced, and history
+                keeps it.
+            ttl_seconds: the session expires that long after this save, by default as set for the service, or else for
+                the session. 0 means never.
 
         Raises:
-            InvalidArgumentError: an id is not a string, the state is not a dict with string keys, or a number is invalid.
-            QuotaExceededError: the state is too large, or the user has too many sessions, or the session too many rounds.
-            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names the path.
+            InvalidArgumentError: an id is not a string, the state is not a dict with string keys, or a number is
+                invalid.
+            QuotaExceededError: the state is too large, or the user has too many sessions, or the session too many
+                rounds.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names
+                the path.
             CommitInDoubtError: the store failed, and may have the round.
-            BranchMovedError: the session was erased elsewhere, and the dict changed during this call. Nothing was saved.
+            BranchMovedError: the session was erased elsewhere, and the dict changed during this call. Nothing was
+                saved.
             StorageError: the store failed, and nothing was saved.
         """
         number = check_number(round_id)
@@ -166,10 +185,13 @@ class VersionedStateService(StoreService, StateService):
             return await self.run_in_turn(branch, lambda: self._saves.save_joined(asked))
         return await self._run_steps(branch, lambda: self._saves.save_in_steps(asked))
 
-    async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
+    async def export_state(
+        self, user_id: str, session_id: str | None = None, round_id: int | None = None
+    ) -> dict[str, Any] | None:
         """Return the state of a round, by default of the latest one, as a new dict, or None if there is no such user, session or round.
 
-        The values have their exact types. Cost: reads the state, and O(log n) commits for a round that is not the latest.
+        The values have their exact types. Cost: reads the state, and O(log n) commits for a round that is not the
+            latest.
 
         Raises:
             InvalidArgumentError: an id is not a string, or ``round_id`` not an int.
@@ -192,7 +214,9 @@ class VersionedStateService(StoreService, StateService):
             repository = self._accepted_repository()
             found = []
             for info in iter_sessions(repository, prefix):
-                rounds = at_listed(repository.database, info, lambda head: rounds_at(repository.database, head), NO_ROUNDS)
+                rounds = at_listed(
+                    repository.database, info, lambda head: rounds_at(repository.database, head), NO_ROUNDS
+                )
                 id = id_of(info.name.removeprefix(prefix))
                 if id is None:
                     id = rounds.session_id  # on a fork, until a save, the id is that of the other session
@@ -203,15 +227,20 @@ class VersionedStateService(StoreService, StateService):
         return await self.run_in_turn(prefix, listed)
 
     async def list_rounds(self, user_id: str, session_id: str | None = None) -> list[int]:
-        """List the rounds of a session, in order, without those that ``prune`` cut off. The list is empty if there is no such session."""
+        """List the rounds of a session, in order, without those that ``prune`` cut off.
+
+        The list is empty if there is no such session.
+        """
         branch, _ = self._session_of(user_id, session_id)
         return await self._read(branch, lambda repository, head: readable_rounds(repository.database, head), [])
 
     async def delete_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> None:
-        """Delete a round of a session, or by default the session, whose rounds then begin at 1 again. Without effect if it does not exist.
+        """Delete a round of a session, or by default the session, whose rounds then begin at 1 again.
 
-        The content of a deleted round stays in history, and that of a deleted session in its branch's reflog until gc, unless it is purged:
-        see ``delete_user``.
+        Without effect if it does not exist.
+
+        The content of a deleted round stays in history, and that of a deleted session in its branch's reflog until gc,
+        unless it is purged: see ``delete_user``.
 
         Raises:
             InvalidArgumentError: an id is not a string, or ``round_id`` not an int.
@@ -226,7 +255,9 @@ class VersionedStateService(StoreService, StateService):
                 if self._handles is not None:
                     self._handles.forget(branch)  # it has the old rounds
 
-            if await self._read(branch, lambda repository, head: round_id in rounds_at(repository.database, head), absent=False):
+            if await self._read(
+                branch, lambda repository, head: round_id in rounds_at(repository.database, head), absent=False
+            ):
                 await self.run_in_turn(branch, delete)
             return
 
@@ -270,11 +301,14 @@ class VersionedStateService(StoreService, StateService):
         older_than: timedelta | None = None,
         gc: bool = False,
     ) -> int:
-        """Delete the rounds of a session beyond the last ones, or beyond an age, and their history. Returns how many were deleted.
+        """Delete the rounds of a session beyond the last ones, or beyond an age, and their history.
+
+        Returns how many were deleted.
 
         Args:
             keep_last: how many of the highest rounds stay. The latest one always stays.
-            older_than: delete only those of the other rounds whose commit is older. Without it, all of them are deleted.
+            older_than: delete only those of the other rounds whose commit is older. Without it, all of them are
+                deleted.
             gc: collect garbage right afterwards. Until a gc, the store keeps the content.
 
         Raises:
@@ -294,7 +328,9 @@ class VersionedStateService(StoreService, StateService):
             if head_of(repository.database, branch) is None:
                 return 0
             since = None if older_than is None else repository.database.now() - older_than // timedelta(microseconds=1)
-            gone, oldest = self._saves.joined(branch, lambda state: saving.retain(state, session, keep_last=keep_last, since=since))
+            gone, oldest = self._saves.joined(
+                branch, lambda state: saving.retain(state, session, keep_last=keep_last, since=since)
+            )
             if oldest is not None:
                 repository.prune(branches=branch, down_to=oldest, gc=gc)
             return gone
@@ -302,9 +338,12 @@ class VersionedStateService(StoreService, StateService):
         return await self.run_in_turn(branch, retain)
 
     async def delete_user(self, user_id: str) -> UserErasure:
-        """Erase all of a user's data in the store, with its history, also that of the other services. Returns a report as proof.
+        """Erase all of a user's data in the store, with its history, also that of the other services.
 
-        Cost: as of ``purge``. A call on the user's sessions that is made meanwhile begins a new session, which the report names.
+        Returns a report as proof.
+
+        Cost: as of ``purge``. A call on the user's sessions that is made meanwhile begins a new session, which the
+            report names.
 
         Raises:
             UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
@@ -323,7 +362,9 @@ class VersionedStateService(StoreService, StateService):
         return await self.run_in_turn(_USERS, erase)
 
     async def export_user(self, user_id: str, path: str | os.PathLike[str]) -> int:
-        """Write all of a user's data in the store to a new file of JSON lines, for ``read_export``. Returns the number of records.
+        """Write all of a user's data in the store to a new file of JSON lines, for ``read_export``.
+
+        Returns the number of records.
 
         Raises:
             InvalidArgumentError: the file exists.
@@ -391,8 +432,8 @@ class RedisStateService(VersionedStateService):
     """The state service on a Redis or Valkey server.
 
     Args:
-        redis_url: ``redis://``, ``rediss://`` or ``unix://``, with ``?prefix=`` for a store of another name; by default the server on this
-            machine.
+        redis_url: ``redis://``, ``rediss://`` or ``unix://``, with ``?prefix=`` for a store of another name; by default
+            the server on this machine.
         redis_client: refused, because the service needs connections of its own.
         options: as for ``VersionedStateService``.
     """

@@ -25,7 +25,10 @@ def time_left() -> float | None:
 
 
 def check_deadline() -> None:
-    """Raise ``LateError`` if the deadline of this context has passed. The cost is negligible beside a read of the store."""
+    """Raise ``LateError`` if the deadline of this context has passed.
+
+    The cost is negligible beside a read of the store.
+    """
     deadline = _DEADLINE.get()
     if deadline is not None and time.monotonic() > deadline:
         raise LateError

@@ -1,4 +1,7 @@
-"""``Handles``: the handles of the sessions that were used last, kept open for the next call within bounds. Layer: services."""
+"""``Handles``: the handles of the sessions that were used last, kept open for the next call within bounds.
+
+Layer: services.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ _HANDLE_BYTES: Final = 32_000
 class Handles(Generic[H]):
     """Open handles by branch. The least recently used ones are closed. Safe for many threads.
 
-    A handle in use counts towards neither limit, and is not closed. One that is larger than ``max_bytes`` is closed after each call.
+    A handle in use counts towards neither limit, and is not closed. One that is larger than ``max_bytes`` is closed
+    after each call.
 
     Args:
         limit: how many handles stay open between calls. Each keeps the values that its calls have loaded.
@@ -42,7 +46,9 @@ class Handles(Generic[H]):
 
     @contextmanager
     def handle(self, branch: str) -> Iterator[H]:
-        """Run a block with the handle of a branch, for one call at a time. It may stand on a commit that is no longer the head.
+        """Run a block with the handle of a branch, for one call at a time.
+
+        It may stand on a commit that is no longer the head.
 
         If the block raises, the handle is closed and not used again, and its staged changes are lost.
         """
@@ -57,7 +63,10 @@ class Handles(Generic[H]):
         self._keep(branch, state)
 
     def take(self, branch: str) -> H | None:
-        """Take the handle of a branch, if one is open and idle. It belongs to the caller until ``give``. A dropped handle is closed."""
+        """Take the handle of a branch, if one is open and idle.
+
+        It belongs to the caller until ``give``. A dropped handle is closed.
+        """
         with self._lock:
             return self._pop(branch) if branch in self._idle else None
 

@@ -20,7 +20,10 @@ ERASURES: Final = 10
 
 
 def unless_erased(call: Callable[[], T]) -> T:
-    """Return the result of a call on a session. It is repeated if the session was deleted or erased while the call worked on it."""
+    """Return the result of a call on a session.
+
+    It is repeated if the session was deleted or erased while the call worked on it.
+    """
     for _ in range(ERASURES):
         try:
             return call()
@@ -33,7 +36,10 @@ def unless_erased(call: Callable[[], T]) -> T:
 
 
 def head_of(database: Database, branch: str) -> Commit | None:
-    """Read the head of a session. Returns None if there is no session, or if its time to live is over. Cost: a read or two."""
+    """Read the head of a session.
+
+    Returns None if there is no session, or if its time to live is over. Cost: a read or two.
+    """
     ref, head = database.read_head("branch", branch)
     return None if head is None or is_over(database, ref, head) else head
 
@@ -44,7 +50,9 @@ def is_over(database: Database, ref: Ref, head: Commit) -> bool:
 
 
 def iter_sessions(repository: Repository, prefix: str, *, after: str | None = None) -> Iterator[BranchInfo]:
-    """Iterate over the branches of sessions with a prefix whose time to live is not over, after one name. Cost: what it lists.
+    """Iterate over the branches of sessions with a prefix whose time to live is not over, after one name.
+
+    Cost: what it lists.
 
     Raises ``LateError`` if the caller's deadline has passed.
     """

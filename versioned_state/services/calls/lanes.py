@@ -35,10 +35,16 @@ _QUESTIONS: Final = "%questions"
 """The lane of ``Lanes.answers``. No session has it: a mark that begins no id is before it."""
 
 _AT_ONCE: Final = 16
-"""The most lanes whose steps are sent in one round trip. With more, a round trip is hardly cheaper, and the first lanes wait."""
+"""The most lanes whose steps are sent in one round trip.
+
+With more, a round trip is hardly cheaper, and the first lanes wait.
+"""
 
 _PATIENCE_S: Final = 0.001
-"""Seconds that calls wait before another worker may begin. Python's threads take turns, so each further one slows all calls down."""
+"""Seconds that calls wait before another worker may begin.
+
+Python's threads take turns, so each further one slows all calls down.
+"""
 
 _BUSY: Final = 0.8
 """The share of a processor from which the process is busy: another worker would only wait for its turn."""
@@ -57,7 +63,8 @@ class Lanes:
     Args:
         threads: the largest number of workers. Most of the time they wait for the store.
         send: sends the yields of functions in steps. None if there are no such functions.
-        together: whether ``send`` takes one round trip for many lanes, so that none waits for the round trip of another one.
+        together: whether ``send`` takes one round trip for many lanes, so that none waits for the round trip of another
+            one.
     """
 
     def __init__(self, threads: int, send: Send | None = None, *, together: bool = False) -> None:
@@ -90,12 +97,15 @@ class Lanes:
         """
         return self._submit(lane, Call(function, copy_context()))
 
-    def submit_item(self, lane: str, item: Item, function: Callable[[list[Item]], Sequence[T | BaseException]]) -> Future[T]:
+    def submit_item(
+        self, lane: str, item: Item, function: Callable[[list[Item]], Sequence[T | BaseException]]
+    ) -> Future[T]:
         """Submit a function of an item. Consecutive items of one lane and one function may be processed by one call.
 
         Args:
-            function: returns a result for each item, or the error to raise for it. If it raises one of ``APART``, it has done nothing, and
-                is called again for each item by itself. Any other error is that of all items. The context is that of the first caller.
+            function: returns a result for each item, or the error to raise for it. If it raises one of ``APART``, it
+                has done nothing, and is called again for each item by itself. Any other error is that of all items. The
+                context is that of the first caller.
         """
         return self._submit(lane, Call(function, copy_context(), (item,)))
 
@@ -103,7 +113,8 @@ class Lanes:
         """Submit a generator function. Its yields are sent together with those of other lanes.
 
         Args:
-            function: receives the answer to each yield, or an error. Before it waits for the store itself, it yields ``ALONE``.
+            function: receives the answer to each yield, or an error. Before it waits for the store itself, it yields
+                ``ALONE``.
         """
         return self._submit(lane, Call(function, copy_context(), in_steps=True))
 
@@ -122,12 +133,17 @@ class Lanes:
             return False
         return answer.exception() is None and answer.result()
 
-    def submit_item_steps(self, lane: str, item: Item, function: Callable[[list[Item]], Steps[Sequence[T | BaseException]]]) -> Future[T]:
+    def submit_item_steps(
+        self, lane: str, item: Item, function: Callable[[list[Item]], Steps[Sequence[T | BaseException]]]
+    ) -> Future[T]:
         """Submit a generator function of an item, as ``submit_item`` and ``submit_steps``."""
         return self._submit(lane, Call(function, copy_context(), (item,), in_steps=True))
 
     def _submit(self, lane: str, call: Call) -> Future[Any]:
-        """Accept a call. The last step, one assignment, accepts it, so an interrupt before that leaves nothing to wait for."""
+        """Accept a call.
+
+        The last step, one assignment, accepts it, so an interrupt before that leaves nothing to wait for.
+        """
         loop = _loop()
         with self._lock:
             if self._closed:
@@ -170,7 +186,8 @@ class Lanes:
         worker = _Worker(self._shift)
         try:
             self._executor.submit(self._work, worker)
-        except RuntimeError:  # the system cannot start another thread, or Python is exiting. A thread of the executor may run it later
+        except RuntimeError:
+            # the system cannot start another thread, or Python is exiting. A thread of the executor may run it later
             return False
         self._workers.add(worker)
         return True

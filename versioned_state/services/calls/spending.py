@@ -1,6 +1,7 @@
 """The memory of the result of a read, counted during the read, so that a server can limit it. Layer: services.
 
-A service in a program has no such limit. A server counts the answers of all requests under way, and ends those that have no room.
+A service in a program has no such limit. A server counts the answers of all requests under way, and ends those that
+have no room.
 """
 
 from __future__ import annotations

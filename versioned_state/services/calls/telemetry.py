@@ -8,8 +8,9 @@ They go to OpenTelemetry's API if it is installed, and from there to the SDK tha
 ``versioned_state.service.active``       the calls that were accepted and have not ended, whether they wait or run
 =======================================  ===============================================================
 
-An outcome is ``ok``, ``cancelled``, or the name of the error's class. The logger ``versioned_state.services`` has a record for each call,
-at the level DEBUG, or WARNING if the call failed; ``service``, ``call``, ``outcome`` and ``seconds`` are its attributes.
+An outcome is ``ok``, ``cancelled``, or the name of the error's class. The logger ``versioned_state.services`` has a
+record for each call, at the level DEBUG, or WARNING if the call failed; ``service``, ``call``, ``outcome`` and
+``seconds`` are its attributes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple
 
 logger: Final = logging.getLogger("versioned_state.services")
-logger.addHandler(logging.NullHandler())  # in a program that configures no logging, Python would write warnings to stderr
+# in a program that configures no logging, Python would write warnings to stderr
+logger.addHandler(logging.NullHandler())
 
 _API: Final = ("opentelemetry.trace", "opentelemetry.metrics")
 
@@ -58,8 +60,12 @@ def _instruments() -> _Instruments | None:
     meter = metrics.get_meter("versioned_state")
     return _Instruments(
         trace.get_tracer("versioned_state"),
-        meter.create_histogram("versioned_state.service.duration", "s", "seconds that calls took, from acceptance to the end"),
-        meter.create_up_down_counter("versioned_state.service.active", "{call}", "calls that were accepted and have not ended"),
+        meter.create_histogram(
+            "versioned_state.service.duration", "s", "seconds that calls took, from acceptance to the end"
+        ),
+        meter.create_up_down_counter(
+            "versioned_state.service.active", "{call}", "calls that were accepted and have not ended"
+        ),
         lambda outcome: trace.Status(trace.StatusCode.ERROR, outcome),
         (trace.get_tracer_provider, metrics.get_meter_provider),
     )
@@ -84,11 +90,16 @@ class Measured:
             found.active.add(1, self._attributes)
             # The message of an exception may contain values, so it is not recorded.
             self._within = found.tracer.start_as_current_span(
-                f"{self._service}.{self._call}", attributes=self._attributes, record_exception=False, set_status_on_exception=False
+                f"{self._service}.{self._call}",
+                attributes=self._attributes,
+                record_exception=False,
+                set_status_on_exception=False,
             )
             self._span = self._within.__enter__()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         outcome = "ok" if kind is None else "cancelled" if issubclass(kind, CancelledError) else kind.__name__
         seconds = perf_counter() - self._began
         found = self._instruments

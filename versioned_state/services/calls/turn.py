@@ -1,4 +1,7 @@
-"""``Turn``: calls of one lane that are processed together, and functions in steps, which send commits. Layer: services."""
+"""``Turn``: calls of one lane that are processed together, and functions in steps, which send commits.
+
+Layer: services.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,10 @@ class Yielded(Enum):
 ALONE: Final = Yielded.ALONE
 
 Steps = Generator[Any, Any, T]
-"""The generator of a function in steps. It yields publications to send, receives an answer or an error, and returns the result."""
+"""The generator of a function in steps.
+
+It yields publications to send, receives an answer or an error, and returns the result.
+"""
 
 
 _LARGE: Final = 1 << 18
@@ -46,7 +52,10 @@ _LARGE: Final = 1 << 18
 
 
 def sent(publication: Publication) -> Steps[Ref | StateError | None]:
-    """Return the answer of ``publish_each`` to a publication. Unless that is a ref, the next step may wait for the store."""
+    """Return the answer of ``publish_each`` to a publication.
+
+    Unless that is a ref, the next step may wait for the store.
+    """
     if publication.staging.held_bytes >= _LARGE:
         yield ALONE
     answer: Ref | StateError | None = yield publication
@@ -60,13 +69,19 @@ class ApartError(Exception):
 
 
 APART: Final = (ApartError, UnserializableValueError, PickleRefusedError, LimitExceededError, IdempotencyConflictError)
-"""The errors of single items, which do not concern other callers. A function of items that raises one has done nothing."""
+"""The errors of single items, which do not concern other callers.
+
+A function of items that raises one has done nothing.
+"""
 
 _callers: Final[ContextVar[tuple[Context, ...]]] = ContextVar("versioned_state_callers", default=())
 
 
 def callers() -> tuple[Context, ...]:
-    """Return the contexts of the callers of a function, if there are several. Otherwise it runs in the context of its caller."""
+    """Return the contexts of the callers of a function, if there are several.
+
+    Otherwise it runs in the context of its caller.
+    """
     return _callers.get()
 
 
@@ -93,8 +108,8 @@ class Call:
 class Turn:
     """The next calls of a lane for a worker: one, or consecutive items. Used by one thread at a time.
 
-    Items are processed by one call of their function. If one of them fails, each gets a call of its own, in its own context. So
-    ``callers`` are always those whose items the function has::
+    Items are processed by one call of their function. If one of them fails, each gets a call of its own, in its own
+    context. So ``callers`` are always those whose items the function has::
 
         A, D, C ── together ──┬── a result for each
                               └── an error of one of them: nothing was done ── A ── D: its error ── C

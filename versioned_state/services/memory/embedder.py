@@ -25,7 +25,10 @@ class Embedder(Protocol):
     dimension: int
 
     def embed(self, texts: Sequence[str]) -> Sequence[Sequence[float]] | Awaitable[Sequence[Sequence[float]]]:
-        """Return a vector for each text, in order. A plain function is called off the event loop, and a coroutine function runs on it."""
+        """Return a vector for each text, in order.
+
+        A plain function is called off the event loop, and a coroutine function runs on it.
+        """
 
 
 async def embedded(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:

@@ -1,4 +1,6 @@
-"""The memory of one user as it lies on a branch: the keys of its messages, and reading them at a commit. Layer: services.
+"""The memory of one user as it lies on a branch: the keys of its messages, and reading them at a commit.
+
+Layer: services.
 
 Reads of many messages or words, a batch at a time, raise ``LateError`` when the caller's deadline has passed.
 
@@ -8,7 +10,8 @@ Reads of many messages or words, a batch at a time, raise ``LateError`` when the
     @words["<segment>"]           the index of words, where it lies in the state: see ``indexes/in_state``
     @vectors.@<embedder>[…]       the vectors of messages: see ``vectors``
 
-Every message has a key of its own, so two writers who add to one session never meet, and merging their commits keeps both.
+Every message has a key of its own, so two writers who add to one session never meet, and merging their commits keeps
+both.
 """
 
 from __future__ import annotations
@@ -142,7 +145,10 @@ class Memories:
             yield from zip(cells, self._decoder.decode_many(list(cells.values())), strict=True)
 
     def page(self, start: int, count: int) -> list[dict[str, Any]]:
-        """Read ``count`` messages from an offset on, sessions in the order of their ids. Cost: a path, and the messages."""
+        """Read ``count`` messages from an offset on, sessions in the order of their ids.
+
+        Cost: a path, and the messages.
+        """
         low, high = self._range
         found: list[dict[str, Any]] = []
         end = min(low + start + count, high)
@@ -158,7 +164,11 @@ class Memories:
         for start in range(low, high, _READ_AT_ONCE):
             check_deadline()
             items = list(iter_items(self._nodes, self.tree, start, min(start + _READ_AT_ONCE, high)))
-            yield from zip((_place_of(key) for key, _ in items), self._decoder.decode_many([cell for _, cell in items]), strict=True)
+            yield from zip(
+                (_place_of(key) for key, _ in items),
+                self._decoder.decode_many([cell for _, cell in items]),
+                strict=True,
+            )
 
     def places(self) -> list[Place]:
         """Return the places of all messages, session by session."""
@@ -171,7 +181,9 @@ class Memories:
         return next((_place_of(key) for key, _ in iter_items(self._nodes, self.tree, low, min(low + 1, high))), None)
 
     def changes(self, since: Commit | None) -> Iterator[tuple[Place, dict[str, Any] | None, dict[str, Any] | None]]:
-        """Iterate over the messages that differ from those at another commit, or from none: place, old and new. Cost: the differences.
+        """Iterate over the messages that differ from those at another commit, or from none: place, old and new.
+
+        Cost: the differences.
 
         Raises:
             MissingObjectError: the other commit does not exist any more.

@@ -1,4 +1,7 @@
-"""``MemoryService``, which keeps and searches the messages of users, and its implementation over a store. Layer: services."""
+"""``MemoryService``, which keeps and searches the messages of users, and its implementation over a store.
+
+Layer: services.
+"""
 
 from __future__ import annotations
 
@@ -39,11 +42,17 @@ _log: Final = logging.getLogger("versioned_state.services.memory")
 
 
 class MemoryService(ServiceWithLifecycleManager):
-    """The messages of users, by user and session, and searches of them. Your own adapter implements the abstract calls."""
+    """The messages of users, by user and session, and searches of them.
+
+    Your own adapter implements the abstract calls.
+    """
 
     @staticmethod
     def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedMemoryService:
-        """Return the service over a store, a ``Repository`` or a URL. The options are those of ``VersionedMemoryService``."""
+        """Return the service over a store, a ``Repository`` or a URL.
+
+        The options are those of ``VersionedMemoryService``.
+        """
         return VersionedMemoryService.over(store, **options)
 
     @abstractmethod
@@ -51,7 +60,9 @@ class MemoryService(ServiceWithLifecycleManager):
         """Add messages to a session of a user. A falsy ``session_id`` is ``"default"``."""
 
     @abstractmethod
-    async def search_memory(self, user_id: str, messages: list[Any], filters: Mapping[str, Any] | None = None) -> list[Message]:
+    async def search_memory(
+        self, user_id: str, messages: list[Any], filters: Mapping[str, Any] | None = None
+    ) -> list[Message]:
         """Search a user's messages. The query is the last of ``messages``."""
 
     @abstractmethod
@@ -66,15 +77,15 @@ class MemoryService(ServiceWithLifecycleManager):
 class VersionedMemoryService(StoreService, MemoryService):
     """Memory over a store: a user is the branch ``branch(user_id)``, an addition of messages is a commit, and a message a dict.
 
-    A search reads only the messages that an index names. The index of a ``Disk`` is SQLite's FTS5, in a file for each user beside the
-    store. That of a ``Postgres`` is PostgreSQL's text search. In any other store, and in an encrypted one, it lies in the state itself. In
-    any case, the results are those of a search that reads everything.
+    A search reads only the messages that an index names. The index of a ``Disk`` is SQLite's FTS5, in a file for each
+    user beside the store. That of a ``Postgres`` is PostgreSQL's text search. In any other store, and in an encrypted
+    one, it lies in the state itself. In any case, the results are those of a search that reads everything.
 
     Args:
         store: a ``KVStore``, a ``Repository`` or a URL; by default a store in memory.
         embedder: turns texts into vectors, for ``{"rank": "vector"}``; see ``Embedder``.
-        ttl_seconds: the memory of a user expires that long after the last addition, or never if it is None. ``repository.expire()``
-            deletes it. 0 ends that for the memory that expires by now.
+        ttl_seconds: the memory of a user expires that long after the last addition, or never if it is None.
+            ``repository.expire()`` deletes it. 0 ends that for the memory that expires by now.
         vector_bytes: bytes of memory for the vectors of the users who were searched last.
         options: as for ``StoreService``.
     """
@@ -98,18 +109,23 @@ class VersionedMemoryService(StoreService, MemoryService):
         self._indexed: tuple[Repository, WordIndex] | None = None
 
     def branch(self, user_id: str, session_id: str | None = None) -> str:
-        """Return the name of a user's branch, which has all their sessions. Raises ``InvalidArgumentError`` if an id is not a string."""
+        """Return the name of a user's branch, which has all their sessions.
+
+        Raises ``InvalidArgumentError`` if an id is not a string.
+        """
         _session(session_id)
         return f"{self.kind}/{branch_name(as_id('user_id', user_id))}"
 
     # Calls
 
-    async def add_memory(self, user_id: str, messages: Message | Mapping[str, Any] | list[Any], session_id: str | None = None) -> None:
+    async def add_memory(
+        self, user_id: str, messages: Message | Mapping[str, Any] | list[Any], session_id: str | None = None
+    ) -> None:
         """Add messages to a session of a user, all of them or none.
 
-        Concurrent additions of processes and machines are all kept. A call that is cancelled before it has begun is dropped. One that has
-        begun ends first, and then raises. Cost: the messages. If the embedder fails, they are added without vectors, which the next search
-        by vector adds.
+        Concurrent additions of processes and machines are all kept. A call that is cancelled before it has begun is
+        dropped. One that has begun ends first, and then raises. Cost: the messages. If the embedder fails, they are
+        added without vectors, which the next search by vector adds.
 
         Args:
             messages: ``Message``s, or dicts with their fields. An empty list does nothing.
@@ -117,7 +133,8 @@ class VersionedMemoryService(StoreService, MemoryService):
 
         Raises:
             InvalidArgumentError: an id is not a string, or one of the messages is not a message. Nothing was added.
-            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names the path.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names
+                the path.
             CommitInDoubtError: the store failed, and may have the messages.
             StorageError: the store failed, and nothing was added.
         """
@@ -138,10 +155,11 @@ class VersionedMemoryService(StoreService, MemoryService):
 
         ``filters`` may have:
 
-        - ``"rank"``: ``"keyword"`` (the default) finds each message with one of the query's keywords in it, whatever their case, in the
-          order of time. ``"bm25"`` finds each message with one of the query's words, the best first. ``"vector"`` compares vectors, and
-          the nearest comes first.
-        - ``"top_k"``: the largest number of messages: the newest ones by keyword, otherwise the best ones. By vector, the default is 10.
+        - ``"rank"``: ``"keyword"`` (the default) finds each message with one of the query's keywords in it, whatever
+          their case, in the order of time. ``"bm25"`` finds each message with one of the query's words, the best first.
+          ``"vector"`` compares vectors, and the nearest comes first.
+        - ``"top_k"``: the largest number of messages: the newest ones by keyword, otherwise the best ones. By vector,
+          the default is 10.
 
         Cost: the messages that are found, and the search of the index.
 
@@ -159,13 +177,16 @@ class VersionedMemoryService(StoreService, MemoryService):
         if not query.strip() or wanted.top_k == 0:
             return []
         search = searching.by_keyword if wanted.rank == "keyword" else searching.by_words
-        found = await self.read_in_turn(branch, lambda memories: _messages(search(memories, self._memory.index, query, wanted.top_k)))
+        found = await self.read_in_turn(
+            branch, lambda memories: _messages(search(memories, self._memory.index, query, wanted.top_k))
+        )
         return found or []
 
     async def list_memory(self, user_id: str, filters: Mapping[str, Any] | None = None) -> list[Message]:
         """List a page of a user's messages: sessions in the order of their ids, their messages in the order of time.
 
-        ``filters`` may have ``"page_num"`` (1) and ``"page_size"`` (10). A page that is out of range is empty. Cost: the page.
+        ``filters`` may have ``"page_num"`` (1) and ``"page_size"`` (10). A page that is out of range is empty. Cost:
+        the page.
 
         Raises:
             InvalidArgumentError: the id is not a string, or a filter is invalid.
@@ -178,11 +199,13 @@ class VersionedMemoryService(StoreService, MemoryService):
         return found or []
 
     async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:
-        """Delete the messages of a session, or with a falsy ``session_id`` all of a user. Does nothing if there are none.
+        """Delete the messages of a session, or with a falsy ``session_id`` all of a user.
 
-        No search finds them any more, and no index beside the store has their words. History keeps them, and the reflog keeps the branch of
-        a user until gc, unless they are purged: see ``delete_user``. Cost: the session, and in a store whose index lies in the state, the
-        index of the user.
+        Does nothing if there are none.
+
+        No search finds them any more, and no index beside the store has their words. History keeps them, and the reflog
+        keeps the branch of a user until gc, unless they are purged: see ``delete_user``. Cost: the session, and in a
+        store whose index lies in the state, the index of the user.
 
         Raises:
             InvalidArgumentError: an id is not a string.
@@ -200,7 +223,10 @@ class VersionedMemoryService(StoreService, MemoryService):
         await self.delete_memory(user_id)
 
     async def clear_all_memory(self) -> None:
-        """Delete the memory of every user. Cancelled, it ends first. After a failure, some users are left. Cost: that of these users."""
+        """Delete the memory of every user.
+
+        Cancelled, it ends first. After a failure, some users are left. Cost: that of these users.
+        """
         await to_the_end(self._clear())
 
     async def _clear(self) -> None:
@@ -210,7 +236,9 @@ class VersionedMemoryService(StoreService, MemoryService):
                 await self.run_in_turn(name, partial(self._delete_user, name))
 
     async def delete_user(self, user_id: str) -> PurgeReport:
-        """Erase all memory of a user, from history, the store and the indexes. The report lists the erased data, and places out of reach.
+        """Erase all memory of a user, from history, the store and the indexes.
+
+        The report lists the erased data, and places out of reach.
 
         Cost: that of ``repository.purge``.
 
@@ -234,7 +262,10 @@ class VersionedMemoryService(StoreService, MemoryService):
             return await _embedded(self._embedder, [text_of(data) for data in given])
         except EmbedderError as error:
             # The messages matter more than their vectors, which the next search by vector adds.
-            _log.warning("the embedder failed: messages are added without vectors", extra={"error": type(error.__cause__).__name__})
+            _log.warning(
+                "the embedder failed: messages are added without vectors",
+                extra={"error": type(error.__cause__).__name__},
+            )
             return None
 
     # Searching
@@ -251,11 +282,15 @@ class VersionedMemoryService(StoreService, MemoryService):
         for start in range(0, len(places), _EMBEDDED_AT_ONCE):
             batch = places[start : start + _EMBEDDED_AT_ONCE]
             made = await _embedded(embedder, [missing[place] for place in batch])
-            await self.run_in_turn(branch, partial(self._keep_vectors, branch, name, dict(zip(batch, made, strict=True))))
+            await self.run_in_turn(
+                branch, partial(self._keep_vectors, branch, name, dict(zip(batch, made, strict=True)))
+            )
         (vector,) = await _embedded(embedder, [query])
 
         def nearest(memories: Memories) -> list[Message]:
-            return _messages([data for _, data in memories.read(self._memory.vectors.nearest(memories, name, vector, top_k))])
+            return _messages(
+                [data for _, data in memories.read(self._memory.vectors.nearest(memories, name, vector, top_k))]
+            )
 
         return await self.read_in_turn(branch, nearest) or []
 
@@ -297,8 +332,8 @@ class RedisMemoryService(VersionedMemoryService):
     """The memory service on a Redis or Valkey server.
 
     Args:
-        redis_url: ``redis://``, ``rediss://`` or ``unix://``, with ``?prefix=`` for a store of another name; by default the server on this
-            machine.
+        redis_url: ``redis://``, ``rediss://`` or ``unix://``, with ``?prefix=`` for a store of another name; by default
+            the server on this machine.
         redis_client: refused, because the service needs connections of its own.
         options: as for ``VersionedMemoryService``.
     """

@@ -1,4 +1,7 @@
-"""``StoredMemory``: the memories of users on branches of a repository: additions, deletions, reads. Synchronous. Layer: services."""
+"""``StoredMemory``: the memories of users on branches of a repository: additions, deletions, reads.
+
+Synchronous. Layer: services.
+"""
 
 from __future__ import annotations
 
@@ -59,9 +62,14 @@ class StagedMemory:
 
 
 class StoredMemory:
-    """The memories of a repository. The caller makes the calls on one user one by one. Other processes may work on it too."""
+    """The memories of a repository.
 
-    def __init__(self, repository: Repository, handles: Handles[Versioned], index: WordIndex, known_vectors: vectors.Vectors) -> None:
+    The caller makes the calls on one user one by one. Other processes may work on it too.
+    """
+
+    def __init__(
+        self, repository: Repository, handles: Handles[Versioned], index: WordIndex, known_vectors: vectors.Vectors
+    ) -> None:
         self._repository = repository
         self._handles = handles
         self.index = index
@@ -71,7 +79,9 @@ class StoredMemory:
 
     def read(self, branch: str, function: Callable[[Memories], T]) -> T | None:
         """Return the result of a function of a user's memory, or None if there is no such user."""
-        return at_head(self._repository.database, branch, lambda head: function(Memories(self._repository, branch, head)), None)
+        return at_head(
+            self._repository.database, branch, lambda head: function(Memories(self._repository, branch, head)), None
+        )
 
     def names(self, prefix: str) -> list[str]:
         """List the first of the branches with a prefix."""
@@ -177,7 +187,9 @@ class StoredMemory:
 
 def _commit(state: Versioned, message: str, user_id: str | None = None) -> None:
     # If two writers have embedded the same message, either vector will do.
-    state.commit(message, meta=None if user_id is None else {"user_id": user_id}, policies={f"@{vectors.VECTORS}.**": "ours"})
+    state.commit(
+        message, meta=None if user_id is None else {"user_id": user_id}, policies={f"@{vectors.VECTORS}.**": "ours"}
+    )
 
 
 def _release(state: Versioned, segments: Sequence[str], made: Mapping[Place, bytes]) -> None:

@@ -1,8 +1,9 @@
 """The text of messages, and its parts: keywords, words, pieces of words. Layer: services.
 
-Keywords are compared after ``str.casefold``: a message matches if it contains one of them, anywhere. Words, for ranking, are runs of
-letters, digits and underscores. A run of Chinese, Japanese or Korean characters counts as its pairs of neighbours, since it has no
-spaces. So all pieces of a keyword that is in a text are in words of that text, and an index of words can narrow a search by keywords.
+Keywords are compared after ``str.casefold``: a message matches if it contains one of them, anywhere. Words, for
+ranking, are runs of letters, digits and underscores. A run of Chinese, Japanese or Korean characters counts as its
+pairs of neighbours, since it has no spaces. So all pieces of a keyword that is in a text are in words of that text, and
+an index of words can narrow a search by keywords.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ _IS_CJK: Final = re.compile(f"[{_CJK}]")
 
 _MOST_MARKS: Final = 64
 _LONG_RUN: Final = re.compile(f"[^\\w\\s\\x00-\\x7f]{{{_MOST_MARKS + 1},}}")
-"""A longer run of possible combining marks than any language has. Unicode normalization sorts such a run in quadratic time."""
+"""A longer run of possible combining marks than any language has.
+
+Unicode normalization sorts such a run in quadratic time.
+"""
 
 _LONG_TEXT: Final = 1 << 12
 """Characters of a text from which the deadline is checked for each keyword."""
@@ -35,7 +39,10 @@ _MANY: Final = 256
 
 
 def text_of(message: Message | Mapping[str, Any]) -> str:
-    """Return all texts of a message, or of its stored form, each on its own lines. A call, a result and the like have none."""
+    """Return all texts of a message, or of its stored form, each on its own lines.
+
+    A call, a result and the like have none.
+    """
     fields: Any = message if isinstance(message, Mapping) else vars(message)
     if fields.get("type", MessageType.MESSAGE) != MessageType.MESSAGE:
         return ""
@@ -56,8 +63,8 @@ def keywords_of(text: str) -> frozenset[str]:
 def matcher(keywords: frozenset[str]) -> Callable[[str], bool]:
     """Return a function that returns whether a text contains one of the keywords.
 
-    Cost: the length of the text, times the keywords, each of which is found at the speed of C, or times the lengths that many of them
-    share. The deadline of the call is checked.
+    Cost: the length of the text, times the keywords, each of which is found at the speed of C, or times the lengths
+    that many of them share. The deadline of the call is checked.
     """
     by_length: dict[int, set[str]] = defaultdict(set)
     for keyword in keywords:
@@ -93,7 +100,10 @@ def _do_nothing() -> None:
 
 
 def _composed(text: str) -> str:
-    """Return a text in the form NFC, which is made piece by piece where there are long runs of marks. Cost: linear in the text."""
+    """Return a text in the form NFC, which is made piece by piece where there are long runs of marks.
+
+    Cost: linear in the text.
+    """
     pieces = []
     start = 0
     for run in _LONG_RUN.finditer(text):
@@ -114,12 +124,18 @@ def _iter_words(text: str) -> Iterator[str]:
 
 
 def is_plain(text: str) -> bool:
-    """Return whether the words of a text contain the pieces of every keyword that is in it. If not, no index narrows a search for it."""
+    """Return whether the words of a text contain the pieces of every keyword that is in it.
+
+    If not, no index narrows a search for it.
+    """
     return is_normalized("NFC", text.casefold())
 
 
 def pieces_of(keyword: str) -> list[str] | None:
-    """Return the pieces of a keyword: any plain text that contains it has each within a word. None if no plain text contains it."""
+    """Return the pieces of a keyword: any plain text that contains it has each within a word.
+
+    None if no plain text contains it.
+    """
     return [*_iter_words(keyword)] if is_normalized("NFC", keyword) else None
 
 

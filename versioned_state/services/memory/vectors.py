@@ -50,7 +50,9 @@ class Vectors:
             scored |= {place: score for score, place in self._nearest(part, embedder, vector, limit)}
         return nlargest(_FOUND_AT_ONCE if limit is None else limit, scored, key=lambda place: (scored[place], place))
 
-    def _nearest(self, memories: Memories, embedder: str, vector: bytes, limit: int | None) -> list[tuple[float, Place]]:
+    def _nearest(
+        self, memories: Memories, embedder: str, vector: bytes, limit: int | None
+    ) -> list[tuple[float, Place]]:
         with self._lock:
             user = self._users.pop(memories.branch, None)
         user = _User(embedder) if user is None or user.embedder != embedder else user
@@ -69,7 +71,10 @@ class Vectors:
 
 
 def without_vector(memories: Memories, embedder: str) -> dict[Place, str]:
-    """Find the texts without a vector of an embedder. Cost: two paths if there are none, otherwise all messages and vectors."""
+    """Find the texts without a vector of an embedder.
+
+    Cost: two paths if there are none, otherwise all messages and vectors.
+    """
     namespace = VECTORS, escaped(embedder)
     if memories.count(namespace) == len(memories):
         return {}

@@ -1,7 +1,8 @@
 """The bodies of requests and responses: one value each, exact in type, or refused. Layer: services.
 
-There are two forms. ``application/x-versioned-state`` is the self-contained stored form of any value that is data (docs/format.md, section
-4). Neither side pickles or imports anything. ``application/json`` is for values that JSON holds exactly.
+There are two forms. ``application/x-versioned-state`` is the self-contained stored form of any value that is data
+(docs/format.md, section 4). Neither side pickles or imports anything. ``application/json`` is for values that JSON
+holds exactly.
 """
 
 from __future__ import annotations
@@ -11,7 +12,13 @@ from collections.abc import Iterable
 from math import isfinite, isinf
 from typing import Any, Final, Never
 
-from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MissingObjectError, StateError, UnserializableValueError
+from versioned_state.errors import (
+    CorruptObjectError,
+    InvalidArgumentError,
+    MissingObjectError,
+    StateError,
+    UnserializableValueError,
+)
 from versioned_state.objects.address import Address
 from versioned_state.values.cells import MAX_DEPTH
 from versioned_state.values.codec.pickles import PicklePolicy
@@ -31,7 +38,10 @@ _MOST_BITS: Final = 14_000
 _NEVER: Final = PicklePolicy("refuse", private=False)
 
 _STEPS_AT_LEAST: Final = 1024
-"""Extensions that are decoded in a body of any length. One takes three bytes, and is decoded twice if there are lone surrogates."""
+"""Extensions that are decoded in a body of any length.
+
+One takes three bytes, and is decoded twice if there are lone surrogates.
+"""
 
 
 class _Objects:
@@ -56,7 +66,8 @@ def encode(value: Any, path: str = "the body") -> bytes:
     except StateError:
         for key, part in value.items() if type(value) is dict else ():
             if type(key) is str:
-                InlineEncoder().encode_inline(part, str(StatePath((Key(key),))))  # so that an error names the path in the state
+                # so that an error names the path in the state
+                InlineEncoder().encode_inline(part, str(StatePath((Key(key),))))
         raise
 
 
@@ -73,12 +84,19 @@ def decode(body: bytes, *, classes: Classes = "registered") -> Any:
     try:
         return Decoder(Nodes(_Objects()), _NEVER, classes=classes, most_steps=_STEPS_AT_LEAST + len(body)).decode(body)
     except (CorruptObjectError, MissingObjectError) as error:
-        reason = error.reason if isinstance(error, CorruptObjectError) else "it refers to an object, and a body has everything in it"
+        reason = (
+            error.reason
+            if isinstance(error, CorruptObjectError)
+            else "it refers to an object, and a body has everything in it"
+        )
         raise InvalidArgumentError(f"the body is not {NATIVE}: {reason}") from None
 
 
 def encode_json(value: Any, path: str = "the body") -> bytes:
-    """Encode a value as JSON. Raises ``UnserializableValueError`` if JSON cannot hold it exactly: nothing is changed silently."""
+    """Encode a value as JSON.
+
+    Raises ``UnserializableValueError`` if JSON cannot hold it exactly: nothing is changed silently.
+    """
     try:
         if is_plain(value):
             return json.dumps(value, separators=(",", ":"), allow_nan=False).encode()
@@ -92,9 +110,14 @@ def encode_json(value: Any, path: str = "the body") -> bytes:
 
 
 def decode_json(body: bytes) -> Any:
-    """Decode a JSON body. Raises ``InvalidArgumentError`` if it is not JSON, or if Python would encode it differently."""
+    """Decode a JSON body.
+
+    Raises ``InvalidArgumentError`` if it is not JSON, or if Python would encode it differently.
+    """
     try:
-        return json.loads(body.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite)
+        return json.loads(
+            body.decode(), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=_finite
+        )
     except UnicodeDecodeError:
         reason = "it is not UTF-8"
     except json.JSONDecodeError as error:
@@ -167,7 +190,10 @@ def charset(header: str) -> str:
 
 
 def acceptable(header: str) -> list[str]:
-    """Return the media types that an ``Accept`` header allows, the best first. Raises ``InvalidArgumentError`` for a malformed one."""
+    """Return the media types that an ``Accept`` header allows, the best first.
+
+    Raises ``InvalidArgumentError`` for a malformed one.
+    """
     if not header.strip():
         return [JSON, NATIVE]
     weights: dict[str, float] = {}

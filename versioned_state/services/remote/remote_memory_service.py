@@ -23,7 +23,9 @@ class RemoteMemoryService(RemoteService, MemoryService):
         body = [data for _, data in as_messages(messages)]
         await self._call("POST", "/v1/memory", user_id, session_id or None, body=body, has_body=True)
 
-    async def search_memory(self, user_id: str, messages: Given, filters: Mapping[str, Any] | None = None) -> list[Message]:
+    async def search_memory(
+        self, user_id: str, messages: Given, filters: Mapping[str, Any] | None = None
+    ) -> list[Message]:
         """Search a user's messages of all sessions. The query is the text of the last of ``messages``."""
         last: object = messages[-1:] if isinstance(messages, list | tuple) else messages
         query = [data for _, data in as_messages([] if last is None else last)]
@@ -34,7 +36,10 @@ class RemoteMemoryService(RemoteService, MemoryService):
         return await self._found(user_id, "/v1/memory/list", {"filters": _plain(filters)})
 
     async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:
-        """Delete the messages of a session, or with a falsy ``session_id`` all of a user. Does nothing if there are none."""
+        """Delete the messages of a session, or with a falsy ``session_id`` all of a user.
+
+        Does nothing if there are none.
+        """
         await self._call("DELETE", "/v1/memory", user_id, session_id or None, absent=lambda: None)
 
     async def _found(self, user_id: str, path: str, body: dict[str, Any]) -> list[Message]:

@@ -59,19 +59,20 @@ _LATE: Final = frozenset({502, 504})
 class RemoteService(ServiceWithLifecycleManager):
     """A service of another process, which ``vstate serve`` offers over HTTP, as the class of the same calls.
 
-    Values come back exactly as they were, and errors as the same classes. A request whose reply is lost is sent again, perhaps to
-    another instance behind the same URL, and a write is still done once. The calls on one session are sent one after another, in the order
-    in which they were made. A call that is cancelled before it has begun is dropped, and one that has begun ends first. Calls are
-    coroutines of any event loop.
+    Values come back exactly as they were, and errors as the same classes. A request whose reply is lost is sent again,
+    perhaps to another instance behind the same URL, and a write is still done once. The calls on one session are sent
+    one after another, in the order in which they were made. A call that is cancelled before it has begun is dropped,
+    and one that has begun ends first. Calls are coroutines of any event loop.
 
     Args:
         url: the URL of the server, such as ``http://127.0.0.1:8420``.
         token: the bearer token. It is sent with every request, in clear text unless the URL is ``https://``.
-        timeout: seconds that a server has for one answer, and for which a request that is refused for lack of room is sent again.
+        timeout: seconds that a server has for one answer, and for which a request that is refused for lack of room is
+            sent again.
         attempts: how often a request is sent at most, besides those refusals.
         connections: how many requests may be under way at once. Others wait.
-        classes: the classes of which instances are made from answers, besides ``register``-ed ones. ``"loaded"`` means those that this
-            process has imported. Instances of other classes become ``Tagged``.
+        classes: the classes of which instances are made from answers, besides ``register``-ed ones. ``"loaded"`` means
+            those that this process has imported. Instances of other classes become ``Tagged``.
     """
 
     lane_of: ClassVar[str] = ""
@@ -119,7 +120,10 @@ class RemoteService(ServiceWithLifecycleManager):
         await off_loop(self._stop)
 
     async def health(self) -> bool:
-        """Return whether the service is started, and the server and its store answer within two seconds. Never raises."""
+        """Return whether the service is started, and the server and its store answer within two seconds.
+
+        Never raises.
+        """
         lanes, client = self._lanes, self._client
         if lanes is None or client is None:
             return False
@@ -132,7 +136,11 @@ class RemoteService(ServiceWithLifecycleManager):
             self._client = httpx.Client(
                 base_url=self._url,
                 timeout=self._timeout,
-                limits=httpx.Limits(max_connections=self._connections, max_keepalive_connections=self._connections, keepalive_expiry=30.0),
+                limits=httpx.Limits(
+                    max_connections=self._connections,
+                    max_keepalive_connections=self._connections,
+                    keepalive_expiry=30.0,
+                ),
                 headers={"Authorization": f"Bearer {self._token}", "Accept": bodies.NATIVE},
                 trust_env=False,
             )
@@ -166,7 +174,9 @@ class RemoteService(ServiceWithLifecycleManager):
         reads: bool = False,
         **parameters: object,
     ) -> Any:
-        """Call the server. Returns the value of the answer, or None. Encodes the body before it returns to the event loop.
+        """Call the server.
+
+        Returns the value of the answer, or None. Encodes the body before it returns to the event loop.
 
         Args:
             absent: the result if there is no such session. Without it, the call raises ``SessionNotFoundError``.
@@ -195,7 +205,9 @@ class RemoteService(ServiceWithLifecycleManager):
             raise ServiceNotStartedError(type(self).__name__, stopped=self._stopped) from None
         return await result_of(future)
 
-    def _send(self, method: Method, target: str, content: bytes | None, *, write: bool, absent: Callable[[], T] | None) -> Any:
+    def _send(
+        self, method: Method, target: str, content: bytes | None, *, write: bool, absent: Callable[[], T] | None
+    ) -> Any:
         """Send a request until there is an answer. Runs on a thread."""
         client = self._client
         assert client is not None
@@ -241,7 +253,9 @@ class RemoteService(ServiceWithLifecycleManager):
             return error
         if response.status_code in _REFUSED and error is None:
             return StoreBusyError(f"the server at {self._url} has no room: {response.status_code}")
-        return UnreachableStoreError(f"the server at {self._url} answered with {response.status_code}", hint="try again")
+        return UnreachableStoreError(
+            f"the server at {self._url} answered with {response.status_code}", hint="try again"
+        )
 
     def _value(self, response: httpx.Response, absent: Callable[[], T] | None) -> Any:
         """Return the value of an answer, or raise its error."""
@@ -254,13 +268,17 @@ class RemoteService(ServiceWithLifecycleManager):
                     return bodies.decode(response.content, classes=self._classes)
             except InvalidArgumentError as error:
                 raise StorageError(f"the server at {self._url} sent a malformed answer") from error
-            raise StorageError(f"the server at {self._url} answered as {kind or 'nothing'}", hint="perhaps it is not vstate serve")
+            raise StorageError(
+                f"the server at {self._url} answered as {kind or 'nothing'}", hint="perhaps it is not vstate serve"
+            )
         said = _error(response)
         if absent is not None and isinstance(said, SessionNotFoundError):
             return absent()
         if said is not None:
             raise said
-        raise StorageError(f"the server at {self._url} answered with {response.status_code}", hint="perhaps it is not vstate serve")
+        raise StorageError(
+            f"the server at {self._url} answered with {response.status_code}", hint="perhaps it is not vstate serve"
+        )
 
 
 def _error(response: httpx.Response) -> StateError | None:
@@ -279,7 +297,14 @@ def _checked_url(url: object) -> str:
         _ = parts and parts.port
     except ValueError:
         parts = None
-    if parts is None or parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment or parts.username:
+    if (
+        parts is None
+        or parts.scheme not in ("http", "https")
+        or not parts.hostname
+        or parts.query
+        or parts.fragment
+        or parts.username
+    ):
         shown = f"{url!r:.60}" if parts is None or not parts.username else "a URL with a user"
         raise InvalidArgumentError(
             f"{shown} is not the URL of a server",
@@ -292,4 +317,6 @@ def _checked_url(url: object) -> str:
 def _query(parameters: Mapping[str, object]) -> str:
     """Return a query that preserves ids of any characters, also lone surrogates, which no URL library accepts."""
     given = [(name, str(value)) for name, value in parameters.items() if value is not None]
-    return "?" + "&".join(f"{name}={quote_from_bytes(value.encode('utf-8', 'surrogatepass'), safe='')}" for name, value in given)
+    return "?" + "&".join(
+        f"{name}={quote_from_bytes(value.encode('utf-8', 'surrogatepass'), safe='')}" for name, value in given
+    )

@@ -33,7 +33,9 @@ class RemoteSessionHistoryService(RemoteService, SessionHistoryService):
         """Create a session and return it. An existing session is returned with its messages, and does not change."""
         if session_id is None or not _stripped(session_id):
             session_id = str(uuid4())  # here, so that a repeated request does not create another one
-        created = await self._call("POST", "/v1/history/sessions", user_id, _stripped(session_id), ttl_seconds=ttl_seconds, last=last)
+        created = await self._call(
+            "POST", "/v1/history/sessions", user_id, _stripped(session_id), ttl_seconds=ttl_seconds, last=last
+        )
         return session_of(created)
 
     async def get_session(self, user_id: str, session_id: str, last: int | None = None) -> Session | None:
@@ -42,7 +44,9 @@ class RemoteSessionHistoryService(RemoteService, SessionHistoryService):
         found = await self._call("GET", "/v1/history/session", user_id, session_id, last=last, absent=lambda: None)
         if found is None and self._create_missing:
             try:
-                found = await self._call("POST", "/v1/history/session", user_id, session_id, last=last, absent=lambda: None)
+                found = await self._call(
+                    "POST", "/v1/history/session", user_id, session_id, last=last, absent=lambda: None
+                )
             except AccessDeniedError:
                 return None
         return None if found is None else session_of(found)
@@ -56,15 +60,25 @@ class RemoteSessionHistoryService(RemoteService, SessionHistoryService):
         found = await self._call("GET", "/v1/history/sessions", user_id, after=after, limit=limit, absent=list)
         return [session_of(each) for each in found]
 
-    async def append_message(self, session: Session, message: Given | Sequence[Given], *, ttl_seconds: float | None = None) -> None:
+    async def append_message(
+        self, session: Session, message: Given | Sequence[Given], *, ttl_seconds: float | None = None
+    ) -> None:
         """Append one or more messages to a stored session and to the given session object: all of them or none."""
         if not hasattr(session, "messages"):
-            raise InvalidArgumentError(f"session must be a Session, not {type(session).__name__}", remains="nothing was appended")
+            raise InvalidArgumentError(
+                f"session must be a Session, not {type(session).__name__}", remains="nothing was appended"
+            )
         messages = as_messages(message)
         if messages:
             body = [stored for _, stored in messages]
             await self._call(
-                "POST", "/v1/history/messages", session.user_id, _stripped(session.id), body=body, has_body=True, ttl_seconds=ttl_seconds
+                "POST",
+                "/v1/history/messages",
+                session.user_id,
+                _stripped(session.id),
+                body=body,
+                has_body=True,
+                ttl_seconds=ttl_seconds,
             )
             session.messages.extend(each for each, _ in messages)
 

@@ -1,4 +1,7 @@
-"""``RemoteSessionService``: the sessions of a server, whose turns begin and end with a request each. Layer: services."""
+"""``RemoteSessionService``: the sessions of a server, whose turns begin and end with a request each.
+
+Layer: services.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,9 @@ _ROOT: Final = "/v1/session"
 
 @dataclass(frozen=True, slots=True)
 class RemoteCommit:
-    """A commit of a server's session: the attributes of ``Commit`` that do not need the store. Two are equal if their ids are.
+    """A commit of a server's session: the attributes of ``Commit`` that do not need the store.
+
+    Two are equal if their ids are.
 
     Attributes:
         id: 48 hex digits.
@@ -63,8 +68,8 @@ class _Memory(RemoteMemoryService):
 class RemoteSessionService(RemoteService, SessionService):
     """The session service of a server: see ``RemoteService`` for its arguments, and ``SessionService`` for its calls.
 
-    A turn begins with a request for the state, of which it has a copy, and ends with a request that has the changed keys. A turn whose
-    session was moved back meanwhile raises ``BranchMovedError``.
+    A turn begins with a request for the state, of which it has a copy, and ends with a request that has the changed
+    keys. A turn whose session was moved back meanwhile raises ``BranchMovedError``.
     """
 
     lane_of = "session"
@@ -113,12 +118,16 @@ class RemoteSessionService(RemoteService, SessionService):
         return _commit(answer["commit"])
 
     async def fork(self, user_id: str, session_id: str, to: str | None = None) -> str:
-        name = str(uuid4()) if to is None else _session(to)  # here, so that a repeated request does not make another copy
+        # here, so that a repeated request does not make another copy
+        name = str(uuid4()) if to is None else _session(to)
         await self._call("POST", "/v1/session/fork", user_id, _session(session_id), to=name)
         return name
 
     async def log(self, user_id: str, session_id: str, *, limit: int | None = None) -> list[Any]:
-        """Return the commits of a session, newest first, and at most 1,000. The list is empty if there is no such session."""
+        """Return the commits of a session, newest first, and at most 1,000.
+
+        The list is empty if there is no such session.
+        """
         if limit is not None:
             count("limit", limit)
         found = await self._call("GET", "/v1/session/log", user_id, _session(session_id), limit=limit, absent=list)
@@ -132,7 +141,13 @@ class RemoteSessionService(RemoteService, SessionService):
         if body is None:
             return await self._call("GET", "/v1/session/turn", turn.user_id, turn.session_id)
         return await self._call(
-            "POST", "/v1/session/turn", turn.user_id, turn.session_id, body=body, has_body=True, ttl_seconds=turn.ttl_seconds
+            "POST",
+            "/v1/session/turn",
+            turn.user_id,
+            turn.session_id,
+            body=body,
+            has_body=True,
+            ttl_seconds=turn.ttl_seconds,
         )
 
 
@@ -154,7 +169,9 @@ class _CopiedState(TurnState):
 
     def __setitem__(self, key: str, value: Any) -> None:
         if type(key) is not str:
-            raise InvalidArgumentError(f"the keys of a state must be strings, not {type(key).__name__}", remains="nothing was changed")
+            raise InvalidArgumentError(
+                f"the keys of a state must be strings, not {type(key).__name__}", remains="nothing was changed"
+            )
         self._note(key)
         super().__setitem__(key, value)
 
@@ -165,14 +182,20 @@ class _CopiedState(TurnState):
     def changes(self) -> tuple[dict[str, Any], list[str]]:
         """Return the keys with other values than at the beginning, and the removed keys."""
         now = self._open
-        changed = {key: now[key] for key, before in self._before.items() if key in now and bodies.encode({key: now[key]}) != before}
+        changed = {
+            key: now[key]
+            for key, before in self._before.items()
+            if key in now and bodies.encode({key: now[key]}) != before
+        }
         return changed, [key for key, before in self._before.items() if before is not None and key not in now]
 
 
 class _RemoteTurn(Turn):
     """A turn of a server's session."""
 
-    def __init__(self, service: RemoteSessionService, user_id: str, session_id: str, ttl_seconds: float | None, message: str) -> None:
+    def __init__(
+        self, service: RemoteSessionService, user_id: str, session_id: str, ttl_seconds: float | None, message: str
+    ) -> None:
         super().__init__()
         self._service = service
         self.user_id = user_id

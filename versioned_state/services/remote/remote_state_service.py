@@ -22,7 +22,10 @@ class RemoteStateService(RemoteService, StateService):
         round_id: int | None = None,
         ttl_seconds: float | None = None,
     ) -> int:
-        """Save a state, as it is at the call, as a round. Returns the number of the round. Refuses values that are not data."""
+        """Save a state, as it is at the call, as a round.
+
+        Returns the number of the round. Refuses values that are not data.
+        """
         instance_of("a state", state, dict, remains="nothing was saved")
         instance_of("round_id", round_id, int | None)
         instance_of("ttl_seconds", ttl_seconds, int | float | None)
@@ -38,7 +41,9 @@ class RemoteStateService(RemoteService, StateService):
         )
         return int(saved["round_id"])
 
-    async def export_state(self, user_id: str, session_id: str | None = None, round_id: int | None = None) -> dict[str, Any] | None:
+    async def export_state(
+        self, user_id: str, session_id: str | None = None, round_id: int | None = None
+    ) -> dict[str, Any] | None:
         """Return the state of a round, by default of the latest one, or None if there is no such user, session or round."""
         instance_of("round_id", round_id, int | None)
         state: dict[str, Any] | None = await self._call(

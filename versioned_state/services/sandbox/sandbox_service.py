@@ -31,9 +31,10 @@ class SandboxService(ServiceWithLifecycleManager):
 
     Calls may come from several threads. Those on one session wait for each other, those on different sessions do not.
 
-    With ``state_service``, the sandboxes of a session share one folder, and its files belong to the session's state: ``save_state`` commits
-    them with it, ``connect`` restores those of the latest round, and ``restore`` those of any round. Unsaved changes are lost at the
-    release. Without ``state_service``, they share a folder too, which is not saved.
+    With ``state_service``, the sandboxes of a session share one folder, and its files belong to the session's state:
+    ``save_state`` commits them with it, ``connect`` restores those of the latest round, and ``restore`` those of any
+    round. Unsaved changes are lost at the release. Without ``state_service``, they share a folder too, which is not
+    saved.
 
     Args:
         state_service: keeps the states of the sessions: a service over a store in this process.
@@ -41,8 +42,8 @@ class SandboxService(ServiceWithLifecycleManager):
         max_memory: bytes of memory of each process of a sandbox.
         max_file_bytes: the largest file of a sandbox.
         max_total_memory: bytes of memory of all processes of a sandbox together.
-        max_folder_bytes: the largest size of a session's files that ``save_state`` commits. Each file counts 4 KiB more than its size. If
-            they take more on disk, the processes of the sandbox are ended.
+        max_folder_bytes: the largest size of a session's files that ``save_state`` commits. Each file counts 4 KiB more
+            than its size. If they take more on disk, the processes of the sandbox are ended.
         base_url, bearer_token: of a cluster of sandboxes, for registered factories. The library has none for clusters.
     """
 
@@ -87,7 +88,10 @@ class SandboxService(ServiceWithLifecycleManager):
         self._started, self._stopped = True, False
 
     async def stop(self) -> None:
-        """Release the sandboxes of all sessions. Calls under way on them end. Raises what ``release`` raises, once all are released."""
+        """Release the sandboxes of all sessions.
+
+        Calls under way on them end. Raises what ``release`` raises, once all are released.
+        """
         with self._lock:
             self._started, self._stopped = False, True
         await off_loop(self._release_all)
@@ -107,16 +111,21 @@ class SandboxService(ServiceWithLifecycleManager):
         *,
         sandbox_types: Iterable[Any] | None = None,
     ) -> list[Any]:
-        """Return the sandboxes of a session, one for each type, in the order of the types. A session keeps its existing sandboxes.
+        """Return the sandboxes of a session, one for each type, in the order of the types.
 
-        The types are those of ``env_types`` (or ``sandbox_types``) and those that the ``tools`` need; a function without ``sandbox_type``
-        needs none. If nothing names a type, they are all of the session, or ``base``. Makes all missing ones, or none.
+        A session keeps its existing sandboxes.
 
-        It is not a coroutine, and does not start a process. With ``state_service``, the first call of a session reads the store and writes
-        the files of the latest round. ``await asyncio.to_thread(service.connect, …)`` keeps that off the event loop.
+        The types are those of ``env_types`` (or ``sandbox_types``) and those that the ``tools`` need; a function
+        without ``sandbox_type`` needs none. If nothing names a type, they are all of the session, or ``base``. Makes
+        all missing ones, or none.
+
+        It is not a coroutine, and does not start a process. With ``state_service``, the first call of a session reads
+        the store and writes the files of the latest round. ``await asyncio.to_thread(service.connect, …)`` keeps that
+        off the event loop.
 
         Raises:
-            InvalidArgumentError: an id is not a string, or a type is unknown or has no factory (with ``base_url``, a registered one).
+            InvalidArgumentError: an id is not a string, or a type is unknown or has no factory (with ``base_url``, a
+                registered one).
             ServiceNotStartedError: the service was stopped, or the state service is not started.
             SandboxError, WorkspaceError, StorageError: the folder or its files cannot be made. Errors of factories too.
         """
@@ -141,10 +150,17 @@ class SandboxService(ServiceWithLifecycleManager):
             session.close()
         return True
 
-    async def restore(self, session_id: str, user_id: str | None = None, round_id: int | None = None, overwrite: bool = False) -> None:  # noqa: FBT001, FBT002
+    async def restore(
+        self,
+        session_id: str,
+        user_id: str | None = None,
+        round_id: int | None = None,
+        overwrite: bool = False,  # noqa: FBT001, FBT002
+    ) -> None:
         """Restore the session's files to a round, by default the latest one, as ``export_state`` exports the state.
 
-        The next save commits them. Files that are not in the round are removed. A session without sandboxes gets its folder.
+        The next save commits them. Files that are not in the round are removed. A session without sandboxes gets its
+        folder.
 
         Args:
             overwrite: replace and remove also files whose content is in no round.
@@ -158,7 +174,10 @@ class SandboxService(ServiceWithLifecycleManager):
         await self._on_files(session_id, user_id, lambda files: files.restore(round_id, overwrite=overwrite))
 
     async def keep(self, session_id: str, user_id: str | None = None) -> None:
-        """Keep the files in the folder after a refused save: the next one replaces those of another process. Raises as ``restore``."""
+        """Keep the files in the folder after a refused save: the next one replaces those of another process.
+
+        Raises as ``restore``.
+        """
         await self._on_files(session_id, user_id, lambda files: files.keep())
 
     async def _on_files(self, session_id: str, user_id: str | None, function: Callable[[Any], None]) -> None:
@@ -168,11 +187,15 @@ class SandboxService(ServiceWithLifecycleManager):
             raise InvalidArgumentError(f"files {what} are in no round")
         # In the session's lane, so that it waits for the saves that were called before.
         await self._states.run_in_turn(
-            self._states.branch(user_id, session_id), lambda: self._with_session(key, lambda session: function(session.files))
+            self._states.branch(user_id, session_id),
+            lambda: self._with_session(key, lambda session: function(session.files)),
         )
 
     def _with_session(self, key: _Key, function: Callable[[SessionSandboxes], T]) -> T:
-        """Call a function with a session, which is made if it is new. If that or the call fails, a new session is removed."""
+        """Call a function with a session, which is made if it is new.
+
+        If that or the call fails, a new session is removed.
+        """
         while True:
             session = self._session(key)
             with session.lock:
@@ -196,7 +219,9 @@ class SandboxService(ServiceWithLifecycleManager):
                 raise ServiceNotStartedError(type(self).__name__, stopped=True)
             session = self._sessions.get(key)
             if session is None:
-                session = self._sessions[key] = SessionSandboxes({**self._options, "session_id": key[0], "user_id": key[1]})
+                session = self._sessions[key] = SessionSandboxes(
+                    {**self._options, "session_id": key[0], "user_id": key[1]}
+                )
             return session
 
     def _open(self, session: SessionSandboxes, key: _Key) -> None:
@@ -206,13 +231,17 @@ class SandboxService(ServiceWithLifecycleManager):
         else:
             session.open(self._states, self._states.branch(user_id, session_id), self._options["max_folder_bytes"])
 
-    def _types(self, env_types: Iterable[Any] | None, sandbox_types: Iterable[Any] | None, tools: Iterable[Any] | None) -> list[str]:
+    def _types(
+        self, env_types: Iterable[Any] | None, sandbox_types: Iterable[Any] | None, tools: Iterable[Any] | None
+    ) -> list[str]:
         wanted: list[Any] = []
         for name, types in (("env_types", env_types), ("sandbox_types", sandbox_types)):
             wanted += [each for each in _list(name, types) if each is not None]
         for tool in _list("tools", tools):
             if not callable(tool) and not hasattr(tool, "sandbox_type"):
-                raise InvalidArgumentError(f"{tool!r:.100} is not a tool", remains=_NOT_MADE, hint="pass the tool, not its name")
+                raise InvalidArgumentError(
+                    f"{tool!r:.100} is not a tool", remains=_NOT_MADE, hint="pass the tool, not its name"
+                )
             if (needed := getattr(tool, "sandbox_type", None)) is not None:
                 wanted.append(needed)
         found = list(dict.fromkeys(check_type(each) for each in wanted))
@@ -303,7 +332,10 @@ class SessionSandboxes:
         return self._place is not None
 
     def connect(self, types: Sequence[str]) -> list[Any]:
-        """Return the sandboxes of these types, by default all, or a new ``base``. The missing ones are made: all of them, or none."""
+        """Return the sandboxes of these types, by default all, or a new ``base``.
+
+        The missing ones are made: all of them, or none.
+        """
         wanted = types or list(self._sandboxes) or _DEFAULT
         made: dict[str, Any] = {}
         try:

@@ -1,4 +1,6 @@
-"""``SessionFiles``: the folder that the sandboxes of a session share, as a workspace of the session's state. Layer: services.
+"""``SessionFiles``: the folder that the sandboxes of a session share, as a workspace of the session's state.
+
+Layer: services.
 
 ::
 
@@ -37,7 +39,8 @@ _BYTES_OF_A_FILE: Final = 4096
 """Bytes that each file counts as, besides its content."""
 
 _HINT: Final = (
-    "sandbox_service.restore(..., overwrite=True) takes the files of the latest round; sandbox_service.keep(...) keeps those of the folder"
+    "sandbox_service.restore(..., overwrite=True) takes the files of the latest round; "
+    "sandbox_service.keep(...) keeps those of the folder"
 )
 
 
@@ -115,7 +118,9 @@ class SessionFiles:
         with self._turn, _hints(), self._workspace() as (workspace, state):
             commit = commit_of(state.repository.database, state.head, round_id)
             if commit is None:
-                raise UnknownRevisionError(f"round {round_id}" if round_id is not None else "the latest round", reason="there is none")
+                raise UnknownRevisionError(
+                    f"round {round_id}" if round_id is not None else "the latest round", reason="there is none"
+                )
             workspace.restore(at=commit, overwrite=overwrite or "restored")
 
     def keep(self) -> None:

@@ -1,4 +1,7 @@
-"""Messages and sessions as pydantic models, under the names of AgentScope Runtime. Needs the extra ``services``. Layer: services."""
+"""Messages and sessions as pydantic models, under the names of AgentScope Runtime.
+
+Needs the extra ``services``. Layer: services.
+"""
 
 from __future__ import annotations
 

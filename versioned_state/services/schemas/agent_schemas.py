@@ -81,7 +81,8 @@ class Message(Event):
     type: str = MessageType.MESSAGE
     status: str = RunStatus.Created
     role: AgentRole | None = None
-    content: Annotated[list[AgentContent], Field(fail_fast=True)] | None = None  # a million errors would take a gigabyte
+    # a million errors would take a gigabyte
+    content: Annotated[list[AgentContent], Field(fail_fast=True)] | None = None
     code: str | None = None
     message: str | None = None
     usage: dict[Any, Any] | None = None
@@ -108,7 +109,11 @@ class Message(Event):
 
     def get_image_content(self) -> list[str]:
         """Return the URLs of the images, in order."""
-        return [part.image_url for part in self.content or () if isinstance(part, ImageContent) and part.image_url is not None]
+        return [
+            part.image_url
+            for part in self.content or ()
+            if isinstance(part, ImageContent) and part.image_url is not None
+        ]
 
     def get_audio_content(self) -> list[str]:
         """Return the audio parts, in base64, in order."""
@@ -118,7 +123,8 @@ class Message(Event):
         """Append a complete part.
 
         Returns:
-            The given part, completed, with its place in this message. None if it has a place already, and nothing was appended.
+            The given part, completed, with its place in this message. None if it has a place already, and nothing was
+            appended.
         """
         if new_content.index is not None:
             return None
@@ -145,7 +151,9 @@ class Message(Event):
             return None
         part = (self.content or [])[new_content.index]
         if part.type != new_content.type:
-            raise ValueError(f"part {new_content.index} of the message is {part.type}, and the delta is {new_content.type}")
+            raise ValueError(
+                f"part {new_content.index} of the message is {part.type}, and the delta is {new_content.type}"
+            )
         _continue(part, new_content)
         new_content.msg_id = self.id
         return new_content.in_progress()
@@ -171,7 +179,12 @@ def convert_to_openai_messages(messages: list[Message]) -> list[dict[str, Any]]:
     return [each for each in converted if each is not None]
 
 
-_JOINED = {ContentType.TEXT: "text", ContentType.IMAGE: "image_url", ContentType.AUDIO: "data", ContentType.REFUSAL: "refusal"}
+_JOINED = {
+    ContentType.TEXT: "text",
+    ContentType.IMAGE: "image_url",
+    ContentType.AUDIO: "data",
+    ContentType.REFUSAL: "refusal",
+}
 
 
 def _continue(part: AgentContent, delta: AgentContent) -> None:

@@ -57,7 +57,10 @@ class Event(Model):
 
 
 class Content(Event):
-    """A part of a message. ``index`` is its place in the message ``msg_id``. A ``delta`` continues the existing part."""
+    """A part of a message.
+
+    ``index`` is its place in the message ``msg_id``. A ``delta`` continues the existing part.
+    """
 
     type: str
     object: str = "content"

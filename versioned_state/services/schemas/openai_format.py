@@ -30,13 +30,19 @@ def _fields(message: Mapping[str, Any]) -> dict[str, Any]:
     role = message["role"]
     if role == Role.TOOL:
         output = FunctionCallOutput(call_id=message["tool_call_id"], output=_plain(message["content"]))
-        return {"type": MessageType.FUNCTION_CALL_OUTPUT, "role": role, "content": [DataContent(data=output.model_dump())]}
+        return {
+            "type": MessageType.FUNCTION_CALL_OUTPUT,
+            "role": role,
+            "content": [DataContent(data=output.model_dump())],
+        }
     parts = list(_parts(message.get("content")))
     calls = message.get("tool_calls")
     if calls:
         parts.extend(
             DataContent(
-                data=FunctionCall(call_id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"]).model_dump()
+                data=FunctionCall(
+                    call_id=call["id"], name=call["function"]["name"], arguments=call["function"]["arguments"]
+                ).model_dump()
             )
             for call in calls
         )

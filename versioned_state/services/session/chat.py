@@ -7,8 +7,8 @@
     @history["left"]         how many of the oldest messages have left the list
     @history["taken"]        how many messages it has from an older branch
 
-A message that is appended again, with the same id and content, is stored once. On its first use, a session takes in the messages that a
-``SessionHistoryService`` by itself has kept on a branch of its own, and that branch is deleted.
+A message that is appended again, with the same id and content, is stored once. On its first use, a session takes in the
+messages that a ``SessionHistoryService`` by itself has kept on a branch of its own, and that branch is deleted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
-from versioned_state.errors import BranchMovedError, IdempotencyConflictError, SessionNotFoundError, UnknownRevisionError
+from versioned_state.errors import (
+    BranchMovedError,
+    IdempotencyConflictError,
+    SessionNotFoundError,
+    UnknownRevisionError,
+)
 from versioned_state.repository.committing import OnMoved
 from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.names.branch_name import branch_name
@@ -66,7 +71,12 @@ class Chat(StoredSessions):
     """
 
     def __init__(
-        self, repository: Repository, handles: Handles[Versioned], quotas: Quotas, creations: Locks, forget: Callable[[str], object]
+        self,
+        repository: Repository,
+        handles: Handles[Versioned],
+        quotas: Quotas,
+        creations: Locks,
+        forget: Callable[[str], object],
     ) -> None:
         super().__init__(repository, handles, quotas, creations)
         self._quotas = quotas
@@ -90,11 +100,16 @@ class Chat(StoredSessions):
         return super().read(branch, name, last)
 
     def names(self, prefix: str) -> list[str]:
-        older = {name.removeprefix(f"{VersionedSessionHistoryService.kind}/") for name in super().names(_older_name(prefix))}
+        older = {
+            name.removeprefix(f"{VersionedSessionHistoryService.kind}/") for name in super().names(_older_name(prefix))
+        }
         return sorted(older.union(super().names(prefix)))
 
     def listing(self, user_id: str, prefix: str, after: str | None, limit: int | None) -> list[Session]:
-        found = {branch_name(each.id): each for each in super().listing(user_id, _older_name(prefix), after and _older_name(after), limit)}
+        found = {
+            branch_name(each.id): each
+            for each in super().listing(user_id, _older_name(prefix), after and _older_name(after), limit)
+        }
         found |= {branch_name(each.id): each for each in super().listing(user_id, prefix, after, limit)}
         return [found[name] for name in sorted(found)][:limit]
 
@@ -116,7 +131,9 @@ class Chat(StoredSessions):
             return 0
         messages, ids, left = space.sequence(MESSAGES), space.namespace(_IDS), space.get(_LEFT, 0)
         worktree = port.handle(state).worktree
-        fetch_paths(worktree.encoder.nodes, worktree.tree.top, [_ID_PREFIX + user_key(message["id"]) for message in stored])
+        fetch_paths(
+            worktree.encoder.nodes, worktree.tree.top, [_ID_PREFIX + user_key(message["id"]) for message in stored]
+        )
         first, new = left + len(messages), list[dict[str, Any]]()
         for message in stored:
             id = message["id"]
@@ -151,7 +168,10 @@ class Chat(StoredSessions):
         super()._extend(state, items)
 
     def is_older(self, state: Versioned) -> bool:
-        """Return whether the messages of a handle's session are on the branch of a separate history service. Cost: 0, or one read."""
+        """Return whether the messages of a handle's session are on the branch of a separate history service.
+
+        Cost: 0, or one read.
+        """
         return MESSAGES not in self.space(state) and self.older(state.branch) is not None
 
     def delete(self, branch: str) -> None:
@@ -187,7 +207,12 @@ class Chat(StoredSessions):
         if MESSAGES not in space:
             space[MESSAGES] = []
             keep_id(state, name.session_id)
-        messages, ids, given, taken = space.sequence(MESSAGES), space.namespace(_IDS), older.sequence(MESSAGES), space.get(_TAKEN, 0)
+        messages, ids, given, taken = (
+            space.sequence(MESSAGES),
+            space.namespace(_IDS),
+            older.sequence(MESSAGES),
+            space.get(_TAKEN, 0),
+        )
         for at in range(taken, len(given), _READ_AT_ONCE):
             batch = given[at : at + _READ_AT_ONCE]
             for number, message in enumerate(batch, len(messages)):

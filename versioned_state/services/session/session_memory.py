@@ -1,7 +1,9 @@
-"""``SessionMemoryService``: the memory of a ``SessionService``, on the branches of its sessions, searched as one. Layer: services.
+"""``SessionMemoryService``: the memory of a ``SessionService``, on the branches of its sessions, searched as one.
 
-A search asks the index of each session of the user, and of what a separate ``MemoryService`` has added by itself. A message that a fork of
-a session has too is found once.
+Layer: services.
+
+A search asks the index of each session of the user, and of what a separate ``MemoryService`` has added by itself. A
+message that a fork of a session has too is found once.
 """
 
 from __future__ import annotations
@@ -55,7 +57,9 @@ class AllMemories(Memories):
         for start in range(0, len(wanted), _READ_AT_ONCE):
             batch, found = wanted[start : start + _READ_AT_ONCE], dict[Place, dict[str, Any]]()
             for part in self._parts:
-                found |= part.read([place for place in batch if place not in found and self.where.get(place, part) is part])
+                found |= part.read(
+                    [place for place in batch if place not in found and self.where.get(place, part) is part]
+                )
             yield from ((place, found[place]) for place in batch if place in found)
 
     def page(self, start: int, count: int) -> list[dict[str, Any]]:
@@ -125,7 +129,9 @@ class _AllIndexes(WordIndex):
 class SessionMemory(StoredMemory):
     """The memories of sessions, each on the branch of its session."""
 
-    def __init__(self, repository: Repository, handles: Handles[Versioned], index: WordIndex, known_vectors: vectors.Vectors) -> None:
+    def __init__(
+        self, repository: Repository, handles: Handles[Versioned], index: WordIndex, known_vectors: vectors.Vectors
+    ) -> None:
         super().__init__(repository, handles, _AllIndexes(index), known_vectors)
 
     def read(self, branch: str, function: Callable[[Memories], T]) -> T | None:
@@ -228,7 +234,10 @@ class SessionMemoryService(VersionedMemoryService):
         self.stored.clear(branch)
 
     async def embedded(self, given: Sequence[dict[str, Any]]) -> tuple[list[bytes] | None, str]:
-        """Embed the messages of an addition, if there is an embedder and it works. Returns the vectors, and the name of the embedder."""
+        """Embed the messages of an addition, if there is an embedder and it works.
+
+        Returns the vectors, and the name of the embedder.
+        """
         return await self._embedded_if_it_works(given), "" if self._embedder is None else _model(self._embedder)
 
     @property

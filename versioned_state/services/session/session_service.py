@@ -45,9 +45,12 @@ if TYPE_CHECKING:
 
 _ID: Final = re.compile("[0-9a-f]{48}")
 
-_PARTS: Final = {"max_state_bytes": "state", "max_rounds": "state", "embedder": "memory", "vector_bytes": "memory"} | dict.fromkeys(
-    ("create_missing", "max_message_bytes", "max_messages", "max_messages_per_session"), "history"
-)
+_PARTS: Final = {
+    "max_state_bytes": "state",
+    "max_rounds": "state",
+    "embedder": "memory",
+    "vector_bytes": "memory",
+} | dict.fromkeys(("create_missing", "max_message_bytes", "max_messages", "max_messages_per_session"), "history")
 """Options of the services that a ``SessionService`` has as parts."""
 
 
@@ -62,12 +65,16 @@ class SessionService(ServiceWithLifecycleManager):
         turn.commit.id
 
     Attributes:
-        state, history, memory: the same sessions as a ``StateService``, a ``SessionHistoryService`` and a ``MemoryService``.
+        state, history, memory: the same sessions as a ``StateService``, a ``SessionHistoryService`` and a
+            ``MemoryService``.
     """
 
     @staticmethod
     def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedSessionService:
-        """Return the service over a store, a ``Repository`` or a URL. The options are those of ``VersionedSessionService``."""
+        """Return the service over a store, a ``Repository`` or a URL.
+
+        The options are those of ``VersionedSessionService``.
+        """
         return VersionedSessionService.over(store, **options)
 
     @property
@@ -91,11 +98,17 @@ class SessionService(ServiceWithLifecycleManager):
 
     @abstractmethod
     async def undo(self, user_id: str, session_id: str, turns: int = 1) -> Commit | None:
-        """Take back the last turns of a session, with all that came after them. Returns the new head, or None without a turn before."""
+        """Take back the last turns of a session, with all that came after them.
+
+        Returns the new head, or None without a turn before.
+        """
 
     @abstractmethod
     async def fork(self, user_id: str, session_id: str, to: str | None = None) -> str:
-        """Copy a session, with its history, at the cost of a reference. Returns the id of the copy, by default a new one."""
+        """Copy a session, with its history, at the cost of a reference.
+
+        Returns the id of the copy, by default a new one.
+        """
 
     @abstractmethod
     async def log(self, user_id: str, session_id: str, *, limit: int | None = None) -> list[Commit]:
@@ -109,12 +122,13 @@ class SessionService(ServiceWithLifecycleManager):
 class VersionedSessionService(StoreService, SessionService):
     """Sessions over a store: each is the branch ``branch(user_id, session_id)``, and each turn one commit.
 
-    A turn costs what it touches, whatever the length of the session: one read of its head, and one batch, sent together with those of other
-    sessions. Turns of one session may run at the same time, also in other processes: the states are merged by path, and the messages of
-    both are kept, each turn's in their order.
+    A turn costs what it touches, whatever the length of the session: one read of its head, and one batch, sent together
+    with those of other sessions. Turns of one session may run at the same time, also in other processes: the states are
+    merged by path, and the messages of both are kept, each turn's in their order.
 
-    The service opens what the separate services have written over the same store. States and memories lie where they were. The messages of
-    a session are moved to its branch on first use, so that a separate history service has the session no more.
+    The service opens what the separate services have written over the same store. States and memories lie where they
+    were. The messages of a session are moved to its branch on first use, so that a separate history service has the
+    session no more.
 
     Args:
         store: as for ``StoreService``, whose other options are allowed too.
@@ -136,7 +150,9 @@ class VersionedSessionService(StoreService, SessionService):
             own[_PARTS[name]][name] = options.pop(name)
         super().__init__(store, **options)
         self._ttl = None if ttl_seconds is None else as_ttl(ttl_seconds)
-        self._state = VersionedStateService(self._place, ttl_seconds=ttl_seconds, max_sessions=max_sessions, **own["state"], **options)
+        self._state = VersionedStateService(
+            self._place, ttl_seconds=ttl_seconds, max_sessions=max_sessions, **own["state"], **options
+        )
         self._history = ChatService(self._place, ttl_seconds=ttl_seconds, max_sessions=max_sessions, **own["history"])
         self._memory = SessionMemoryService(self._place, **own["memory"])
         self._history.forget = self._forget
@@ -157,7 +173,10 @@ class VersionedSessionService(StoreService, SessionService):
         return self._memory
 
     def branch(self, user_id: str, session_id: str) -> str:
-        """Return the name of a session's branch. Raises ``InvalidArgumentError`` if an id is not a string, or is empty."""
+        """Return the name of a session's branch.
+
+        Raises ``InvalidArgumentError`` if an id is not a string, or is empty.
+        """
         session = as_id("session_id", session_id).strip()
         if not session:
             raise InvalidArgumentError("session_id must not be empty")
@@ -176,27 +195,33 @@ class VersionedSessionService(StoreService, SessionService):
         workspace: str | os.PathLike[str] | None = None,
         base: str | None = None,
     ) -> StoredTurn:
-        """Return a turn of a session: ``async with service.turn(…) as turn``. The session is created if it does not exist.
+        """Return a turn of a session: ``async with service.turn(…) as turn``.
+
+        The session is created if it does not exist.
 
         Args:
-            ttl_seconds: from this turn on, the session expires that long after its last one. By default that of the service. 0 is never.
+            ttl_seconds: from this turn on, the session expires that long after its last one. By default that of the
+                service. 0 is never.
             message: the message of the commit. By default, a summary of the changes.
             policies: resolve conflicts with turns that ended meanwhile, as for ``Versioned.commit``.
-            workspace: a folder whose files belong to the session. They are in the commit, and if the block fails, they are as before it.
-                The files of sandboxes over ``state`` are in each turn without it.
+            workspace: a folder whose files belong to the session. They are in the commit, and if the block fails, they
+                are as before it. The files of sandboxes over ``state`` are in each turn without it.
             base: the id of the head with which the turn has begun elsewhere, as ``read`` returned it.
 
         Raises:
             InvalidArgumentError: an argument is invalid.
 
-            At the begin of the block: ``StorageError``. At its end, after which nothing of the turn is left, unless stated otherwise:
+            At the begin of the block: ``StorageError``. At its end, after which nothing of the turn is left, unless
+                stated otherwise:
 
             IdempotencyConflictError: the session has another message with the id of one that was appended.
             MergeConflictError: another turn, which ended meanwhile, changed the same part of the state.
             QuotaExceededError: a message or the state is too large, or the session has too many.
-            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names its path.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: a value cannot be stored; the error names
+                its path.
             BranchMovedError: the session was deleted or moved back meanwhile.
-            CommitInDoubtError: the store failed, and may have the turn. If it is repeated with the same ids, its messages are stored once.
+            CommitInDoubtError: the store failed, and may have the turn. If it is repeated with the same ids, its
+                messages are stored once.
             StorageError: the store failed.
         """
         branch = self.branch(user_id, session_id)
@@ -229,12 +254,13 @@ class VersionedSessionService(StoreService, SessionService):
     async def undo(self, user_id: str, session_id: str, turns: int = 1) -> Commit | None:
         """Take back the last turns of a session, with all that came after them: state, messages, memory and files.
 
-        Returns the new head, or None if no turn was before them: then there is no such session any more. Its reflog keeps what was taken
-        back, and ``repository`` can restore it. The files of a workspace follow with the next turn. Cost: reads the commits taken back.
+        Returns the new head, or None if no turn was before them: then there is no such session any more. Its reflog
+        keeps what was taken back, and ``repository`` can restore it. The files of a workspace follow with the next
+        turn. Cost: reads the commits taken back.
 
         Raises:
-            InvalidArgumentError: ``turns`` is not 1 or more, or the session has fewer, or ``prune`` removed the commit before them. Nothing
-                was changed.
+            InvalidArgumentError: ``turns`` is not 1 or more, or the session has fewer, or ``prune`` removed the commit
+                before them. Nothing was changed.
             SessionNotFoundError: there is no such session.
             StorageError: the store failed. The turns may have been taken back.
         """
@@ -243,7 +269,9 @@ class VersionedSessionService(StoreService, SessionService):
         return await self.run_in_turn(branch, lambda: self._turns.undo(branch, session_id, turns))
 
     async def fork(self, user_id: str, session_id: str, to: str | None = None) -> str:
-        """Copy a session, with its history, at the cost of a reference. Returns the id of the copy, by default a new one.
+        """Copy a session, with its history, at the cost of a reference.
+
+        Returns the id of the copy, by default a new one.
 
         Raises:
             SessionNotFoundError: there is no such session.
@@ -258,7 +286,9 @@ class VersionedSessionService(StoreService, SessionService):
         return name.session_id
 
     async def log(self, user_id: str, session_id: str, *, limit: int | None = None) -> list[Commit]:
-        """Return the commits of a session, newest first, at most ``limit``. The list is empty if there is no such session.
+        """Return the commits of a session, newest first, at most ``limit``.
+
+        The list is empty if there is no such session.
 
         The meta of a turn's commit has the number of its ``round``. Cost: the commits.
         """
@@ -272,7 +302,10 @@ class VersionedSessionService(StoreService, SessionService):
         await self.history.delete_session(user_id, session_id)
 
     async def delete_user(self, user_id: str) -> UserErasure:
-        """Erase all of a user's data in the store, with its history. Returns a report as proof. Raises as that of ``state``."""
+        """Erase all of a user's data in the store, with its history.
+
+        Returns a report as proof. Raises as that of ``state``.
+        """
         user = as_id("user_id", user_id)
 
         def erase() -> UserErasure:
@@ -310,7 +343,9 @@ class VersionedSessionService(StoreService, SessionService):
         """The turns, for a call on a thread."""
         assert self._repository is not None
         assert self._handles is not None
-        return StoredTurns(self._repository, self._handles, self._history.stored, self._memory.stored, self._state.session_hooks)
+        return StoredTurns(
+            self._repository, self._handles, self._history.stored, self._memory.stored, self._state.session_hooks
+        )
 
 
 class StoredTurn(Turn):
@@ -348,7 +383,9 @@ class StoredTurn(Turn):
             return []
         memory, asked = self._service.memory, self._asked
         made, model = await memory.embedded(given)
-        return [Addition(asked.branch, asked.session.user_id, session_name(asked.session.session_id), given, made, model)]
+        return [
+            Addition(asked.branch, asked.session.user_id, session_name(asked.session.session_id), given, made, model)
+        ]
 
     async def _fail(self) -> None:
         self._asked.drop()

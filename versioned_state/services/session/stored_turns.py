@@ -1,4 +1,7 @@
-"""``StoredTurns``: turns as commits on the branches of sessions, undone and copied there. Synchronous. Layer: services."""
+"""``StoredTurns``: turns as commits on the branches of sessions, undone and copied there.
+
+Synchronous. Layer: services.
+"""
 
 from __future__ import annotations
 
@@ -106,9 +109,19 @@ class OpenTurn:
 
 
 class StoredTurns:
-    """The turns of a repository's sessions. The caller makes the calls on one session one by one. Other processes may work on it too."""
+    """The turns of a repository's sessions.
 
-    def __init__(self, repository: Repository, handles: Handles[Versioned], chat: Chat, memory: SessionMemory, hooks: SessionHooks) -> None:
+    The caller makes the calls on one session one by one. Other processes may work on it too.
+    """
+
+    def __init__(
+        self,
+        repository: Repository,
+        handles: Handles[Versioned],
+        chat: Chat,
+        memory: SessionMemory,
+        hooks: SessionHooks,
+    ) -> None:
         self._repository = repository
         self._database = repository.database
         self._handles = handles
@@ -155,7 +168,9 @@ class StoredTurns:
         turn.hidden = frozenset((FILES_KEY,) if has else ())
 
     def _go_back(self, state: Versioned, base: str) -> None:
-        """Put a new handle where the turn began. Before it commits, ``_behind`` merges its changes onto what others have committed since.
+        """Put a new handle where the turn began.
+
+        Before it commits, ``_behind`` merges its changes onto what others have committed since.
 
         Raises ``_GoneError`` if the session has no such commit any more, or never had it.
         """
@@ -170,7 +185,10 @@ class StoredTurns:
         handle.worktree.tree = handle.root_of(at)
 
     def commit_in_steps(self, turn: OpenTurn) -> Steps[Commit | None]:
-        """Commit a turn, sent with those of other sessions. Returns the head if it has changed nothing, or None without one."""
+        """Commit a turn, sent with those of other sessions.
+
+        Returns the head if it has changed nothing, or None without one.
+        """
         state = turn.handle
         try:
             if turn.base is not None:
@@ -216,7 +234,9 @@ class StoredTurns:
         state = turn.handle
 
         def attempt(_: None) -> None:
-            self._staged(turn, lambda options: state.commit(options.message, meta=options.meta, on_moved=OnMoved.REFUSE))
+            self._staged(
+                turn, lambda options: state.commit(options.message, meta=options.meta, on_moved=OnMoved.REFUSE)
+            )
 
         try:
             again_if_moved(attempt, None, lambda _: self._behind(turn))
@@ -269,7 +289,9 @@ class StoredTurns:
         hook.rounds = turn.session.named(rounds.settled(head.height).at(number, head.height + 1))
         hook.unless = head.tree
         port.handle(state).ttl = turn.ttl
-        return CommitOptions(turn.message or _summary(number, turn), meta=turn.session.meta(round=number), on_moved=OnMoved.REFUSE)
+        return CommitOptions(
+            turn.message or _summary(number, turn), meta=turn.session.meta(round=number), on_moved=OnMoved.REFUSE
+        )
 
     def _release(self, turn: OpenTurn, state: Versioned) -> None:
         """Release the values of a turn: its caller may still have them, and the next turn begins with those of the store."""
@@ -282,7 +304,10 @@ class StoredTurns:
     # Undo, copies
 
     def undo(self, branch: str, session_id: str, turns: int) -> Commit | None:
-        """Move a session to before its last turns. Returns the new head, or None if the session is deleted, since none was before."""
+        """Move a session to before its last turns.
+
+        Returns the new head, or None if the session is deleted, since none was before.
+        """
         read = self._database.commits.read
 
         def attempt(_: None) -> Commit | None:
@@ -299,10 +324,13 @@ class StoredTurns:
             pruned = f"; {graph.pruned_reason(oldest)}" if oldest.shallow and not oldest.parent_addresses else ""
             if len(found) < turns:
                 raise InvalidArgumentError(
-                    f"the session has {len(found)} turn{'s' * (len(found) != 1)}, not {turns}{pruned}", remains="nothing was changed"
+                    f"the session has {len(found)} turn{'s' * (len(found) != 1)}, not {turns}{pruned}",
+                    remains="nothing was changed",
                 )
             if pruned:
-                raise InvalidArgumentError(f"the state before turn {oldest.short} is not there{pruned}", remains="nothing was changed")
+                raise InvalidArgumentError(
+                    f"the state before turn {oldest.short} is not there{pruned}", remains="nothing was changed"
+                )
             target = read(oldest.parent_addresses[0])
             if target.id == ROOT_ID:
 
@@ -325,7 +353,9 @@ class StoredTurns:
     def fork(self, branch: str, name: SessionName, target: str, copy: SessionName, ttl: int | None) -> None:
         """Begin the branch of a copy at the head of a session."""
         head = head_of(self._database, branch)
-        if (head is None or MESSAGES not in self._chat.kept(self._repository.snapshot(head))) and self._chat.older(branch) is not None:
+        if (head is None or MESSAGES not in self._chat.kept(self._repository.snapshot(head))) and self._chat.older(
+            branch
+        ) is not None:
             self._chat.take_in(branch, name)
             head = head_of(self._database, branch)
         if head is None:
@@ -333,7 +363,10 @@ class StoredTurns:
         self._repository.branches.begin(target, head, ttl=ttl, origin=branch)
 
     def read(self, branch: str) -> tuple[str, dict[str, Any]]:
-        """Read the state of a session. Returns the id of its head too, that of the empty root commit if there is no session."""
+        """Read the state of a session.
+
+        Returns the id of its head too, that of the empty root commit if there is no session.
+        """
 
         def content(head: Commit) -> tuple[str, dict[str, Any]]:
             return head.id, content_of(self._repository, head)

@@ -47,7 +47,9 @@ class TurnState(MutableMapping[str, Any]):
 
     def __setitem__(self, key: str, value: Any) -> None:
         if key in self._hidden:
-            raise InvalidArgumentError(f"the key {key!r} belongs to the files of the session", remains="nothing was changed")
+            raise InvalidArgumentError(
+                f"the key {key!r} belongs to the files of the session", remains="nothing was changed"
+            )
         self._open[key] = value
         self.used.add(key)
 
@@ -71,16 +73,20 @@ class TurnState(MutableMapping[str, Any]):
             del self[key]
 
     def __repr__(self) -> str:
-        return "<the state of a turn that has ended>" if self._values is None else f"{type(self).__name__}({dict(self)!r})"
+        return (
+            "<the state of a turn that has ended>" if self._values is None else f"{type(self).__name__}({dict(self)!r})"
+        )
 
 
 class Turn(ABC):
     """A turn of a session: ``async with service.turn(user_id, session_id) as turn``. For one task, and for one block.
 
-    At the end of the block, all changes become one commit, or none. If the block raises or is cancelled, nothing of it is left.
+    At the end of the block, all changes become one commit, or none. If the block raises or is cancelled, nothing of it
+    is left.
 
     Attributes:
-        commit: after the block, the commit of the turn. If the turn changed nothing, the head of the session, or None if there is none.
+        commit: after the block, the commit of the turn. If the turn changed nothing, the head of the session, or None
+            if there is none.
     """
 
     def __init__(self) -> None:
@@ -124,7 +130,9 @@ class Turn(ABC):
         self._state = await self._begin()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
         state, self._state = self._state, None
         assert state is not None
         try:

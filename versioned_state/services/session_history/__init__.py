@@ -1,4 +1,7 @@
-"""The messages of sessions: ``SessionHistoryService`` and its implementations. Needs the extra ``services``. Layer: services."""
+"""The messages of sessions: ``SessionHistoryService`` and its implementations.
+
+Needs the extra ``services``. Layer: services.
+"""
 
 from versioned_state.services.session_history.session_history_service import (
     InMemorySessionHistoryService,
@@ -7,4 +10,9 @@ from versioned_state.services.session_history.session_history_service import (
     VersionedSessionHistoryService,
 )
 
-__all__ = ["InMemorySessionHistoryService", "RedisSessionHistoryService", "SessionHistoryService", "VersionedSessionHistoryService"]
+__all__ = [
+    "InMemorySessionHistoryService",
+    "RedisSessionHistoryService",
+    "SessionHistoryService",
+    "VersionedSessionHistoryService",
+]

@@ -31,10 +31,13 @@ class CheckedMessages:
 
 
 def as_messages(given: object) -> list[tuple[Message, dict[str, Any]]]:
-    """Check the messages of a caller, one or a list. Returns each with its stored form, which shares no container with it.
+    """Check the messages of a caller, one or a list.
+
+    Returns each with its stored form, which shares no container with it.
 
     Raises:
-        InvalidArgumentError: one of them is not a message; the error names its place and its fields, and none of its values.
+        InvalidArgumentError: one of them is not a message; the error names its place and its fields, and none of its
+            values.
         LimitExceededError: one holds itself.
     """
     if isinstance(given, CheckedMessages):
@@ -104,7 +107,10 @@ def _fields(cls: type[BaseModel]) -> tuple[tuple[str, Any], ...]:
     """Return the fields of a class, each with its default in the class that reads it: ours, of which a caller's may be a subclass."""
     ours = next(base for base in cls.__mro__ if base.__module__.startswith(_OURS))
     assert issubclass(ours, BaseModel)
-    names = [*(name for name in _FIRST if name in cls.model_fields), *(name for name in cls.model_fields if name not in _FIRST)]
+    names = [
+        *(name for name in _FIRST if name in cls.model_fields),
+        *(name for name in cls.model_fields if name not in _FIRST),
+    ]
     return tuple((name, ours.model_fields[name].default if name in ours.model_fields else _MISSING) for name in names)
 
 
@@ -118,7 +124,11 @@ def document_of(message: Message | dict[str, Any]) -> dict[str, Any]:
 
 def session_document(session: Session) -> dict[str, Any]:
     """Return a session as a dict."""
-    return {"id": session.id, "user_id": session.user_id, "messages": [document_of(message) for message in session.messages]}
+    return {
+        "id": session.id,
+        "user_id": session.user_id,
+        "messages": [document_of(message) for message in session.messages],
+    }
 
 
 def session_of(document: dict[str, Any]) -> Session:

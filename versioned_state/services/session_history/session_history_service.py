@@ -34,11 +34,17 @@ _DELETED_AT_ONCE: Final = 16
 
 
 class SessionHistoryService(ServiceWithLifecycleManager):
-    """The messages of sessions, by user and session. ``over`` returns one over any store. Adapters to other services subclass it."""
+    """The messages of sessions, by user and session.
+
+    ``over`` returns one over any store. Adapters to other services subclass it.
+    """
 
     @staticmethod
     def over(store: KVStore | Repository | str | os.PathLike[str], **options: Any) -> VersionedSessionHistoryService:
-        """Return the service over a store, a ``Repository`` or a URL. The options are those of ``VersionedSessionHistoryService``."""
+        """Return the service over a store, a ``Repository`` or a URL.
+
+        The options are those of ``VersionedSessionHistoryService``.
+        """
         return VersionedSessionHistoryService.over(store, **options)
 
     @abstractmethod
@@ -78,17 +84,22 @@ class SessionHistoryService(ServiceWithLifecycleManager):
 class VersionedSessionHistoryService(StoreService, SessionHistoryService):
     """Sessions over a store: each is a branch with a list under ``messages``, and an append is a commit.
 
-    The cost of an append or of a read of the last messages is that of these messages, whatever the length of the session. Appends that
-    wait for their turn on one session are committed together. Each call returns once its messages are stored.
+    The cost of an append or of a read of the last messages is that of these messages, whatever the length of the
+    session. Appends that wait for their turn on one session are committed together. Each call returns once its messages
+    are stored.
 
     Args:
         store: as for ``StoreService``. The other options of ``StoreService`` are allowed too.
-        create_missing: ``get_session`` creates a session that never existed. For a deleted one it returns None until ``create_session``.
-        ttl_seconds: new sessions expire that long after their last change, or never if it is None. ``repository.expire()`` deletes them.
+        create_missing: ``get_session`` creates a session that never existed. For a deleted one it returns None until
+            ``create_session``.
+        ttl_seconds: new sessions expire that long after their last change, or never if it is None.
+            ``repository.expire()`` deletes them.
         max_message_bytes: the largest size of a message, about as packed. Larger ones are refused.
         max_messages: how many messages a session may have. An append of more is refused.
-        max_messages_per_session: how many messages stay in a session: an append removes the oldest ones beyond. History keeps them.
-        max_sessions: how many sessions a user may have. Each process that creates one at the same moment may exceed it by one.
+        max_messages_per_session: how many messages stay in a session: an append removes the oldest ones beyond. History
+            keeps them.
+        max_sessions: how many sessions a user may have. Each process that creates one at the same moment may exceed it
+            by one.
     """
 
     kind = "%messages"
@@ -139,8 +150,9 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
     async def get_session(self, user_id: str, session_id: str, last: int | None = None) -> Session | None:
         """Return a session with copies of its messages, oldest first.
 
-        Returns None if it was deleted and not created again, and without ``create_missing`` if it was never created. A session that gc has
-        removed, 30 days after its deletion, counts as never created. Cost: a read, and one path with the messages.
+        Returns None if it was deleted and not created again, and without ``create_missing`` if it was never created. A
+        session that gc has removed, 30 days after its deletion, counts as never created. Cost: a read, and one path
+        with the messages.
 
         Args:
             last: read only this many of the newest messages.
@@ -154,7 +166,9 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         return await self.run_in_turn(branch, lambda: self._get(branch, name, last))
 
     async def delete_session(self, user_id: str, session_id: str) -> None:
-        """Delete a session, if there is one. Its reflog keeps it for 30 days, and ``repository.branches`` can restore it.
+        """Delete a session, if there is one.
+
+        Its reflog keeps it for 30 days, and ``repository.branches`` can restore it.
 
         Raises:
             InvalidArgumentError: an id is not a string.
@@ -164,7 +178,9 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         await self.run_in_turn(branch, lambda: self._delete(branch))
 
     async def list_sessions(self, user_id: str, *, after: str | None = None, limit: int | None = None) -> list[Session]:
-        """List the sessions of a user, without their messages, in the order of their branches' names. Cost: what it lists.
+        """List the sessions of a user, without their messages, in the order of their branches' names.
+
+        Cost: what it lists.
 
         Args:
             after: begin after the session with this id, which need not exist.
@@ -180,16 +196,19 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
             count("limit", limit)
         return await self.run_in_turn(prefix, lambda: self._sessions.listing(user_id, prefix, start, limit))
 
-    async def append_message(self, session: Session, message: Given | Sequence[Given], *, ttl_seconds: float | None = None) -> None:
+    async def append_message(
+        self, session: Session, message: Given | Sequence[Given], *, ttl_seconds: float | None = None
+    ) -> None:
         """Append one or more messages to a stored session and to the given session object: all of them or none.
 
-        The messages are stored as they are at the call. Cost: one batch to the store, and two reads and one path unless this service has
-        used the session recently.
+        The messages are stored as they are at the call. Cost: one batch to the store, and two reads and one path unless
+        this service has used the session recently.
 
         Args:
             session: gives the ids of the user and the session. Its messages are not read.
             message: a ``Message``, a dict of its fields, or a list of either.
-            ttl_seconds: from now on the session expires that long after its last change. 0 means never, and None as before.
+            ttl_seconds: from now on the session expires that long after its last change. 0 means never, and None as
+                before.
 
         Raises:
             InvalidArgumentError: a message is not valid.
@@ -210,7 +229,9 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
             await self._run_item_steps(branch, item, self._append)
 
     async def delete_user_sessions(self, user_id: str) -> None:
-        """Delete all sessions of a user at the time of the call. If it is cancelled, it ends first. After a failure, some are left.
+        """Delete all sessions of a user at the time of the call.
+
+        If it is cancelled, it ends first. After a failure, some are left.
 
         Raises:
             InvalidArgumentError: the id is not a string.
@@ -219,7 +240,9 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         await to_the_end(self._delete_all(user_id))
 
     async def delete_user(self, user_id: str) -> UserErasure:
-        """Erase all of a user's data in the store, with its history, also that of the other services. Returns a report as proof.
+        """Erase all of a user's data in the store, with its history, also that of the other services.
+
+        Returns a report as proof.
 
         Cost: as of ``purge``. A call on the user's sessions that is made meanwhile begins a new session.
 
@@ -254,7 +277,9 @@ class VersionedSessionHistoryService(StoreService, SessionHistoryService):
         database, branch = self.repository.database, f"{VersionedSessionHistoryService.kind}/{branch_name(user_id)}"
         names = await self.run_in_turn(prefix, lambda: database.planned(branch, lambda: self._sessions.names(prefix)))
         for at in range(0, len(names), _DELETED_AT_ONCE):
-            await gather(*(self.run_in_turn(name, partial(self._delete, name)) for name in names[at : at + _DELETED_AT_ONCE]))
+            await gather(
+                *(self.run_in_turn(name, partial(self._delete, name)) for name in names[at : at + _DELETED_AT_ONCE])
+            )
         await self.run_in_turn(prefix, lambda: database.end_plan(branch))
 
     def _delete(self, branch: str) -> None:
@@ -276,14 +301,17 @@ class RedisSessionHistoryService(VersionedSessionHistoryService):
     """Sessions on a Redis or Valkey server.
 
     Args:
-        redis_url: a URL for ``open_store``, by default of the server on this machine. A ``KVStore`` or ``Repository`` works too.
+        redis_url: a URL for ``open_store``, by default of the server on this machine. A ``KVStore`` or ``Repository``
+            works too.
         redis_client: refused, because the service needs connections of its own.
 
     Raises:
         InvalidArgumentError: a client was given, or the URL is malformed.
     """
 
-    def __init__(self, redis_url: str | KVStore | Repository | None = None, redis_client: object = None, **options: Any) -> None:
+    def __init__(
+        self, redis_url: str | KVStore | Repository | None = None, redis_client: object = None, **options: Any
+    ) -> None:
         super().__init__(on_redis(redis_url, redis_client), **options)
 
 
@@ -297,8 +325,12 @@ def _stripped(session_id: Any) -> Any:
 
 def _check_session(session: object) -> None:
     """Raise ``InvalidArgumentError`` unless it is a ``Session``, or has the same attributes."""
-    if not all(hasattr(session, name) for name in ("id", "user_id")) or not isinstance(getattr(session, "messages", None), list):
-        raise InvalidArgumentError(f"session must be a Session, not {type(session).__name__}", remains="nothing was appended")
+    if not all(hasattr(session, name) for name in ("id", "user_id")) or not isinstance(
+        getattr(session, "messages", None), list
+    ):
+        raise InvalidArgumentError(
+            f"session must be a Session, not {type(session).__name__}", remains="nothing was appended"
+        )
 
 
 def _as_last(last: int | None) -> int | None:

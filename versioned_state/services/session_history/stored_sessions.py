@@ -74,7 +74,11 @@ class Quotas:
     kept: int | None = None
 
     def __post_init__(self) -> None:
-        for name, value in (("max_message_bytes", self.message_bytes), ("max_messages", self.messages), ("max_sessions", self.sessions)):
+        for name, value in (
+            ("max_message_bytes", self.message_bytes),
+            ("max_messages", self.messages),
+            ("max_sessions", self.sessions),
+        ):
             if value is not None:
                 count(name, value)
         if self.kept is not None:
@@ -104,7 +108,10 @@ class Append:
 
 
 class StoredSessions:
-    """The sessions of a repository. The caller makes the calls on one session one by one. Other processes may work on it too."""
+    """The sessions of a repository.
+
+    The caller makes the calls on one session one by one. Other processes may work on it too.
+    """
 
     def __init__(self, repository: Repository, handles: Handles[Versioned], quotas: Quotas, creations: Locks) -> None:
         self._quotas = quotas
@@ -116,12 +123,16 @@ class StoredSessions:
     # Reading
 
     def read(self, branch: str, name: SessionName, last: int | None) -> Session | None:
-        """Read a session with its messages, or only the newest ones. Returns None if there is none, or if its time to live is over."""
+        """Read a session with its messages, or only the newest ones.
+
+        Returns None if there is none, or if its time to live is over.
+        """
         return at_head(self._database, branch, lambda head: self._session(name, head, last), None)
 
     def was_deleted(self, branch: str) -> bool:
         """Return whether there was a session that is deleted now, and not because its time to live was over."""
-        moves = (position for position in self._repository.reflog(branch) if position.action != GIVEN_UP)  # this moves no branch
+        # this moves no branch
+        moves = (position for position in self._repository.reflog(branch) if position.action != GIVEN_UP)
         last = next(moves, None)
         return last is not None and last.commit is None and last.action != EXPIRE
 
@@ -157,7 +168,9 @@ class StoredSessions:
 
     def _session(self, name: SessionName, head: Commit, last: int | None) -> Session:
         database = self._database
-        whole = Snapshot(database.objects, head.tree, database.policy, commit=head, cache=database.nodes, spend=current_spend())
+        whole = Snapshot(
+            database.objects, head.tree, database.policy, commit=head, cache=database.nodes, spend=current_spend()
+        )
         snapshot = self.kept(whole)
         messages: list[Any] = []
         if last is None:
@@ -184,7 +197,8 @@ class StoredSessions:
                         self.space(state)[MESSAGES] = []
                         keep_id(state, name.session_id)
                         port.handle(state).ttl = ttl
-                        state.commit("session created", on_moved=OnMoved.REFUSE)  # raises if another process has created it
+                        # raises if another process has created it
+                        state.commit("session created", on_moved=OnMoved.REFUSE)
                         port.handle(state).ttl = None
                     self.space(state).release(MESSAGES)  # appends must not load the list
                     return Session(id=name.session_id, user_id=name.user_id)
@@ -195,13 +209,17 @@ class StoredSessions:
 
     @contextmanager
     def _creation(self, branch: str) -> Iterator[None]:
-        """Run a block that creates a session. Raises ``QuotaExceededError`` if the user has too many. Cost: lists their sessions."""
+        """Run a block that creates a session.
+
+        Raises ``QuotaExceededError`` if the user has too many. Cost: lists their sessions.
+        """
         limit = self._quotas.sessions
         if limit is None:
             yield
             return
         prefix = branch.rpartition("/")[0] + "/"
-        with self._creations.held(prefix):  # otherwise calls that create sessions at the same moment could all find room
+        # otherwise calls that create sessions at the same moment could all find room
+        with self._creations.held(prefix):
             if len(self.names(prefix)) >= limit:
                 raise QuotaExceededError("the number of sessions of a user", limit=limit)
             yield
@@ -282,10 +300,15 @@ class StoredSessions:
             # After a failure, the handle is a new one.
             unless_erased(lambda: again_if_moved(attempt, False, lambda _: True))
         except (MovedError, BranchMovedError):
-            raise BranchMovedError(branch, expected=None, actual=None, remains="nothing was appended", hint="append again") from None
+            raise BranchMovedError(
+                branch, expected=None, actual=None, remains="nothing was appended", hint="append again"
+            ) from None
 
     def _extend(self, state: Versioned, items: list[Append]) -> None:
-        """Add the messages to a handle. Raises ``StaleHandleError`` if the session cannot have them, as of the handle's head."""
+        """Add the messages to a handle.
+
+        Raises ``StaleHandleError`` if the session cannot have them, as of the handle's head.
+        """
         ref = port.handle(state).ref
         if ref.head is None or is_over(self._database, ref, state.head):
             raise StaleHandleError(SessionNotFoundError(items[0].session.id))
@@ -298,7 +321,10 @@ class StoredSessions:
         port.handle(state).ttl = ttl
 
     def stage(self, state: Versioned, stored: list[dict[str, Any]]) -> int:
-        """Append messages on a handle, for a commit. Returns how many the oldest are that leave. Raises ``QuotaExceededError``."""
+        """Append messages on a handle, for a commit.
+
+        Returns how many the oldest are that leave. Raises ``QuotaExceededError``.
+        """
         messages, limit, kept = self.space(state).sequence(MESSAGES), self._quotas.messages, self._quotas.kept
         if limit is not None and len(messages) + len(stored) > limit:
             raise QuotaExceededError("the number of messages of a session", limit=limit)
@@ -314,7 +340,10 @@ class StoredSessions:
 
 
 class StaleHandleError(Exception):
-    """The handle must be replaced by one at the head of the branch. ``error`` is the error to raise if that one fails likewise."""
+    """The handle must be replaced by one at the head of the branch.
+
+    ``error`` is the error to raise if that one fails likewise.
+    """
 
     def __init__(self, error: StateError) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""The first part of an awaited commit: its changes are staged when it is called, before its task waits. Layer: state."""
+"""The first part of an awaited commit: its changes are staged when it is called, before its task waits.
+
+Layer: state.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +18,8 @@ if TYPE_CHECKING:
 def stage_ahead(state: BranchState, lenient: bool) -> None:  # noqa: FBT001 - for functools.partial
     """Stage the changes of a state for its next commit, on the thread of its caller.
 
-    Does nothing if this would have to wait for the store, for another thread or for an interrupted call, or if a value cannot be stored.
-    The commit then stages the changes itself, and holds its caller meanwhile.
+    Does nothing if this would have to wait for the store, for another thread or for an interrupted call, or if a value
+    cannot be stored. The commit then stages the changes itself, and holds its caller meanwhile.
     """
     caller = current_caller()
     assert caller is not None, "a background call is about to begin"
@@ -25,7 +28,8 @@ def stage_ahead(state: BranchState, lenient: bool) -> None:  # noqa: FBT001 - fo
         return
     try:
         try:
-            # Another thread may hold the lock by now, and wait until this thread's event loop is held: waiting for it could last forever.
+            # Another thread may hold the lock by now, and wait until this thread's event loop is held: waiting for it
+            # could last forever.
             lock.acquire(blocking=False)
             if lock.is_mine:  # not the result of acquire(): an interrupt may come before it is known
                 _stage_ahead(state, caller, lenient=lenient)

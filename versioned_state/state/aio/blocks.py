@@ -1,7 +1,7 @@
 """The ``async with`` blocks of a state: ``AsyncBlock``, ``AsyncTransaction`` and ``AsyncLock``. Layer: state.
 
-An ``AsyncBlock`` notices if an interrupt keeps its end from running: as with ``Block``, only the statement refers to the callable that ends
-the block, and the frames in a traceback do not.
+An ``AsyncBlock`` notices if an interrupt keeps its end from running: as with ``Block``, only the statement refers to
+the callable that ends the block, and the frames in a traceback do not.
 """
 
 from __future__ import annotations
@@ -48,7 +48,11 @@ class _Exit:
 
 
 async def _end(
-    ends: list[End], held: list[_Held], kind: type[BaseException] | None = None, error: BaseException | None = None, *_: object
+    ends: list[End],
+    held: list[_Held],
+    kind: type[BaseException] | None = None,
+    error: BaseException | None = None,
+    *_: object,
 ) -> None:
     try:
         await ends.pop()(kind, error)
@@ -70,7 +74,9 @@ class AsyncBlock:
         self.ends: list[End] = []
         self.reference: ReferenceType[Any] | None = None
 
-    async def end(self, kind: type[BaseException] | None = None, error: BaseException | None = None, *_: object) -> None:
+    async def end(
+        self, kind: type[BaseException] | None = None, error: BaseException | None = None, *_: object
+    ) -> None:
         """End the block: ``__aexit__`` for callers that look it up on the class, such as ``contextlib.AsyncExitStack``."""
         await _end(self.ends, [], kind, error)
 
@@ -83,8 +89,8 @@ _CANCELLED: Final = asyncio.CancelledError("the task was cancelled as it entered
 class AsyncTransaction(AsyncBlock, Generic[S]):
     """A block whose changes are committed together when it ends, and rolled back if it raises or is cancelled.
 
-    The block belongs to the task that enters it. If it is cancelled while it begins, it counts as not entered. If it is cancelled while it
-    ends, its commit or rollback is complete when ``CancelledError`` is raised.
+    The block belongs to the task that enters it. If it is cancelled while it begins, it counts as not entered. If it is
+    cancelled while it ends, its commit or rollback is complete when ``CancelledError`` is raised.
     """
 
     def __init__(self, lock: HandleLock, transaction: Transaction[S]) -> None:
@@ -111,7 +117,9 @@ class AsyncTransaction(AsyncBlock, Generic[S]):
         entered.has_begun = True
         return self._state
 
-    async def _leave(self, transaction: OpenTransaction, kind: type[BaseException] | None, error: BaseException | None) -> None:
+    async def _leave(
+        self, transaction: OpenTransaction, kind: type[BaseException] | None, error: BaseException | None
+    ) -> None:
         if kind is GeneratorExit:  # the coroutine is closed, and cannot wait
             self._transactions.leave(transaction, error)
             return
@@ -126,9 +134,12 @@ class AsyncTransaction(AsyncBlock, Generic[S]):
 
 
 class AsyncLock:
-    """The lock of a branch. It belongs to the task that enters it. Other tasks can use the handle while that task waits.
+    """The lock of a branch.
 
-    A task that is cancelled while it enters does not have the lock; a task that is cancelled while it leaves has released it.
+    It belongs to the task that enters it. Other tasks can use the handle while that task waits.
+
+    A task that is cancelled while it enters does not have the lock; a task that is cancelled while it leaves has
+    released it.
     """
 
     def __init__(self, handle: HandleLock, lock: Lock) -> None:
@@ -163,7 +174,9 @@ class AsyncLock:
             raise
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         holding = self._held.pop()
         if kind is GeneratorExit:
             leave(self._lock.state, holding)

@@ -1,8 +1,8 @@
 """The caller of a background thread, and the lock of a handle's calls. Layer: state.
 
-A call of ``state.aio`` runs on a background thread while the tasks of its event loop continue. Before it compares or changes live values,
-it *holds* its caller: the event loop stops until the call releases it. A synchronous call need not hold its caller, which waits for it
-anyway. This module does not load asyncio.
+A call of ``state.aio`` runs on a background thread while the tasks of its event loop continue. Before it compares or
+changes live values, it *holds* its caller: the event loop stops until the call releases it. A synchronous call need not
+hold its caller, which waits for it anyway. This module does not load asyncio.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ _TRIES: Final = 3
 
 
 class StoreNeeded(BaseException):
-    """A step that must not wait for the store needs an object that is not in memory. Only the code that seals a step catches this."""
+    """A step that must not wait for the store needs an object that is not in memory.
+
+    Only the code that seals a step catches this.
+    """
 
 
 class Caller:
@@ -95,8 +98,8 @@ def hold_still() -> AbstractContextManager[None]:
 def run_still(function: Callable[[], T]) -> T:
     """Run a step that compares live values and changes nothing, while no task can change them.
 
-    The event loop does not wait for the store: the step is first run without holding the caller, to read the objects that it needs. The
-    results of these runs are ignored.
+    The event loop does not wait for the store: the step is first run without holding the caller, to read the objects
+    that it needs. The results of these runs are ignored.
     """
     caller = _this_thread.caller
     if caller is None or caller.is_held:
@@ -155,7 +158,8 @@ class HandleLock(RLock):  # type: ignore[misc] # typeshed has it final; it is no
 def ready(lock: HandleLock) -> HandleLock:
     """Return the lock once no call of ``state.aio`` from this thread's event loop is under way: such a call may need the thread to end.
 
-    This function does not enter the lock: an interrupt between entering and the ``with`` statement would leave the lock held.
+    This function does not enter the lock: an interrupt between entering and the ``with`` statement would leave the lock
+        held.
     """
     if lock.leases:
         lease = lock.leases.get(get_ident())
@@ -187,8 +191,9 @@ def locked(method: F) -> F:
                 is_open = True
                 return method(self, *args, **kwargs)
             except BaseException as error:
-                # Complete the interrupted call before its exception propagates. The next call could not distinguish the changes that the
-                # caller makes until then from those that this call was about to make. If the check itself failed, it is not repeated.
+                # Complete the interrupted call before its exception propagates. The next call could not distinguish the
+                # changes that the caller makes until then from those that this call was about to make. If the check
+                # itself failed, it is not repeated.
                 if is_open or not isinstance(error, StateError):
                     with suppress(StateError):
                         self._check_open()

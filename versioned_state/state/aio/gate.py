@@ -10,11 +10,11 @@
         │      end        │
         │<────────────────┤
 
-A synchronous call on the same handle waits on the thread of the loop for the end of the background call. Meanwhile it admits visits, so the
-two never deadlock.
+A synchronous call on the same handle waits on the thread of the loop for the end of the background call. Meanwhile it
+admits visits, so the two never deadlock.
 
-A signal handler may raise between any two lines on the thread of the loop. So each step there can be repeated, and a background thread that
-waits for the loop repeats its request: no thread waits for ever for a step that was lost.
+A signal handler may raise between any two lines on the thread of the loop. So each step there can be repeated, and a
+background thread that waits for the loop repeats its request: no thread waits for ever for a step that was lost.
 """
 
 from __future__ import annotations
@@ -82,7 +82,10 @@ class Gate:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Open a block of a background thread during which the loop is stopped. Raises ``EventLoopError`` if the loop no longer runs."""
+        """Open a block of a background thread during which the loop is stopped.
+
+        Raises ``EventLoopError`` if the loop no longer runs.
+        """
         visit = _Visit()
         self._visits.append(visit)
         self.wake()
@@ -113,7 +116,10 @@ class Gate:
         _release(self._news)
 
     def admit(self) -> None:
-        """Stop for each background thread that waits, even if exceptions come meanwhile. Runs on the thread of the loop."""
+        """Stop for each background thread that waits, even if exceptions come meanwhile.
+
+        Runs on the thread of the loop.
+        """
         interrupt: BaseException | None = None
         while self._visits:
             try:
@@ -221,7 +227,10 @@ _this_thread: Final = _Thread()
 
 @asynccontextmanager
 async def _turn(lock: HandleLock) -> AsyncIterator[Gate]:
-    """Open a block in which no other call of this event loop is under way on the handle. Calls run in the order of their arrival."""
+    """Open a block in which no other call of this event loop is under way on the handle.
+
+    Calls run in the order of their arrival.
+    """
     loop = running_loop()
     gate = _this_thread.gate
     if gate is None or gate.loop is not loop:
@@ -275,7 +284,8 @@ async def run_on_handles(
     """Run a call on handles off the event loop, for a task. See ``off_loop`` for cancellation.
 
     Args:
-        locks: the locks of the handles, each once, in the same order for all callers, so that two such calls do not wait for each other.
+        locks: the locks of the handles, each once, in the same order for all callers, so that two such calls do not
+            wait for each other.
         owner: the task; by default the current one.
         ahead: a step to run first, on the thread of the loop, when it is the call's turn.
         undo: called with the result if the call was cancelled and no caller gets the result.

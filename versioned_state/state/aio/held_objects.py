@@ -11,7 +11,9 @@ from versioned_state.storage import KVStore
 
 
 class HeldObjects(ObjectStore):
-    """Verified reads for one handle. Objects that a background call has read stay in memory until it ends: its steps need not wait.
+    """Verified reads for one handle.
+
+    Objects that a background call has read stay in memory until it ends: its steps need not wait.
 
     Attributes:
         beside: objects that are not in the store: those of migrated roots, until they are committed.

@@ -1,7 +1,8 @@
 """The awaitable twins of a handle's calls. Layer: state.
 
-A twin takes the arguments of its call, and runs the call on a background thread; see ``gate``. ``VersionedAio``, ``KeySpaceAio`` and
-``SequenceAio`` list the twins, each beside the class whose calls they run. This module does not load asyncio.
+A twin takes the arguments of its call, and runs the call on a background thread; see ``gate``. ``VersionedAio``,
+``KeySpaceAio`` and ``SequenceAio`` list the twins, each beside the class whose calls they run. This module does not
+load asyncio.
 """
 
 from __future__ import annotations

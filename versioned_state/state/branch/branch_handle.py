@@ -60,7 +60,10 @@ _MERGES_BESIDE: Final = 3
 
 
 def head_address(ref: Ref) -> Address:
-    """Return the address of the head of a ref, which is the empty root commit if it has none. Unlike the commit, gc cannot delete it."""
+    """Return the address of the head of a ref, which is the empty root commit if it has none.
+
+    Unlike the commit, gc cannot delete it.
+    """
     return ROOT_ADDRESS if ref.head is None else ref.head
 
 
@@ -72,7 +75,9 @@ class BranchHandle:
         self.author = author
         database = repository.database
         ref, head = database.read_head("branch", branch)
-        self.position: HandlePosition = HandlePosition(branch, ref, database.commits.read(ROOT_ADDRESS) if head is None else head)
+        self.position: HandlePosition = HandlePosition(
+            branch, ref, database.commits.read(ROOT_ADDRESS) if head is None else head
+        )
         self.stamp: Stamp | None = None
         if database.stamp is not None:
             self.use_stamp(database.stamp)
@@ -81,7 +86,9 @@ class BranchHandle:
         self.pending: Final = PendingEntries()
         self.objects: Final = HeldObjects(repository.database.objects)
         self.migrator: Migrator | None = None
-        self.worktree: Final = Worktree(self.objects, database.policy, self.head.tree, LateMerge(weakref.ref(self)), database.nodes)
+        self.worktree: Final = Worktree(
+            self.objects, database.policy, self.head.tree, LateMerge(weakref.ref(self)), database.nodes
+        )
         self.worktree.mark_stored(ref.sweeps)
         self.unfinished: Final = self.worktree.unfinished
         self.hooks: Hooks = Hooks()
@@ -121,14 +128,21 @@ class BranchHandle:
 
     def commit_of(self, ref: Ref) -> Commit:
         """Return the head of a ref, or the empty root commit if it has none."""
-        return self.repository.database.commits.read(ROOT_ADDRESS) if ref.head is None else self.repository.database.commits.read(ref.head)
+        return (
+            self.repository.database.commits.read(ROOT_ADDRESS)
+            if ref.head is None
+            else self.repository.database.commits.read(ref.head)
+        )
 
     def read_ref(self) -> Ref:
         """Read the record of the branch from the store."""
         return self.repository.database.ref("branch", self.branch)
 
     def read_head(self) -> tuple[Ref, Commit]:
-        """Read the record of the branch and its head from the store. Raises ``BranchMovedError`` if the branch was deleted."""
+        """Read the record of the branch and its head from the store.
+
+        Raises ``BranchMovedError`` if the branch was deleted.
+        """
         database = self.repository.database
         ref, head = database.read_head("branch", self.branch)
         if head is not None:
@@ -144,7 +158,10 @@ class BranchHandle:
         return replace(ref, ttl=self.ref.ttl), self.head
 
     def clean(self, call: str) -> Staged:
-        """Return an empty staging for the new objects of ``call``. Raises ``UncommittedChangesError`` if there are changes."""
+        """Return an empty staging for the new objects of ``call``.
+
+        Raises ``UncommittedChangesError`` if there are changes.
+        """
         staged = self.worktree.stage(lenient=True, adopting=True)
         paths = [str(path_of(key)) for key in (*staged.changes, *staged.failed)]
         self.hooks.refuse(call, paths)
@@ -153,7 +170,10 @@ class BranchHandle:
         return staged
 
     def begin(self, at: Commit, *, origin: str) -> None:
-        """Create the branch at a commit of another branch and move there, before any value is loaded. Raises ``RefExistsError``."""
+        """Create the branch at a commit of another branch and move there, before any value is loaded.
+
+        Raises ``RefExistsError``.
+        """
         self.root_of(at)
         self.set_position(*self.repository.branches.begin(self.branch, at, ttl=self.ttl, origin=origin))
         self.worktree.tree = self.root_of(self.head)
@@ -161,7 +181,10 @@ class BranchHandle:
     # Migrations
 
     def root_of(self, commit: Commit) -> Tree:
-        """Return the root that the handle uses for a commit: its root at the newest version. Raises as ``Migrator.migrated``."""
+        """Return the root that the handle uses for a commit: its root at the newest version.
+
+        Raises as ``Migrator.migrated``.
+        """
         return commit.tree if self.migrator is None else self.migrator.migrated(commit).root
 
     @property
@@ -180,7 +203,10 @@ class BranchHandle:
         self.stamp = Stamp(source, self.repository.database.stamps)
 
     def stamped(self, meta: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the meta of a commit that is about to be written, with the stamp of this handle. Raises as ``Stamp``."""
+        """Return the meta of a commit that is about to be written, with the stamp of this handle.
+
+        Raises as ``Stamp``.
+        """
         return meta if self.stamp is None else self.stamp.on(meta)
 
     def moved_error(self, resolving: Resolving) -> BranchMovedError:
@@ -189,7 +215,10 @@ class BranchHandle:
         return BranchMovedError(self.branch, expected=self.head.id, actual=actual.hex(), remains=resolving.remains)
 
     def checked(self, commit: Commit, ref: Ref, staged: Staged) -> BatchPart:
-        """Check with the hooks that a commit may be made on a ref, and return their part of its batch. Raises their errors."""
+        """Check with the hooks that a commit may be made on a ref, and return their part of its batch.
+
+        Raises their errors.
+        """
         nodes = Nodes(staged.staging, staging=staged.staging)
         self.hooks.check(nodes, self.commit_of(ref).tree, commit.tree)
         return self.hooks.batch_part()
@@ -213,7 +242,8 @@ class BranchHandle:
     def _adopt_beside(self, commit: Commit, ref: Ref, staged: Staged) -> None:
         """Make a published commit the head if it contains changes of others too, and live values may have changed since they were staged.
 
-        If these later changes conflict with those of others, the handle does not move, and its next call raises the conflict.
+        If these later changes conflict with those of others, the handle does not move, and its next call raises the
+        conflict.
         """
         self.commits_made += 1
         self._in_doubt = CommitInDoubt(staged, commit, ref, under_way=False)
@@ -234,7 +264,10 @@ class BranchHandle:
         return self._in_doubt is not None
 
     def doubt(self, commit: CommitInDoubt) -> None:
-        """Keep a commit in doubt, since the store failed and could not be read either. The next call searches for it."""
+        """Keep a commit in doubt, since the store failed and could not be read either.
+
+        The next call searches for it.
+        """
         self._in_doubt, self.unfinished.question = commit, None
 
     def find_commit(self, doubt: CommitInDoubt) -> Ref | None:
@@ -251,8 +284,8 @@ class BranchHandle:
                 return database.after_commit(doubt.ref, doubt.commit, ttl=self.ttl)
             if not doubt.under_way or ref.stored != doubt.ref.stored:
                 return None
-            # The write may still arrive: it may be in the buffers of a server, or wait for a lock there. Replacing the record that it
-            # expects, by another one for the same commit, makes it fail for good.
+            # The write may still arrive: it may be in the buffers of a server, or wait for a lock there. Replacing the
+            # record that it expects, by another one for the same commit, makes it fail for good.
             head = self.commit_of(ref)
             barred = database.move(ref, None if ref.head is None else head, action=GIVEN_UP, author=self.author)
             if barred is not None:
@@ -261,7 +294,9 @@ class BranchHandle:
                 return None
 
     def find_move(self, doubt: MoveInDoubt) -> Ref | None:
-        """Search the branch for a move in doubt. Returns the ref at its target, or None if the branch did not make the move.
+        """Search the branch for a move in doubt.
+
+        Returns the ref at its target, or None if the branch did not make the move.
 
         The branch may have moved since.
         """
@@ -281,7 +316,9 @@ class BranchHandle:
         """Record a published commit before the live values are updated. Returns the new position."""
         keep = staged.failed.keys() - staged.replaced if staged.failed else ()
         position = HandlePosition(self.position.branch, ref, commit)
-        self.unfinished.move = Move(commit.tree, commit.tree, staged.staging, keep=keep, commits=True, position=position)
+        self.unfinished.move = Move(
+            commit.tree, commit.tree, staged.staging, keep=keep, commits=True, position=position
+        )
         self.unfinished.question = None
         return position
 
@@ -292,7 +329,10 @@ class BranchHandle:
         self.unfinished.question = None
 
     def finish(self) -> None:
-        """Complete an interrupted step, and find an unknown outcome in the store. After a ``StorageError`` the next call tries again."""
+        """Complete an interrupted step, and find an unknown outcome in the store.
+
+        After a ``StorageError`` the next call tries again.
+        """
         if self._finishing:
             return
         try:
@@ -331,8 +371,8 @@ class BranchHandle:
     def resolve_doubt(self, *, discarding: bool = False) -> bool:
         """Search the branch for a commit in doubt, before the next commit. Returns whether the branch has it.
 
-        Raises ``MergeConflictError`` if the branch has it, with commits of others that conflict with our later changes. Then nothing was
-        changed and the commit is still in doubt. ``discard`` resolves the doubt.
+        Raises ``MergeConflictError`` if the branch has it, with commits of others that conflict with our later changes.
+        Then nothing was changed and the commit is still in doubt. ``discard`` resolves the doubt.
         """
         doubt = self._in_doubt
         if doubt is None:
@@ -349,7 +389,8 @@ class BranchHandle:
                 self.unfinished.move = None
             else:
                 since = self.worktree.stage(lenient=True)
-                merge_roots(self, since, base, since.tree, commit.tree, Resolving())  # raises before anything is changed
+                # raises before anything is changed
+                merge_roots(self, since, base, since.tree, commit.tree, Resolving())
                 self.worktree.adopt_late(doubt.staged)
                 self._merge_head(base, HandlePosition(self.branch, ref, commit), Resolving())
             self.commits_made += 1
@@ -379,7 +420,10 @@ class BranchHandle:
         return head
 
     def _merge_head(self, base: Tree, position: HandlePosition, resolving: Resolving) -> None:
-        """Move to another position, with our changes since ``base`` on top. If it raises ``MergeConflictError``, nothing was changed."""
+        """Move to another position, with our changes since ``base`` on top.
+
+        If it raises ``MergeConflictError``, nothing was changed.
+        """
         theirs = self.root_of(position.head)
         try:
             for _ in range(_MERGES_BESIDE if current_caller() is not None else 0):
@@ -436,7 +480,8 @@ class BranchHandle:
         """Move to another position, whose branch is at its head already, and update the live values.
 
         Args:
-            dropping: drop uncommitted changes. If not, only changes that were made during a background call may exist; these stay.
+            dropping: drop uncommitted changes. If not, only changes that were made during a background call may exist;
+                these stay.
         """
         if current_caller() is None:
             self._drop_to(position)
@@ -450,7 +495,9 @@ class BranchHandle:
             try:
                 self._merge_head(self.root_of(self.head), position, Resolving())
             except MergeConflictError as error:
-                error.remains = "the branch has moved; the state is as it was, with the changes that were made meanwhile"
+                error.remains = (
+                    "the branch has moved; the state is as it was, with the changes that were made meanwhile"
+                )
                 error.hint = "refresh() raises it again, to be resolved; discard() drops the changes"
                 raise
 

@@ -18,9 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class CommitOptions:
-    """The options of a commit. See ``Versioned.commit``. An author of ``""`` becomes None. Raises ``InvalidArgumentError``.
+    """The options of a commit.
 
-    ``subject`` precedes the summary, which is the default message. ``parent`` is the commit to commit onto, if it is not the head.
+    See ``Versioned.commit``. An author of ``""`` becomes None. Raises ``InvalidArgumentError``.
+
+    ``subject`` precedes the summary, which is the default message. ``parent`` is the commit to commit onto, if it is
+    not the head.
     """
 
     message: str = ""
@@ -74,7 +77,10 @@ def check_meta(meta: object) -> None:
 
 
 def check_policies(policies: Mapping[str, Policy] | None) -> dict[str, Policy]:
-    """Return a copy of the merge policies of a call. Raises ``InvalidArgumentError`` at once, not when a conflict needs a bad one."""
+    """Return a copy of the merge policies of a call.
+
+    Raises ``InvalidArgumentError`` at once, not when a conflict needs a bad one.
+    """
     if policies is None or policies == {}:
         return {}
     from versioned_state.repository.merging.policies import Policies

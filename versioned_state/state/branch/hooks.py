@@ -1,4 +1,6 @@
-"""``Hook``: a part of a handle, such as a schema, a lock or a workspace, that joins its commits and moves. Layer: state.
+"""``Hook``: a part of a handle, such as a schema, a lock or a workspace, that joins its commits and moves.
+
+Layer: state.
 
 ::
 
@@ -35,14 +37,18 @@ class Hook:
 
     Attributes:
         keys: the root keys whose values ``amend`` sets; ``commit(keys=)`` may name them.
-        policies: merge policies for the hook's values by path pattern, applied after those of the repository and before those of a call.
+        policies: merge policies for the hook's values by path pattern, applied after those of the repository and before
+            those of a call.
     """
 
     keys: frozenset[bytes] = frozenset()
     policies: Mapping[str, Policy] = MappingProxyType({})
 
     def before_commit(self, keys: Collection[bytes] | None) -> None:
-        """Prepare for a commit of the changes of these root keys, or of all. It may change live values, which are staged next."""
+        """Prepare for a commit of the changes of these root keys, or of all.
+
+        It may change live values, which are staged next.
+        """
 
     def amend(self, nodes: Nodes, tree: Tree, keys: Collection[bytes] | None) -> Tree:
         """Return the root to commit, or to show in ``status``. New nodes are staged in ``nodes``.
@@ -56,8 +62,8 @@ class Hook:
     def settle(self, nodes: Nodes, before: Tree, after: Tree) -> tuple[Tree, ...]:
         """Return the roots to commit instead of ``after``, in which changes are merged already. Also called for merges.
 
-        ``before`` is the root of the first parent. Each root is committed, in this order, and the live values follow. Called again if the
-        branch moves meanwhile.
+        ``before`` is the root of the first parent. Each root is committed, in this order, and the live values follow.
+        Called again if the branch moves meanwhile.
         """
         return (after,)
 

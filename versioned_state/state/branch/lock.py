@@ -65,7 +65,18 @@ class Holding:
         block: dead as soon as the block can no longer end; None if that is not known.
     """
 
-    __slots__ = ("__weakref__", "_process", "block", "branch", "database", "owner", "record", "renewed", "since", "worker")
+    __slots__ = (
+        "__weakref__",
+        "_process",
+        "block",
+        "branch",
+        "database",
+        "owner",
+        "record",
+        "renewed",
+        "since",
+        "worker",
+    )
 
     def __init__(self, database: Database, branch: str, block: ReferenceType[Any] | None) -> None:
         self.database: Final = database
@@ -88,7 +99,14 @@ class Holding:
     def take(self, before: LockRecord, ttl: int) -> bool:
         """Take a lock that is free, or whose time to live is over. Returns False if another holder was first."""
         since = time.monotonic()
-        fields = {"token": before.token + 1, "owner": self.owner.id, "held": True, "ttl": ttl, "beat": 0, "wanted": False}
+        fields = {
+            "token": before.token + 1,
+            "owner": self.owner.id,
+            "held": True,
+            "ttl": ttl,
+            "beat": 0,
+            "wanted": False,
+        }
         mine = before.but(self.branch, time=self.database.now(), **fields)
         self.record = mine  # before the request, because the reply may be lost
         if not put_lock(self.database.store, self.branch, before, mine):
@@ -112,10 +130,15 @@ class Holding:
             self.find(remains="nothing was changed")
 
     def find(self, *, remains: str) -> None:
-        """Read the record again: a caller that waits for the lock may have changed it. Raises ``FencedError`` if the lock is lost."""
+        """Read the record again: a caller that waits for the lock may have changed it.
+
+        Raises ``FencedError`` if the lock is lost.
+        """
         found = read_lock(self.database.store, self.branch)
         if not self._is_ours(found):
-            raise FencedError(self.branch, self.record.token, None if found.stored is None else found.token, remains=remains)
+            raise FencedError(
+                self.branch, self.record.token, None if found.stored is None else found.token, remains=remains
+            )
         self.record, self.renewed = found, None
 
     def release(self) -> None:
@@ -193,7 +216,10 @@ class Lock(Block):
 
     @property
     def token(self) -> int:
-        """The number of this holding, greater than that of every earlier one. A service that keeps it can refuse a late request."""
+        """The number of this holding, greater than that of every earlier one.
+
+        A service that keeps it can refuse a late request.
+        """
         return self._token
 
     def renew(self) -> None:
@@ -229,7 +255,10 @@ class Lock(Block):
     # Steps; between them the event loop of ``state.aio`` can run
 
     def begin(self, block: ReferenceType[Any] | None) -> bool:
-        """Begin to take the lock. Returns False if this thread and task has it already. Raises as ``Versioned.lock``."""
+        """Begin to take the lock.
+
+        Returns False if this thread and task has it already. Raises as ``Versioned.lock``.
+        """
         state = self.state
         with ready(state._lock):
             state._check_open()
@@ -256,7 +285,10 @@ class Lock(Block):
             return True
 
     def attempt(self) -> float | None:
-        """Take the lock if possible. Returns None, or the seconds to wait before the next attempt. Raises ``LockTimeoutError``."""
+        """Take the lock if possible.
+
+        Returns None, or the seconds to wait before the next attempt. Raises ``LockTimeoutError``.
+        """
         holding = self._taking
         assert holding is not None, "the taking has begun"
         database, branch = holding.database, holding.branch
@@ -282,7 +314,10 @@ class Lock(Block):
         return now < min(self._yields_until, self._deadline)
 
     def attach(self) -> Holding:
-        """Bind the handle to the lock that was taken, and move to the head of the branch. Raises as ``Versioned.refresh``."""
+        """Bind the handle to the lock that was taken, and move to the head of the branch.
+
+        Raises as ``Versioned.refresh``.
+        """
         holding = self._taking
         assert holding is not None, "it was taken"
         state = self.state
@@ -311,7 +346,8 @@ class Lock(Block):
 def leave(state: BranchState, holding: Holding | None, _error: object = None) -> None:
     """Leave the block, and release the lock unless this thread and task had it before.
 
-    This is not a method: a block that refers to itself is not freed at once if its end never runs, and would keep the lock.
+    This is not a method: a block that refers to itself is not freed at once if its end never runs, and would keep the
+        lock.
     """
     if holding is None:
         return

@@ -1,4 +1,7 @@
-"""Merges of roots for a handle, by the policies and resolutions of the call and the policies of the repository. Layer: state."""
+"""Merges of roots for a handle, by the policies and resolutions of the call and the policies of the repository.
+
+Layer: state.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +94,10 @@ def merge_roots(  # noqa: PLR0913 - each says how to decide
 
 
 def replacing_root(staged: Staged, ours: Tree, theirs: Tree) -> Tree:
-    """Return our root for a commit on theirs, which replaces their content. The keys that name places on the branch's line stay theirs."""
+    """Return our root for a commit on theirs, which replaces their content.
+
+    The keys that name places on the branch's line stay theirs.
+    """
     nodes = Nodes(staged.staging, staging=staged.staging)
     cells = {key: (find(nodes, ours, key), find(nodes, theirs, key)) for key in OF_A_LINE}
     changes = {key: cell for key, (before, cell) in cells.items() if before != cell}

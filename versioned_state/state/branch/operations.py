@@ -55,7 +55,10 @@ _UNDO, _REDO = "undo", "redo"
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The message, author, meta and tag of a commit. Empty or None: the operation's own. Raises ``InvalidArgumentError``."""
+    """The message, author, meta and tag of a commit.
+
+    Empty or None: the operation's own. Raises ``InvalidArgumentError``.
+    """
 
     message: str = ""
     author: str | None = None
@@ -108,7 +111,9 @@ def _commit_tagged(handle: BranchHandle, options: CommitOptions, name: str, reso
     return commit
 
 
-def _commit(handle: BranchHandle, options: CommitOptions, resolving: Resolving, *, landed: bool, tag: CommitTag | None = None) -> Commit:
+def _commit(
+    handle: BranchHandle, options: CommitOptions, resolving: Resolving, *, landed: bool, tag: CommitTag | None = None
+) -> Commit:
     """Do as ``commit``, with no commit in doubt any more. ``landed`` says whether there was one that the branch has."""
     allow_empty = options.allow_empty and not landed
     if landed and options.parent is not None and handle.head.parent_addresses[:1] == (options.parent.address,):
@@ -124,12 +129,19 @@ def _commit(handle: BranchHandle, options: CommitOptions, resolving: Resolving, 
         return _stage_and_commit(handle, options, resolving, allow_empty=allow_empty, flush=False, tag=tag)
 
 
-def _commit_keys(handle: BranchHandle, options: CommitOptions, resolving: Resolving, *, allow_empty: bool, tag: CommitTag | None) -> Commit:
-    """Commit the changes of some keys. If the branch has moved, ``refresh`` first merges all changes onto its new head."""
+def _commit_keys(
+    handle: BranchHandle, options: CommitOptions, resolving: Resolving, *, allow_empty: bool, tag: CommitTag | None
+) -> Commit:
+    """Commit the changes of some keys.
+
+    If the branch has moved, ``refresh`` first merges all changes onto its new head.
+    """
     keys = frozenset(map(user_key, options.keys or ()))
     for key in keys:
         if key not in handle.worktree and handle.worktree.cell(key) is None and not handle.hooks.makes(key):
-            raise UnknownPathError(str(path_of(key)), at="the state", hint="keys= must name keys of the state, or removed ones")
+            raise UnknownPathError(
+                str(path_of(key)), at="the state", hint="keys= must name keys of the state, or removed ones"
+            )
     refusing = replace(options, on_moved=OnMoved.REFUSE) if options.on_moved is OnMoved.MERGE else options
 
     def attempt(_: object) -> Commit:
@@ -158,7 +170,9 @@ def _stage_and_commit(
 ) -> Commit:
     proposal, staged = propose(handle, options, resolving, allow_empty=allow_empty, flush=flush, keys=keys, tag=tag)
     if proposal is None:
-        commit = handle.head if options.parent is None else _move_onto(handle, options.parent, options.on_moved, resolving)
+        commit = (
+            handle.head if options.parent is None else _move_onto(handle, options.parent, options.on_moved, resolving)
+        )
     else:
         commit = publish((proposal,), options.on_moved, resolving)
     return _with_skipped(staged, commit) if staged.failed else commit
@@ -183,7 +197,9 @@ def propose(
         hooks.before_commit(keys)
     try:
         pending = handle.pending.taken(keys) if handle.pending.entries else {}
-        staged = worktree.stage(lenient=options.skip_unserializable, flush=flush, adopting=True, keys=keys, pending=pending)
+        staged = worktree.stage(
+            lenient=options.skip_unserializable, flush=flush, adopting=True, keys=keys, pending=pending
+        )
     except UNSTORABLE as error:
         error.remains = resolving.remains
         raise
@@ -207,7 +223,9 @@ def propose(
         if handle.migrator is None and not handle.hooks.all:
             write_commit = handle.repository.database.write_commit
             meta = options.meta if handle.stamp is None else handle.stamp.on(options.meta)
-            return write_commit(tree, (parent,), staging=staged.staging, message=message, author=author, meta=meta, tag=options.tag)
+            return write_commit(
+                tree, (parent,), staging=staged.staging, message=message, author=author, meta=meta, tag=options.tag
+            )
         description = Description(message, author, options.meta, options.tag)
         return _write_on(handle, staged, tree, parent, description, allow_empty=allow_empty)
 
@@ -216,7 +234,10 @@ def propose(
 
 
 def _move_onto(handle: BranchHandle, target: Commit, on_moved: OnMoved, resolving: Resolving) -> Commit:
-    """Move the branch to a commit that has just the content of the handle, so that no commit is needed. Returns that commit."""
+    """Move the branch to a commit that has just the content of the handle, so that no commit is needed.
+
+    Returns that commit.
+    """
 
     def attempt(_: None) -> Commit:
         ref, head = handle.read_head()
@@ -234,7 +255,13 @@ def _move_onto(handle: BranchHandle, target: Commit, on_moved: OnMoved, resolvin
 
 
 def _write_on(
-    handle: BranchHandle, staged: Staged, tree: Tree, parent: Commit, description: Description, *, allow_empty: bool = False
+    handle: BranchHandle,
+    staged: Staged,
+    tree: Tree,
+    parent: Commit,
+    description: Description,
+    *,
+    allow_empty: bool = False,
 ) -> Commit:
     """Stage a commit of a root on a parent, after the commits that migrations and hooks put before it.
 
@@ -247,24 +274,41 @@ def _write_on(
     write_commit = partial(handle.repository.database.write_commit, staging=staged.staging, author=description.author)
     for first in firsts:
         before = write_commit(first, (before,), message=f"{description.message} (in full)")
-    return write_commit(last, (before,), message=description.message, meta=handle.stamped(description.meta), tag=description.tag)
+    return write_commit(
+        last, (before,), message=description.message, meta=handle.stamped(description.meta), tag=description.tag
+    )
 
 
 def _settled(handle: BranchHandle, staged: Staged, before: Tree, after: Tree) -> tuple[Tree, ...]:
-    """Return the roots to commit instead of ``after``, according to the hooks. ``before`` is the root of the first parent."""
-    return handle.hooks.settle(Nodes(staged.staging, staging=staged.staging), before, after) if handle.hooks.all else (after,)
+    """Return the roots to commit instead of ``after``, according to the hooks.
+
+    ``before`` is the root of the first parent.
+    """
+    return (
+        handle.hooks.settle(Nodes(staged.staging, staging=staged.staging), before, after)
+        if handle.hooks.all
+        else (after,)
+    )
 
 
 def _with_skipped(staged: Staged, commit: Commit) -> Commit:
     """Return the commit with the paths that were left out of it."""
     if not staged.failed:
         return commit
-    skipped = tuple(error.path for key, error in staged.failed.items() if error is not None and key not in staged.replaced)
+    skipped = tuple(
+        error.path for key, error in staged.failed.items() if error is not None and key not in staged.replaced
+    )
     return replace(commit, skipped=skipped) if skipped else commit
 
 
 def merge(
-    handle: BranchHandle, theirs: Commit, description: Description, resolving: Resolving, *, fast_forward: bool, in_time: bool = True
+    handle: BranchHandle,
+    theirs: Commit,
+    description: Description,
+    resolving: Resolving,
+    *,
+    fast_forward: bool,
+    in_time: bool = True,
 ) -> Commit:
     """Merge a commit into the branch. Returns the new head. See ``Versioned.merge``.
 
@@ -289,7 +333,9 @@ def merge(
         all_bases = [base, *bases]
         base_tree = _base_tree(handle, staged, all_bases, resolving)
         virtual = len(all_bases) > 1
-        tree = merge_roots(handle, staged, base_tree, *roots, resolving, theirs_first=first, virtual=virtual, on_top=False)
+        tree = merge_roots(
+            handle, staged, base_tree, *roots, resolving, theirs_first=first, virtual=virtual, on_top=False
+        )
         message = description.message or f"merge {theirs.short} into {handle.branch}"
 
         def write(tree: Tree, ours: Commit) -> Commit:
@@ -304,8 +350,9 @@ def merge(
 def _base_tree(handle: BranchHandle, staged: Staged, bases: Sequence[Commit], resolving: Resolving) -> Tree:
     """Return the base for merging two commits: their best common ancestor, or several of them merged, as git's recursive merge does.
 
-    Among lines that keep merging each other, each pair of bases has several bases itself, down to where the lines began. A stack of our
-    own follows them, so the depth has no limit, and each set of bases is merged once: three lines would ask for 2**depth otherwise.
+    Among lines that keep merging each other, each pair of bases has several bases itself, down to where the lines
+    began. A stack of our own follows them, so the depth has no limit, and each set of bases is merged once: three lines
+    would ask for 2**depth otherwise.
     """
     if len(bases) == 1:
         return handle.root_of(bases[0])
@@ -334,7 +381,10 @@ def _addresses(commits: Sequence[Commit]) -> frozenset[bytes]:
 def _merging(
     handle: BranchHandle, staged: Staged, bases: Sequence[Commit], resolving: Resolving
 ) -> Generator[Sequence[Commit], Tree | None, Tree]:
-    """Return the merge of some commits, the oldest first. Yields the common ancestors whose merge it needs, and receives its tree."""
+    """Return the merge of some commits, the oldest first.
+
+    Yields the common ancestors whose merge it needs, and receives its tree.
+    """
     from versioned_state.repository.merging.merge import merged_base
 
     database = handle.repository.database
@@ -348,14 +398,25 @@ def _merging(
             base = yield common
             assert base is not None
             tree = merged_base(
-                nodes, base, tree, handle.root_of(other), pickles=database.policy, policies=policies, virtual=len(common) > 1
+                nodes,
+                base,
+                tree,
+                handle.root_of(other),
+                pickles=database.policy,
+                policies=policies,
+                virtual=len(common) > 1,
             )
             merged.append(other)
     return tree
 
 
-def pick(handle: BranchHandle, commits: list[Commit], description: Description, resolving: Resolving, *, backwards: bool) -> Commit:
-    """Repeat the changes of some commits on top of the head, each as a commit, or commit the reverse. Returns the new head."""
+def pick(
+    handle: BranchHandle, commits: list[Commit], description: Description, resolving: Resolving, *, backwards: bool
+) -> Commit:
+    """Repeat the changes of some commits on top of the head, each as a commit, or commit the reverse.
+
+    Returns the new head.
+    """
 
     def attempt(_: None) -> Commit | None:
         staged = handle.clean("revert()" if backwards else "cherry_pick()")
@@ -365,10 +426,21 @@ def pick(handle: BranchHandle, commits: list[Commit], description: Description, 
         for commit in commits:
             parent = _first_parent(handle, commit)
             base, theirs = (commit, parent) if backwards else (parent, commit)
-            head = _repeated(handle, staged, (base, theirs), head, commit, _described(commit, description, backwards=backwards), resolving)
+            head = _repeated(
+                handle,
+                staged,
+                (base, theirs),
+                head,
+                commit,
+                _described(commit, description, backwards=backwards),
+                resolving,
+            )
         if head == migrated:  # it has the changes already
             return handle.follow(ref, ours)
-        return send([Proposal(handle, staged, lambda *_: head, ref, ours, head.tree, head.tree, allow_empty=True)], resolving.remains)
+        return send(
+            [Proposal(handle, staged, lambda *_: head, ref, ours, head.tree, head.tree, allow_empty=True)],
+            resolving.remains,
+        )
 
     return publish_anew(handle, attempt, resolving)
 
@@ -408,7 +480,10 @@ def squash(handle: BranchHandle, since: Commit, until: Commit, description: Desc
 
 
 def undo(handle: BranchHandle, steps: int) -> Commit:
-    """Move the branch back by ``steps`` moves, undone moves not counted, or forward again if it is negative. Returns the new head."""
+    """Move the branch back by ``steps`` moves, undone moves not counted, or forward again if it is negative.
+
+    Returns the new head.
+    """
     call = "undo()" if steps > 0 else "redo()"
     handle.clean(call)
     actual = head_address(handle.read_ref())
@@ -424,7 +499,9 @@ def _undo(handle: BranchHandle, steps: int) -> Commit:
     if found is None or found.commit is None:
         error = UnknownRevisionError(f"{handle.branch}@{{{max(target, 0)}}}")
         verb = "undo" if steps > 0 else "redo"
-        error.what = f"there is nothing to {verb}" if abs(steps) == 1 else f"there are not {abs(steps):,} moves to {verb}"
+        error.what = (
+            f"there is nothing to {verb}" if abs(steps) == 1 else f"there are not {abs(steps):,} moves to {verb}"
+        )
         raise error
     # Logged even if the branch is there already: the entry says how many moves are undone.
     move_branch(handle, found.commit, f"{_UNDO if steps > 0 else _REDO} {abs(steps)}")
@@ -473,7 +550,9 @@ def _line(handle: BranchHandle, since: Commit, until: Commit) -> list[Commit]:
     """Return the commits after ``since`` up to ``until`` by first parents, oldest first, without those that ``since`` has."""
     line = []
     for commit in graph.first_parents(until, handle.repository.database.commits.read):
-        if commit.generation <= since.generation and graph.is_ancestor(commit, since, handle.repository.database.commits.read):
+        if commit.generation <= since.generation and graph.is_ancestor(
+            commit, since, handle.repository.database.commits.read
+        ):
             break
         line.append(commit)
     return line[::-1]
@@ -521,11 +600,16 @@ def _repeated(
     description: Description,
     resolving: Resolving,
 ) -> Commit:
-    """Repeat the change between two commits on top of a migrated head. Returns the head if it has the change already."""
+    """Repeat the change between two commits on top of a migrated head.
+
+    Returns the head if it has the change already.
+    """
     base, theirs = map(handle.root_of, change)
     ours = head.tree
     try:
-        tree = merge_roots(handle, staged, base, ours, theirs, resolving, theirs_first=False, counting=False, on_top=False)
+        tree = merge_roots(
+            handle, staged, base, ours, theirs, resolving, theirs_first=False, counting=False, on_top=False
+        )
     except MergeConflictError as error:
         error.add_note(f"while repeating {commit.short}: {commit.message}")
         raise
@@ -533,15 +617,30 @@ def _repeated(
     return head if same(tree, ours) else _write(handle, staged, tree, (head,), description, "")
 
 
-def _write(handle: BranchHandle, staged: Staged, tree: Tree, parents: tuple[Commit, ...], description: Description, message: str) -> Commit:
+def _write(
+    handle: BranchHandle,
+    staged: Staged,
+    tree: Tree,
+    parents: tuple[Commit, ...],
+    description: Description,
+    message: str,
+) -> Commit:
     author = description.author or handle.author
     return handle.repository.database.write_commit(
-        tree, parents, staging=staged.staging, message=description.message or message, author=author, meta=handle.stamped(description.meta)
+        tree,
+        parents,
+        staging=staged.staging,
+        message=description.message or message,
+        author=author,
+        meta=handle.stamped(description.meta),
     )
 
 
 def switch(handle: BranchHandle, branch: str, *, create: bool) -> None:
-    """Move to another branch. There are no uncommitted changes. Raises ``UnknownRevisionError`` if there is no such branch."""
+    """Move to another branch.
+
+    There are no uncommitted changes. Raises ``UnknownRevisionError`` if there is no such branch.
+    """
     ref = handle.repository.database.ref("branch", branch)
     if ref.head is not None:
         head = handle.commit_of(ref)

@@ -1,7 +1,7 @@
 """The port for what is built on states: the parts of a state that are not for its users. Layer: state.
 
-Tasks, events, workspaces and services work on a state as its users do, and need its handle, its lock or its transactions besides. They get
-them here and nowhere else::
+Tasks, events, workspaces and services work on a state as its users do, and need its handle, its lock or its
+transactions besides. They get them here and nowhere else::
 
     with ready(port.lock(state)):
         port.check_open(state)
@@ -84,7 +84,10 @@ def lock(state: LockedState) -> HandleLock:
 
 
 def check_open(state: LockedState) -> None:
-    """Complete what an exception interrupted in an earlier call. The lock must be held. Raises ``HandleClosedError``."""
+    """Complete what an exception interrupted in an earlier call.
+
+    The lock must be held. Raises ``HandleClosedError``.
+    """
     state._check_open()
 
 
@@ -127,7 +130,10 @@ def held_bytes(state: OpenHandle) -> int:
 
 
 def prefix(state: _Prefixed) -> bytes:
-    """Return the beginning of the root keys of a state, a namespace or a snapshot. It is empty unless it is that of a namespace."""
+    """Return the beginning of the root keys of a state, a namespace or a snapshot.
+
+    It is empty unless it is that of a namespace.
+    """
     return state._prefix
 
 
@@ -150,7 +156,10 @@ def live_events(state: LiveState) -> dict[str, Any]:
 
 
 def next_event_time(state: LiveState, now: int) -> int:
-    """Return a time for the next event of a state in memory, in microseconds, later than the last event's. The lock must be held."""
+    """Return a time for the next event of a state in memory, in microseconds, later than the last event's.
+
+    The lock must be held.
+    """
     state._last_event = time = max(now, state._last_event + 1)
     return time
 

@@ -6,8 +6,9 @@
                         ▲                         ├── the reply was lost: search the branch; if that fails too, the commits stay in doubt
                         └── merge ── a branch had moved
 
-Nothing else sends the commit of a handle, searches for it after a lost reply, or tries again because a branch has moved. Before a batch
-is sent, each handle records its commit, so that after an interrupt the next call on the handle finds out whether the store has it.
+Nothing else sends the commit of a handle, searches for it after a lost reply, or tries again because a branch has
+moved. Before a batch is sent, each handle records its commit, so that after an interrupt the next call on the handle
+finds out whether the store has it.
 """
 
 from __future__ import annotations
@@ -63,7 +64,8 @@ class Proposal(NamedTuple):
         tag: a tag to make for the commit.
         allow_empty: make the commit even if the head has all that it changes.
         note: a note of the commit.
-        parent: the parent of the commit, if the caller has chosen it: the branch moves from its head to the commit, and the reflog says so.
+        parent: the parent of the commit, if the caller has chosen it: the branch moves from its head to the commit, and
+            the reflog says so.
     """
 
     handle: BranchHandle
@@ -82,7 +84,9 @@ class Proposal(NamedTuple):
     @property
     def is_needless(self) -> bool:
         """Whether another writer has made a head with the same content."""
-        return self.head != self.handle.head and same(self.tree, self.head.tree) and not (self.allow_empty or self.parent)
+        return (
+            self.head != self.handle.head and same(self.tree, self.head.tree) and not (self.allow_empty or self.parent)
+        )
 
     @property
     def action(self) -> str | None:
@@ -93,7 +97,8 @@ class Proposal(NamedTuple):
         """Return the proposal for the present head of the branch.
 
         Raises:
-            BranchMovedError: the branch has moved and ``on_moved`` refuses that, or the branch was deleted. Nothing was changed.
+            BranchMovedError: the branch has moved and ``on_moved`` refuses that, or the branch was deleted. Nothing was
+                changed.
             MergeConflictError: both sides changed a path. Nothing was changed.
         """
         handle = self.handle
@@ -105,12 +110,17 @@ class Proposal(NamedTuple):
             raise handle.moved_error(resolving)
         tree = self.tree
         if on_moved is OnMoved.MERGE:
-            tree = merge_roots(handle, self.staged, handle.root_of(handle.head), self.ours, handle.root_of(head), resolving)
+            tree = merge_roots(
+                handle, self.staged, handle.root_of(handle.head), self.ours, handle.root_of(head), resolving
+            )
         return self._replace(ref=ref, head=head, tree=tree)
 
 
 class MovedError(Exception):
-    """A branch has moved since its proposal was made, or a condition of a part does not hold. The error never leaves a handle."""
+    """A branch has moved since its proposal was made, or a condition of a part does not hold.
+
+    The error never leaves a handle.
+    """
 
 
 def again_if_moved(attempt: Callable[[A], T], given: A, behind: Callable[[A], A] | None = None) -> T:
@@ -118,8 +128,8 @@ def again_if_moved(attempt: Callable[[A], T], given: A, behind: Callable[[A], A]
 
     Args:
         given: the argument of the first attempt.
-        behind: makes the argument of the next attempt from that of the last one: reads the new head, or raises. Without it, an attempt
-            that raises ``BranchMovedError`` is not repeated, but one that raises ``MovedError`` is.
+        behind: makes the argument of the next attempt from that of the last one: reads the new head, or raises. Without
+            it, an attempt that raises ``BranchMovedError`` is not repeated, but one that raises ``MovedError`` is.
 
     Raises:
         BranchMovedError, MovedError: the last attempt raised it.
@@ -130,8 +140,8 @@ def again_if_moved(attempt: Callable[[A], T], given: A, behind: Callable[[A], A]
         except (MovedError, BranchMovedError) as error:
             if number == ATTEMPTS - 1 or (behind is None and isinstance(error, BranchMovedError)):
                 raise
-        # Outside of the block: the next error does not have this one as its context, and nothing keeps this one, or the handles in
-        # its traceback, alive.
+        # Outside of the block: the next error does not have this one as its context, and nothing keeps this one, or the
+        # handles in its traceback, alive.
         if number:
             backoff(number)
         if behind is not None:
@@ -170,7 +180,10 @@ def publish(proposals: Sequence[Proposal], on_moved: OnMoved, resolving: Resolvi
 
 
 def publish_anew(handle: BranchHandle, attempt: Callable[[None], Commit | None], resolving: Resolving) -> Commit:
-    """Return the commit of an attempt that reads the head of the branch and calls ``send``. Repeat it while the branch keeps moving."""
+    """Return the commit of an attempt that reads the head of the branch and calls ``send``.
+
+    Repeat it while the branch keeps moving.
+    """
     try:
         commit = again_if_moved(attempt, None)
     except MovedError:
@@ -222,7 +235,8 @@ def send(proposals: Sequence[Proposal], remains: str) -> Commit | None:
 class PreparedCommit:
     """A commit that is written on the head of its proposal, recorded on its handle, and sent to the store next.
 
-    Until its outcome is settled, the handle must make no other call. After an exception in between, the next call searches for the commit.
+    Until its outcome is settled, the handle must make no other call. After an exception in between, the next call
+    searches for the commit.
 
     Attributes:
         commit: the commit.
@@ -281,7 +295,8 @@ def _forget(sent: Sequence[PreparedCommit]) -> None:
 def _answered(sent: Sequence[PreparedCommit], answer: StateError | None, remains: str) -> list[Ref] | None:
     """Settle the recorded commits after an error, or after the answer that a branch had moved (None).
 
-    Returns the new records of the branches if the store has the commits nevertheless, since only the reply was lost. It has all or none.
+    Returns the new records of the branches if the store has the commits nevertheless, since only the reply was lost. It
+    has all or none.
     """
     handles = [each.proposal.handle for each in sent]
     questions = [handle.unfinished.question for handle in handles]
@@ -391,7 +406,10 @@ def raise_if_moved(handle: BranchHandle, error: MissingObjectError) -> None:
 
 
 def again_if_swept(handle: BranchHandle, call: Callable[[], T]) -> T:
-    """Return the result of a call that moves the branch. It is repeated if gc or purge deleted its target before the branch moved."""
+    """Return the result of a call that moves the branch.
+
+    It is repeated if gc or purge deleted its target before the branch moved.
+    """
     ref = handle.ref
     failure: MissingObjectError | None = None
 

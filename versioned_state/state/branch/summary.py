@@ -20,7 +20,9 @@ _NAMED: Final = 5
 _NAME: Final = 40
 
 
-def summarize(worktree: Worktree, staged: Staged, subject: str = "", amended: Tree | None = None, onto: Commit | None = None) -> str:
+def summarize(
+    worktree: Worktree, staged: Staged, subject: str = "", amended: Tree | None = None, onto: Commit | None = None
+) -> str:
     """Return the changed keys after the subject, lists with their growth: ``messages +2, step``. Reads no value.
 
     Args:
@@ -29,7 +31,9 @@ def summarize(worktree: Worktree, staged: Staged, subject: str = "", amended: Tr
     """
     if onto is not None and amended is not None:
         nodes = Nodes(staged.staging, staging=staged.staging)
-        return summary_of({key: (old, new) for key, old, new in diff_maps(nodes, onto.tree, amended) if not is_internal(key)}, subject)
+        return summary_of(
+            {key: (old, new) for key, old, new in diff_maps(nodes, onto.tree, amended) if not is_internal(key)}, subject
+        )
     changes = {key: (update.old, update.cell) for key, update in staged.changes.items() if not is_internal(key)}
     if amended is not None:
         nodes = Nodes(staged.staging, staging=staged.staging)

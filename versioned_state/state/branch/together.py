@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 
 
 def prepare_commit(state: BranchState, options: CommitOptions) -> PreparedCommit | None:
-    """Begin to commit the changes of a state that no other thread uses. Returns None without changes. Raises as ``Versioned.commit``.
+    """Begin to commit the changes of a state that no other thread uses.
+
+    Returns None without changes. Raises as ``Versioned.commit``.
 
     Reads only the objects that the changes need. The caller sends the publication, and settles the answer.
     """
@@ -33,7 +35,10 @@ def prepare_commit(state: BranchState, options: CommitOptions) -> PreparedCommit
 
 
 def commit_together(states: Sequence[BranchState], options: CommitOptions, names: Sequence[str | None]) -> list[Commit]:
-    """Commit the changes of several states, each with the tag of that name if it is not None. See ``Repository.commit_together``."""
+    """Commit the changes of several states, each with the tag of that name if it is not None.
+
+    See ``Repository.commit_together``.
+    """
     resolving = Resolving(options.policies, remains=STAGED)
     with _locked(states):
         _check_states(states)
@@ -54,12 +59,18 @@ def commit_together(states: Sequence[BranchState], options: CommitOptions, names
             raise
         for handle, tag, has_landed in zip(handles, tags, landed, strict=True):
             handle.notify_hooks()
-            if tag is not None and not tag.is_made and not (has_landed and handle.repository.tags.get(tag.name) == handle.head):
+            if (
+                tag is not None
+                and not tag.is_made
+                and not (has_landed and handle.repository.tags.get(tag.name) == handle.head)
+            ):
                 handle.repository.tags.create(tag.name, at=handle.head)
         return [handle.head for handle in handles]
 
 
-def _commit(handles: Sequence[BranchHandle], options: CommitOptions, resolving: Resolving, tags: Sequence[CommitTag | None]) -> None:
+def _commit(
+    handles: Sequence[BranchHandle], options: CommitOptions, resolving: Resolving, tags: Sequence[CommitTag | None]
+) -> None:
     found = []
     for handle, tag in zip(handles, tags, strict=True):
         own = options if tag is None else replace(options, tag=tag.name)
@@ -91,4 +102,6 @@ def _check_states(states: Sequence[BranchState]) -> None:
     if len(set(branches)) < len(branches):
         raise InvalidArgumentError("two of the states are on one branch", hint="commit one after the other")
     if any(state._handle.repository.store is not states[0]._handle.repository.store for state in states):
-        raise InvalidArgumentError("the states are in different stores", hint="open them over one store: Versioned(store, branch=…)")
+        raise InvalidArgumentError(
+            "the states are in different stores", hint="open them over one store: Versioned(store, branch=…)"
+        )

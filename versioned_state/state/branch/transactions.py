@@ -1,9 +1,12 @@
-"""Transactions on one handle: who may enter one, the order in which they end, and the rollback of a failed one. Layer: state.
+"""Transactions on one handle: who may enter one, the order in which they end, and the rollback of a failed one.
 
-A transaction is open from its savepoint until its block is left. Its owner is a thread and, if an event loop runs, the current task; or
-something that runs there, such as the call of an agent's task, which may also commit before its end. Blocks end last in, first out. Only
-the ``with`` statement refers to the callable that ends its block. If the callable is gone and the transaction is still open, an interrupt
-came between, and the next call on the handle rolls the transaction back.
+Layer: state.
+
+A transaction is open from its savepoint until its block is left. Its owner is a thread and, if an event loop runs, the
+current task; or something that runs there, such as the call of an agent's task, which may also commit before its end.
+Blocks end last in, first out. Only the ``with`` statement refers to the callable that ends its block. If the callable
+is gone and the transaction is still open, an interrupt came between, and the next call on the handle rolls the
+transaction back.
 """
 
 from __future__ import annotations
@@ -32,7 +35,9 @@ T = TypeVar("T")
 H = TypeVar("H", bound=Hook)
 
 _ROLLED_BACK: Final = "the transaction was rolled back"
-_TAKEN_BACK: Final = "; if the store has its commit, the next one takes that back, and the same block once more keeps it"
+_TAKEN_BACK: Final = (
+    "; if the store has its commit, the next one takes that back, and the same block once more keeps it"
+)
 _END_IT: Final = "run the generator to its end, or close it"
 
 
@@ -109,25 +114,45 @@ class OpenTransaction:
         owner: the owner.
         savepoint: the state to roll back to.
         saved: the hooks' part of the savepoint.
-        commits_made: the handle's number of commits at the beginning. A higher number means that a commit was made, which contains all
-            earlier changes.
+        commits_made: the handle's number of commits at the beginning. A higher number means that a commit was made,
+            which contains all earlier changes.
         block: dead as soon as the block can no longer end; None if that is not known.
         has_left: whether the block was left and its end failed.
         has_begun: whether its block was entered. If an interrupt came before, there is nothing to roll back.
-        doomed: whether it was rolled back with a transaction that was left too early; later changes of its block are rolled back too.
-        within: only changes under root keys that begin with this belong to the transaction, and are rolled back with it; empty: all.
+        doomed: whether it was rolled back with a transaction that was left too early; later changes of its block are
+            rolled back too.
+        within: only changes under root keys that begin with this belong to the transaction, and are rolled back with
+            it; empty: all.
         is_plain: whether it makes a single commit, at its end.
         worker: the thread and the task that entered it.
-        loop: the event loop of that task. If it is closed, the block never ends. None if there is no task, or ``block`` is None.
+        loop: the event loop of that task. If it is closed, the block never ends. None if there is no task, or ``block``
+            is None.
     """
 
     __slots__ = (
-        *("block", "commits_made", "doomed", "has_begun", "has_left", "is_plain", "loop", "options", "owner", "saved", "savepoint"),
+        *(
+            "block",
+            "commits_made",
+            "doomed",
+            "has_begun",
+            "has_left",
+            "is_plain",
+            "loop",
+            "options",
+            "owner",
+            "saved",
+            "savepoint",
+        ),
         *("within", "worker"),
     )
 
     def __init__(
-        self, owner: Owner, options: CommitOptions, savepoint: Savepoint, commits_made: int, block: ReferenceType[Any] | None
+        self,
+        owner: Owner,
+        options: CommitOptions,
+        savepoint: Savepoint,
+        commits_made: int,
+        block: ReferenceType[Any] | None,
     ) -> None:
         self.owner = owner
         self.options = options
@@ -147,7 +172,9 @@ class OpenTransaction:
 
     def is_apart_from(self, other: OpenTransaction) -> bool:
         """Return whether the two transactions have no changes in common."""
-        return bool(self.within and other.within) and not (self.within.startswith(other.within) or other.within.startswith(self.within))
+        return bool(self.within and other.within) and not (
+            self.within.startswith(other.within) or other.within.startswith(self.within)
+        )
 
 
 class Transactions:
@@ -156,7 +183,8 @@ class Transactions:
     Args:
         handle: commits and rolls back.
         lock: the lock of the handle's calls.
-        state: the state of the handle. A weak reference, because the state refers to its transactions and must not be kept alive by them.
+        state: the state of the handle. A weak reference, because the state refers to its transactions and must not be
+            kept alive by them.
 
     Attributes:
         handle, lock: see above.
@@ -229,12 +257,15 @@ class Transactions:
         Args:
             owner: the owner; by default this thread and task.
             space: the beginning of the root keys that the owner works on.
-            limited: roll back only changes under these keys, because others use the handle meanwhile. Such a transaction may be suspended,
-                like the call of a generator between two steps: then the same thread and task may enter another one on other keys.
+            limited: roll back only changes under these keys, because others use the handle meanwhile. Such a
+                transaction may be suspended, like the call of a generator between two steps: then the same thread and
+                task may enter another one on other keys.
 
         Raises:
-            TransactionError: another owner is in a transaction; or this one would commit before the end of an enclosing one that does not.
-            StorageError: a commit is in doubt, and the store does not answer; only if the owner is not this thread and task.
+            TransactionError: another owner is in a transaction; or this one would commit before the end of an enclosing
+                one that does not.
+            StorageError: a commit is in doubt, and the store does not answer; only if the owner is not this thread and
+                task.
         """
         try:
             self._check_open()
@@ -247,7 +278,13 @@ class Transactions:
             raise
 
     def _enter(
-        self, options: CommitOptions, block: ReferenceType[Any] | None, owner: Owner | None, *, space: bytes, limited: bool
+        self,
+        options: CommitOptions,
+        block: ReferenceType[Any] | None,
+        owner: Owner | None,
+        *,
+        space: bytes,
+        limited: bool,
     ) -> OpenTransaction:
         entering: Owner = _Worker() if owner is None else owner
         if self.open and not self.open[-1].owner.is_current():
@@ -284,7 +321,9 @@ class Transactions:
         raise self._foreign(f"cannot enter {entering.block}:", self.open[-1].owner)
 
     def commit(self, transaction: OpenTransaction, options: CommitOptions, *, ends: bool = False) -> Commit:
-        """Commit all changes so far, also those of the enclosing transactions. A later failure is rolled back to this point.
+        """Commit all changes so far, also those of the enclosing transactions.
+
+        A later failure is rolled back to this point.
 
         Args:
             ends: whether this is the end of the transaction, which then makes no other commit.
@@ -317,7 +356,10 @@ class Transactions:
         return TransactionError("a commit within a transaction", hint=_Worker.hint)
 
     def hook(self, kind: type[H], make: Callable[[], H]) -> H:
-        """Return the hook of a kind, or a new one if the handle has none. Open transactions roll it back to its present state."""
+        """Return the hook of a kind, or a new one if the handle has none.
+
+        Open transactions roll it back to its present state.
+        """
         found = next((hook for hook in self.handle.hooks.all if isinstance(hook, kind)), None)
         return self._add_hook(make()) if found is None else found
 
@@ -347,7 +389,8 @@ class Transactions:
         """End a transaction: commit the outermost one, or roll back one that failed with an error.
 
         Raises:
-            TransactionError: it is not the innermost one, or was rolled back already with an enclosing one. All are rolled back.
+            TransactionError: it is not the innermost one, or was rolled back already with an enclosing one. All are
+                rolled back.
             StateError: as ``commit``. The transaction was rolled back.
         """
         with ready(self.lock):
@@ -368,7 +411,9 @@ class Transactions:
             self.check_innermost(transaction)
         if transaction not in self.open:
             if not failed:
-                raise TransactionError("this transaction was rolled back with one that encloses it", remains=_ROLLED_BACK)
+                raise TransactionError(
+                    "this transaction was rolled back with one that encloses it", remains=_ROLLED_BACK
+                )
         elif transaction.doomed or self._innermost_within(transaction) is not transaction:
             self._roll_back_all(transaction)
             if not failed:
@@ -446,7 +491,9 @@ class _Exit:
         return end
 
 
-def _end(ends: list[Callable[[object], None]], kind: type[BaseException] | None = None, error: object = None, *_: object) -> None:
+def _end(
+    ends: list[Callable[[object], None]], kind: type[BaseException] | None = None, error: object = None, *_: object
+) -> None:
     ends.pop()(kind if error is None else error)
 
 
@@ -490,11 +537,15 @@ class Transaction(Block, ContextDecorator, Generic[T]):
 
 
 def current_worker() -> tuple[int, object]:
-    """Return the thread and, if an event loop runs in it, the task. In a background call they are those of its caller."""
+    """Return the thread and, if an event loop runs in it, the task.
+
+    In a background call they are those of its caller.
+    """
     caller = current_caller()
     if caller is not None:
         return caller.owner
     asyncio = sys.modules.get("asyncio")
-    if asyncio is None or asyncio._get_running_loop() is None:  # current_task() would raise then, which takes longer than all of this
+    # current_task() would raise then, which takes longer than all of this
+    if asyncio is None or asyncio._get_running_loop() is None:
         return get_ident(), None
     return get_ident(), asyncio.current_task()

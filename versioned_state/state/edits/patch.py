@@ -1,6 +1,7 @@
 """Patches, applied to live values in place. Layer: state.
 
-The entries of one list are applied together: a removed element has its old index, an added or changed element its new index.
+The entries of one list are applied together: a removed element has its old index, an added or changed element its new
+index.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ class _MisfitError(Exception):
 
 
 def apply_patch(state: State, entries: list[PatchEntry], same: Same) -> None:
-    """Apply the entries of a patch to a state. Raises ``PatchConflictError`` when some entries may have been applied already.
+    """Apply the entries of a patch to a state.
+
+    Raises ``PatchConflictError`` when some entries may have been applied already.
 
     Args:
         same: whether two values have the same stored form.
@@ -60,7 +63,9 @@ class _Branch:
         branch.entries.append(entry)
 
     def paths(self) -> list[str]:
-        return [str(entry.path) for entry in self.entries] + [path for _, branch in self.below for path in branch.paths()]
+        return [str(entry.path) for entry in self.entries] + [
+            path for _, branch in self.below for path in branch.paths()
+        ]
 
 
 def _apply(container: Any, tree: _Branch, same: Same, misfits: list[str]) -> Any:
@@ -91,7 +96,9 @@ def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, mis
     for entry in branch.entries:
         if _is_aside(entry):
             continue
-        if (entry.kind == "added") == (key in container) or (entry.kind != "added" and not same(container[key], entry.old)):
+        if (entry.kind == "added") == (key in container) or (
+            entry.kind != "added" and not same(container[key], entry.old)
+        ):
             raise _MisfitError
         if entry.kind == "removed":
             del container[key]
@@ -105,7 +112,10 @@ def _apply_to_entry(container: Any, step: Step, branch: _Branch, same: Same, mis
 
 
 def _apply_below(held: Any, branch: _Branch, same: Same, misfits: list[str]) -> Any:
-    """Apply the entries below a value, then those about the value itself. Returns the value, or the value that replaces it."""
+    """Apply the entries below a value, then those about the value itself.
+
+    Returns the value, or the value that replaces it.
+    """
     if branch.below:
         held = _apply(held, branch, same, misfits)
     for entry in branch.entries:
@@ -159,7 +169,9 @@ def _apply_to_list(live: list[Any], tree: _Branch, same: Same, misfits: list[str
     found = [entry for _, branch in sorted(entries.items()) for entry in branch.entries if not _is_aside(entry)]
     removed = {_last(entry): entry for entry in found if entry.kind == "removed"}
     added = {_last(entry): entry for entry in found if entry.kind == "added"}
-    wrong = [str(entry.path) for index, entry in removed.items() if index >= len(live) or not same(live[index], entry.old)]
+    wrong = [
+        str(entry.path) for index, entry in removed.items() if index >= len(live) or not same(live[index], entry.old)
+    ]
     wrong += [str(entry.path) for entry in added.values() if entry.length not in (None, len(live))]
     if wrong:
         misfits += wrong

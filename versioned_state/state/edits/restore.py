@@ -19,7 +19,8 @@ def restore_path(state: State, snapshot: Snapshot, path: StatePath) -> None:
     """Assign the snapshot's value at a path, or remove the live one if the snapshot has none.
 
     Raises:
-        UnknownPathError: the container does not exist, neither side has a value, or the list is too short for the index.
+        UnknownPathError: the container does not exist, neither side has a value, or the list is too short for the
+            index.
     """
     if not path.steps or isinstance(path.steps[-1], Namespace):
         raise InvalidArgumentError("the path of restore() must be that of a key, or of a value in it")
@@ -34,7 +35,9 @@ def restore_path(state: State, snapshot: Snapshot, path: StatePath) -> None:
 
 
 def put_at(state: State, path: StatePath, value: Any) -> None:
-    """Put a value at a path: under a key, in a field, at an index, or after the last element of a list. Does not call ``__setattr__``.
+    """Put a value at a path: under a key, in a field, at an index, or after the last element of a list.
+
+    Does not call ``__setattr__``.
 
     Raises:
         UnknownPathError: the container does not exist, or the list is too short for the index.
@@ -62,7 +65,10 @@ def _change_at(state: State, path: StatePath, change: Callable[[Any], None]) -> 
 
 
 def _change(container: Any, steps: tuple[Step, ...], change: Callable[[Any], None], path: StatePath) -> Any:
-    """Change the container that steps lead to. Returns the value at which the steps begin, or the value that replaces it."""
+    """Change the container that steps lead to.
+
+    Returns the value at which the steps begin, or the value that replaces it.
+    """
     if not isinstance(container, State) and (layout_of(type(container)) is not None or type(container) is Tagged):
         return edited(container, lambda data: _change(data, steps, change, path))
     if not steps:
@@ -80,7 +86,9 @@ def _change(container: Any, steps: tuple[Step, ...], change: Callable[[Any], Non
 
 
 def _cannot(path: StatePath, container: Any) -> InvalidArgumentError:
-    return InvalidArgumentError(f"{path}: its container is of type {type(container).__name__}, which cannot be changed in place")
+    return InvalidArgumentError(
+        f"{path}: its container is of type {type(container).__name__}, which cannot be changed in place"
+    )
 
 
 def _put(container: Any, *, step: Step, value: Any, path: StatePath) -> None:
@@ -92,7 +100,9 @@ def _put(container: Any, *, step: Step, value: Any, path: StatePath) -> None:
         elif step.index == len(container):
             container.append(value)
         else:
-            raise UnknownPathError(str(path), at="the state", hint=f"{length_hint(container)}: restore the elements before it, or the list")
+            raise UnknownPathError(
+                str(path), at="the state", hint=f"{length_hint(container)}: restore the elements before it, or the list"
+            )
     else:
         raise UnknownPathError(str(path), at="the state", hint="restore its container")
 

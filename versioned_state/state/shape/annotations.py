@@ -1,6 +1,7 @@
 """Rules for annotations: for models, dataclasses and types of ``typing``. Layer: state.
 
-Types are judged here, without pydantic. Constraints and validators are judged by pydantic, which must be installed only for these.
+Types are judged here, without pydantic. Constraints and validators are judged by pydantic, which must be installed only
+for these.
 """
 
 from __future__ import annotations
@@ -145,20 +146,26 @@ class Rules:
         if hasattr(cls, "__get_pydantic_core_schema__"):
             return self._by_pydantic(ANYTHING, cls)
         if getattr(cls, "_is_protocol", False) and not getattr(cls, "_is_runtime_protocol", False):
-            raise InvalidArgumentError(f"{name} is a Protocol, which no value can be compared with", hint="@runtime_checkable")
+            raise InvalidArgumentError(
+                f"{name} is a Protocol, which no value can be compared with", hint="@runtime_checkable"
+            )
         return Instance(name, (cls,))
 
     # Fields
 
     def _model_fields(self, cls: Any) -> dict[str, FieldRule]:
         hints = annotations_of(cls)
-        return {name: FieldRule(self.of(hints[name]), each.is_required()) for name, each in cls.__pydantic_fields__.items()}
+        return {
+            name: FieldRule(self.of(hints[name]), each.is_required()) for name, each in cls.__pydantic_fields__.items()
+        }
 
     def _dataclass_fields(self, cls: Any) -> dict[str, FieldRule]:
         hints = annotations_of(cls)
         missing = dataclasses.MISSING
         return {
-            each.name: FieldRule(self.of(hints[each.name]), each.init and each.default is missing and each.default_factory is missing)
+            each.name: FieldRule(
+                self.of(hints[each.name]), each.init and each.default is missing and each.default_factory is missing
+            )
             for each in dataclasses.fields(cls)
         }
 
@@ -184,7 +191,10 @@ class Rules:
         return self._by_pydantic(rule, annotation)
 
     def _by_pydantic(self, rule: Rule, annotation: Any) -> Rule:
-        """Return a rule with the judgement of pydantic on the whole value. A type that has no other rule is judged without conversions."""
+        """Return a rule with the judgement of pydantic on the whole value.
+
+        A type that has no other rule is judged without conversions.
+        """
         try:
             from pydantic import TypeAdapter
             from pydantic.errors import PydanticUserError
@@ -209,14 +219,18 @@ def _name(annotation: Any) -> str:
 
 
 def annotations_of(cls: Any) -> dict[str, Any]:
-    """Return the annotations of the fields of a class, with their metadata. Raises ``InvalidArgumentError`` for an unknown name in one."""
+    """Return the annotations of the fields of a class, with their metadata.
+
+    Raises ``InvalidArgumentError`` for an unknown name in one.
+    """
     fields = getattr(cls, "__pydantic_fields__", None)
     if fields is not None:
         if not getattr(cls, "__pydantic_complete__", True) and hasattr(cls, "model_rebuild"):
             cls.model_rebuild(raise_errors=False)
             fields = cls.__pydantic_fields__
         return {
-            name: typing.Annotated[(each.annotation, *each.metadata)] if each.metadata else each.annotation for name, each in fields.items()
+            name: typing.Annotated[(each.annotation, *each.metadata)] if each.metadata else each.annotation
+            for name, each in fields.items()
         }
     try:
         return typing.get_type_hints(cls, include_extras=True)
@@ -225,7 +239,10 @@ def annotations_of(cls: Any) -> dict[str, Any]:
 
 
 def _is_constraint(metadata: Any) -> bool:
-    """Return whether metadata of ``Annotated`` is a constraint for pydantic. Other metadata, such as documentation, is ignored."""
+    """Return whether metadata of ``Annotated`` is a constraint for pydantic.
+
+    Other metadata, such as documentation, is ignored.
+    """
     return type(metadata).__module__.partition(".")[0] in ("annotated_types", "pydantic", "pydantic_core") or hasattr(
         metadata, "__get_pydantic_core_schema__"
     )
@@ -275,7 +292,11 @@ def _validated(validate: Callable[[], object], path: StatePath, names: dict[str,
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         for step in first["loc"]:
-            path = StatePath((*path.steps, Index(step) if isinstance(step, int) else Key((names or {}).get(step, step))))
+            path = StatePath(
+                (*path.steps, Index(step) if isinstance(step, int) else Key((names or {}).get(step, step)))
+            )
             names = None
-        rule = ", ".join([first["type"], *(f"{key}={value}" for key, value in first.get("ctx", {}).items() if key != "error")])
+        rule = ", ".join(
+            [first["type"], *(f"{key}={value}" for key, value in first.get("ctx", {}).items() if key != "error")]
+        )
         raise SchemaError(str(path), rule, f"{first['msg']}, not {shown(first['input'])}") from error

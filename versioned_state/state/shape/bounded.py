@@ -1,4 +1,6 @@
-"""``Bounded``: a list that does not outgrow a number of items or tokens, and the hook that trims it at a commit. Layer: state.
+"""``Bounded``: a list that does not outgrow a number of items or tokens, and the hook that trims it at a commit.
+
+Layer: state.
 
 ::
 
@@ -45,11 +47,17 @@ _SUMS_KEPT: Final = 4
 """Lists of one path whose tokens are remembered: that of the head, and those of commits that failed or were retried."""
 
 _SUMMARIES: Final = 4
-"""Calls of ``on_overflow`` for one overflow. Each is given more elements than the one before, since its summary was too long."""
+"""Calls of ``on_overflow`` for one overflow.
+
+Each is given more elements than the one before, since its summary was too long.
+"""
 
 
 def estimate_tokens(value: Any) -> int:
-    """Estimate the tokens of a value: 4, and one for every four characters of its texts, keys and numbers. Reads no file."""
+    """Estimate the tokens of a value: 4, and one for every four characters of its texts, keys and numbers.
+
+    Reads no file.
+    """
     return 4 + -(-_characters(value) // 4)
 
 
@@ -68,16 +76,18 @@ def _characters(value: Any) -> int:
 class Bounded:
     """A bound for a list, by path: ``Versioned(store, schema={"messages": Bounded(max_items=50)})``.
 
-    A commit that changes the list trims it from the front, and the live list with it, in place. Removed elements stay in history: if
-    some of them are in no commit yet, the list is first committed in full, with the same message. In a merge, the merged list is trimmed.
+    A commit that changes the list trims it from the front, and the live list with it, in place. Removed elements stay
+    in history: if some of them are in no commit yet, the list is first committed in full, with the same message. In a
+    merge, the merged list is trimmed.
 
     Args:
         max_items: the greatest length.
         max_tokens: the greatest sum of ``count_tokens`` over the elements; give this or ``max_items``.
-        on_overflow: "drop", or a function that is given the removed elements and returns a list to put in their place, such as
-            a summary, which counts too. It is called again, with more elements, as long as its result does not fit, up to four times.
-            It runs within the commit, which fails if the function changes the state.
-        keep: the length, or the tokens, to trim to; by default the bound itself. Less of it means that it overflows less often.
+        on_overflow: "drop", or a function that is given the removed elements and returns a list to put in their place,
+            such as a summary, which counts too. It is called again, with more elements, as long as its result does not
+            fit, up to four times. It runs within the commit, which fails if the function changes the state.
+        keep: the length, or the tokens, to trim to; by default the bound itself. Less of it means that it overflows
+            less often.
         count_tokens: the tokens of one element; by default an estimate of four characters a token.
 
     Raises:
@@ -209,7 +219,10 @@ class Bounds(Hook):
         return cell
 
     def _summarized(self, trim: _Trim, function: Callable[[list[Any]], list[Any]]) -> list[Any]:
-        """Return the result of ``on_overflow``. It is not called again for the same elements, such as when a commit is tried again."""
+        """Return the result of ``on_overflow``.
+
+        It is not called again for the same elements, such as when a commit is tried again.
+        """
         cells = list(islice(iter_cells(trim.nodes, trim.tree), trim.removed))
         if self._summary is not None and self._summary[0] == cells:
             return self._summary[1]
@@ -220,7 +233,10 @@ class Bounds(Hook):
         return found
 
     def _called(self, trim: _Trim, function: Callable[[list[Any]], list[Any]], removed: list[Any]) -> Any:
-        """Call ``on_overflow``. Raises if it changes the state, because the commit assumes that the live values are as they were staged."""
+        """Call ``on_overflow``.
+
+        Raises if it changes the state, because the commit assumes that the live values are as they were staged.
+        """
         if self._is_calling:
             raise SchemaError(str(trim.path), "on_overflow", "it commits the state")
         # During a background call, the event loop may change values, and the commit allows for that.
@@ -259,7 +275,9 @@ class Bounds(Hook):
 class _Trim:
     """One list that a commit changed: its cells before and after, how many elements are removed, and the elements that replace them."""
 
-    def __init__(self, nodes: Nodes, policy: PicklePolicy, path: StatePath, bounded: Bounded, old: bytes | None, new: bytes) -> None:
+    def __init__(
+        self, nodes: Nodes, policy: PicklePolicy, path: StatePath, bounded: Bounded, old: bytes | None, new: bytes
+    ) -> None:
         self.nodes = nodes
         self.composer = Composer(nodes, policy)
         self.path = path
@@ -285,7 +303,9 @@ class _Trim:
         return tokens
 
     def remove(self, total: int, room: int) -> int:
-        """Remove elements from the front until the rest fits, beside ``room`` for other elements. Returns the size of the rest.
+        """Remove elements from the front until the rest fits, beside ``room`` for other elements.
+
+        Returns the size of the rest.
 
         Raises:
             SchemaError: the last element does not fit by itself.
@@ -313,12 +333,19 @@ class _Trim:
         found = None if self.old is None else container_of(self.nodes, self.old)
         if found is None or found.tree.shape is not Shape.SEQUENCE or found.tree.count < self.removed:
             return True
-        pairs = zip(iter_cells(self.nodes, found.tree, 0, self.removed), iter_cells(self.nodes, self.tree, 0, self.removed), strict=True)
+        pairs = zip(
+            iter_cells(self.nodes, found.tree, 0, self.removed),
+            iter_cells(self.nodes, self.tree, 0, self.removed),
+            strict=True,
+        )
         return any(not self.composer.same(old, new) for old, new in pairs)
 
     def cell(self) -> bytes:
         """Return the cell of the trimmed list, in the form of a large one."""
-        put = [self.composer.encode(value, ELEMENT_INLINE, str(self.path.index(index))) for index, value in enumerate(self.put)]
+        put = [
+            self.composer.encode(value, ELEMENT_INLINE, str(self.path.index(index)))
+            for index, value in enumerate(self.put)
+        ]
         tree = splice(self.nodes, self.tree, [Edit(0, self.removed, put)])
         if is_large(self.nodes, self.new):
             return self.composer.list_cell(tree, ELEMENT_INLINE)
@@ -360,7 +387,9 @@ def _changed_below(
             yield from _changed_below(nodes, rest, at, was, now)
 
 
-def _changed_parts(nodes: Nodes, path: StatePath, old: bytes | None, new: bytes) -> Iterator[tuple[StatePath, bytes | None, bytes]]:
+def _changed_parts(
+    nodes: Nodes, path: StatePath, old: bytes | None, new: bytes
+) -> Iterator[tuple[StatePath, bytes | None, bytes]]:
     """Iterate over the parts of a list or dict that changed or were added."""
     b = container_of(nodes, new)
     if b is None:

@@ -1,4 +1,6 @@
-"""``Judge``: the changes from one root to another, judged by the rules of a schema at the cost of the changes. Layer: state.
+"""``Judge``: the changes from one root to another, judged by the rules of a schema at the cost of the changes.
+
+Layer: state.
 
 ::
 
@@ -78,7 +80,9 @@ class Judge:
         """Check the keys that a state must have from its first commit on. Cost: a path for each."""
         for rule in self._rules:
             if isinstance(rule, Fields):
-                held = {name: None for name in rule.fields if find(self._nodes, self._after, user_key(name)) is not None}
+                held = {
+                    name: None for name in rule.fields if find(self._nodes, self._after, user_key(name)) is not None
+                }
                 rule.check_required(held, StatePath())
 
     def _judge_key(self, path: StatePath, old: bytes | None, new: bytes | None) -> None:
@@ -93,7 +97,10 @@ class Judge:
             for change in diff_values(self._composer, old, new, path):
                 parent, rules = around, here
                 for end in range(len(steps), len(change.path)):
-                    parent, rules = rules, self._descend(rules, StatePath(change.path.steps[:end]), change.path.steps[end])
+                    parent, rules = (
+                        rules,
+                        self._descend(rules, StatePath(change.path.steps[:end]), change.path.steps[end]),
+                    )
                 self._judge(change, parent, rules)
 
     def _descend(self, rules: Iterable[Rule], path: StatePath, step: Step) -> list[Rule]:

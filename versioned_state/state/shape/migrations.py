@@ -6,7 +6,8 @@
                                      │
                                      └── the first commit writes it, as a commit of its own before its own changes
 
-The state has its version under a key of the engine. A state without it is at version 1; a state without any key is at the newest version.
+The state has its version under a key of the engine. A state without it is at version 1; a state without any key is at
+the newest version.
 """
 
 from __future__ import annotations
@@ -17,7 +18,14 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
 from weakref import ReferenceType
 
 from versioned_state.arguments import check_function, count
-from versioned_state.errors import CorruptObjectError, InvalidArgumentError, MigrationError, NewerVersionError, StateError, StorageError
+from versioned_state.errors import (
+    CorruptObjectError,
+    InvalidArgumentError,
+    MigrationError,
+    NewerVersionError,
+    StateError,
+    StorageError,
+)
 from versioned_state.objects.store import Staging
 from versioned_state.state.aio.caller import HandleLock
 from versioned_state.state.keyspace import KeySpace
@@ -48,15 +56,18 @@ _ROOTS_KEPT: Final = 8
 
 
 class Migrations:
-    """The migrations of a state, in their order. ``Versioned(store, migrations=…)`` reads every state as the newest version.
+    """The migrations of a state, in their order.
+
+    ``Versioned(store, migrations=…)`` reads every state as the newest version.
 
     >>> migrations = Migrations()
     >>> @migrations.to(2)
     ... def one_name(state):
     ...     state["name"] = f"{state.pop('first')} {state.pop('last')}"
 
-    A state begins at version 1, and its first migration leads to 2. A function changes the state that it is given, which has the methods
-    of a dict, ``at`` and ``namespace``, and no others; it gives the same result for the same state, since several processes may run it.
+    A state begins at version 1, and its first migration leads to 2. A function changes the state that it is given,
+    which has the methods of a dict, ``at`` and ``namespace``, and no others; it gives the same result for the same
+    state, since several processes may run it.
     """
 
     def __init__(self) -> None:
@@ -122,7 +133,10 @@ def version_of(nodes: Nodes, tree: Tree) -> int:
 
 
 def is_fresh(nodes: Nodes, tree: Tree) -> bool:
-    """Return whether a root has no key of the user's. Cost: the engine's keys, which are few, until one of the user's is found."""
+    """Return whether a root has no key of the user's.
+
+    Cost: the engine's keys, which are few, until one of the user's is found.
+    """
     return all(is_internal(key) for key, _ in iter_items(nodes, tree))
 
 
@@ -130,7 +144,8 @@ class Migrated:
     """A root at the newest version, with its objects that are not in the store.
 
     Attributes:
-        is_written: whether the changes of the migrations are committed before the next commit, as a commit of this root.
+        is_written: whether the changes of the migrations are committed before the next commit, as a commit of this
+            root.
     """
 
     __slots__ = ("is_written", "objects", "root")
@@ -156,7 +171,9 @@ class Migrator:
         handle: the handle; the migrated root of its head is always kept.
     """
 
-    def __init__(self, migrations: Migrations, database: Database, objects: HeldObjects, handle: ReferenceType[Headed]) -> None:
+    def __init__(
+        self, migrations: Migrations, database: Database, objects: HeldObjects, handle: ReferenceType[Headed]
+    ) -> None:
         self.migrations = migrations
         self._database = database
         self._objects = objects
@@ -191,14 +208,18 @@ class Migrator:
             return commit
         version = self.migrations.version
         message, meta = f"migrate to version {version}", {"version": version}
-        return self._database.write_commit(found.root, (commit,), staging=staging, message=message, author=author, meta=meta)
+        return self._database.write_commit(
+            found.root, (commit,), staging=staging, message=message, author=author, meta=meta
+        )
 
     def _forget(self) -> None:
         """Forget the least recently used root, but not that of the head, which live values are relative to."""
         handle = self._handle()
         oldest = next(id for id in self._migrated if handle is None or id != handle.head.id)
         if self._migrated.pop(oldest).objects:
-            self._objects.beside = {address: raw for each in self._migrated.values() for address, raw in each.objects.items()}
+            self._objects.beside = {
+                address: raw for each in self._migrated.values() for address, raw in each.objects.items()
+            }
 
     def _migrate(self, tree: Tree) -> Migrated:
         newest = self.migrations.version
@@ -234,7 +255,10 @@ class MigratingState(KeySpace):
         return self._own_worktree
 
     def staged(self, version: int) -> tuple[Tree, Staging]:
-        """Return the root with all changes so far, and its new objects. Raises ``MigrationError`` if one cannot be stored."""
+        """Return the root with all changes so far, and its new objects.
+
+        Raises ``MigrationError`` if one cannot be stored.
+        """
         from versioned_state.state.worktree.entries import UNSTORABLE
 
         try:

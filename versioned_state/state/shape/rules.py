@@ -9,8 +9,8 @@
            ├── Function                       a function of the caller
            └── Below                          a rule for the values that match a pattern of paths
 
-A change of a part is judged by the rule of that part. The rules around it judge only the whole: its length, its validators. Values are
-judged as they are: nothing is converted, filled in or changed.
+A change of a part is judged by the rule of that part. The rules around it judge only the whole: its length, its
+validators. Values are judged as they are: nothing is converted, filled in or changed.
 """
 
 from __future__ import annotations
@@ -218,10 +218,12 @@ class Fields(Rule):
     """A dict with these keys, or an instance of the class that declares them as fields.
 
     Args:
-        fields_of_class: returns the fields. It is called once, when they are first needed, since a class may refer to itself.
+        fields_of_class: returns the fields. It is called once, when they are first needed, since a class may refer to
+            itself.
         cls: None for a ``TypedDict``, which has no instances.
         forbids_others: whether there may be no other key.
-        validate: raises ``SchemaError`` for fields, by name, that break a validator of the class; None if the class has none.
+        validate: raises ``SchemaError`` for fields, by name, that break a validator of the class; None if the class has
+            none.
     """
 
     name: str
@@ -276,7 +278,12 @@ class Fields(Rule):
             self.validate({name: held[name] for name in held if self.forbids_others or name in self.fields}, path)
 
     def check_added(self, step: Step, path: StatePath) -> None:
-        if self.forbids_others and isinstance(step, Key) and step.key not in self.fields and not self._is_private(step.key):
+        if (
+            self.forbids_others
+            and isinstance(step, Key)
+            and step.key not in self.fields
+            and not self._is_private(step.key)
+        ):
             raise SchemaError(str(path), "no other keys", f"{self.name} has no field of that name")
 
     def _is_private(self, name: object) -> bool:
@@ -397,7 +404,10 @@ class Constrained(Rule):
 
 @dataclass
 class Function(Rule):
-    """A function of the caller. It raises ``ValueError``, ``TypeError`` or ``AssertionError`` for an invalid value, or returns False."""
+    """A function of the caller.
+
+    It raises ``ValueError``, ``TypeError`` or ``AssertionError`` for an invalid value, or returns False.
+    """
 
     name: str
     function: Callable[[Any], Any]
@@ -445,11 +455,17 @@ def below(name: str, steps: tuple[Step | Literal["*", "**"], ...], rule: Rule) -
 
 
 def parts_of(value: Any) -> list[tuple[Step, Any]]:
-    """Return the parts of a value, each with the step that leads to it. Those of a state or a snapshot include its namespaces."""
+    """Return the parts of a value, each with the step that leads to it.
+
+    Those of a state or a snapshot include its namespaces.
+    """
     if isinstance(value, Mapping):
         state: Any = value
         names = state.namespaces() if hasattr(state, "namespaces") else ()
-        return [*((Key(key), each) for key, each in value.items()), *((Namespace(name), state.namespace(name)) for name in names)]
+        return [
+            *((Key(key), each) for key, each in value.items()),
+            *((Namespace(name), state.namespace(name)) for name in names),
+        ]
     if isinstance(value, list | tuple | deque):
         return [(Index(index), each) for index, each in enumerate(value)]
     return [(Key(key), each) for key, each in (fields_of(value) or {}).items()]

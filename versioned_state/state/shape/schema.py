@@ -35,9 +35,10 @@ class Schema:
     ``Versioned(schema=…)`` takes a ``Schema``, or its argument.
 
     Args:
-        shape: a pydantic model, a dataclass or a ``TypedDict``, whose fields are the keys of the state; a function of the whole state; or
-            a dict from path patterns to a model, a dataclass, any type of ``typing``, a function of the value, or ``Bounded``. A function
-            refuses by ``ValueError``, ``TypeError`` or ``AssertionError``, or by returning False.
+        shape: a pydantic model, a dataclass or a ``TypedDict``, whose fields are the keys of the state; a function of
+            the whole state; or a dict from path patterns to a model, a dataclass, any type of ``typing``, a function of
+            the value, or ``Bounded``. A function refuses by ``ValueError``, ``TypeError`` or ``AssertionError``, or by
+            returning False.
 
     Raises:
         InvalidArgumentError: it is none of these, a function is asynchronous, or a name in an annotation is not known.
@@ -61,7 +62,9 @@ class Schema:
         else:
             fields = rules.of(shape) if isinstance(shape, type) else None
             if not isinstance(fields, Fields):
-                raise InvalidArgumentError(f"a schema must be a model, a dataclass, a function or a dict by path, not {shape!r:.80}")
+                raise InvalidArgumentError(
+                    f"a schema must be a model, a dataclass, a function or a dict by path, not {shape!r:.80}"
+                )
             _ = fields.fields  # an unknown name is refused here
             self.rules.append(fields)
             for name, annotation in annotations_of(typing.cast("type", shape)).items():
@@ -110,7 +113,9 @@ def as_schema(shape: Any) -> Schema:
 
 def _is_function(shape: Any) -> bool:
     return isinstance(shape, _FUNCTIONS) or (
-        callable(shape) and not isinstance(shape, type) and type(shape).__module__.partition(".")[0] not in ("typing", "types")
+        callable(shape)
+        and not isinstance(shape, type)
+        and type(shape).__module__.partition(".")[0] not in ("typing", "types")
     )
 
 
@@ -136,7 +141,8 @@ class SchemaCheck(Hook):
         self._judged: tuple[Tree, Tree] | None = None
 
     def settle(self, nodes: Nodes, before: Tree, after: Tree) -> tuple[Tree, ...]:
-        # Before lists are trimmed: then paths are those of the live values, and the commit of a list in full is checked too.
+        # Before lists are trimmed: then paths are those of the live values, and the commit of a list in full is checked
+        # too.
         self._judge(nodes, before, after)
         self._judged = before, after
         return (after,)
@@ -169,7 +175,9 @@ class ReadCheck:
         old = self._valid.get(key)
         if cell is None or old == cell:
             return
-        Judge(self._schema.rules, nodes, self._policy, head, head).run_key(key, old, cell, with_root=self._whole is not head)
+        Judge(self._schema.rules, nodes, self._policy, head, head).run_key(
+            key, old, cell, with_root=self._whole is not head
+        )
         self._valid[key] = cell
         self._whole = head
 

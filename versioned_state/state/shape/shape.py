@@ -60,7 +60,10 @@ class Shape:
                 handle.worktree.read_check = ReadCheck(self._schema, policy)
 
     def snapshot(self, handle: BranchHandle, commit: Commit, *, migrated: bool) -> Snapshot:
-        """Return the view of a commit, as it is or at the newest version. Its values are checked if those of the handle are."""
+        """Return the view of a commit, as it is or at the newest version.
+
+        Its values are checked if those of the handle are.
+        """
         database = handle.repository.database
         reader: Any = database.objects
         tree = commit.tree

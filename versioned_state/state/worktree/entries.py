@@ -46,14 +46,18 @@ class Entry:
 
 
 class Pack:
-    """Small values that share a fingerprint, and the accelerator's marks of them or None. A replaced or released value has left the pack.
+    """Small values that share a fingerprint, and the accelerator's marks of them or None.
+
+    A replaced or released value has left the pack.
 
     ``members`` is the number of keys that still belong to it, or more if a call was interrupted.
     """
 
     __slots__ = ("fingerprint", "keys", "marks", "members", "values")
 
-    def __init__(self, keys: list[bytes], values: list[Any], fingerprint: Fingerprint, marks: Marks | None = None) -> None:
+    def __init__(
+        self, keys: list[bytes], values: list[Any], fingerprint: Fingerprint, marks: Marks | None = None
+    ) -> None:
         self.keys: Final = keys
         self.values: list[Any] = values
         self.fingerprint: Fingerprint = fingerprint
@@ -92,8 +96,8 @@ class Staged:
         unchanged: by root key, the values that were assigned or suspected and turned out equal.
         broken: the packs whose fingerprint differs.
         series: by engine key, the series in ``tree`` that have new entries.
-        failed: by root key, the changes that are not in ``tree``: the error of a value that cannot be stored, or None for a key that the
-            caller left out.
+        failed: by root key, the changes that are not in ``tree``: the error of a value that cannot be stored, or None
+            for a key that the caller left out.
         replaced: the keys of ``failed`` whose values a merge replaced.
         repacking: the packs that follow from these changes; None if they are not to be adopted.
     """
@@ -113,7 +117,8 @@ class Staged:
 class Savepoint:
     """The start of a transaction: the staged state (None if nothing differed from the head), the length of the journal, the head's root.
 
-    ``since`` is that of ``TrackedKeys``: commits within the transaction may raise it there, and a rollback brings back older values.
+    ``since`` is that of ``TrackedKeys``: commits within the transaction may raise it there, and a rollback brings back
+    older values.
     """
 
     staged: Staged | None

@@ -1,7 +1,9 @@
-"""Assignment in place: a live value gets the content of another value, so that references to it stay valid. Layer: state.
+"""Assignment in place: a live value gets the content of another value, so that references to it stay valid.
 
-A container whose type does not change keeps its identity. Dicts are matched by key and lists by aligned elements; sets, bytearrays, arrays
-and plain objects are refilled; of an instance each field is set. Equal parts are not changed.
+Layer: state.
+
+A container whose type does not change keeps its identity. Dicts are matched by key and lists by aligned elements; sets,
+bytearrays, arrays and plain objects are refilled; of an instance each field is set. Equal parts are not changed.
 """
 
 from __future__ import annotations
@@ -20,7 +22,9 @@ from versioned_state.values.typed.tagged import Tagged
 
 
 class Claims(dict[int, Any]):
-    """The live objects, by id, that have a path in the new content. If one object was at two paths, the second path gets a copy.
+    """The live objects, by id, that have a path in the new content.
+
+    If one object was at two paths, the second path gets a copy.
 
     Attributes:
         lenient: replace an object whose own code refuses its new content, instead of raising.
@@ -34,10 +38,12 @@ class Claims(dict[int, Any]):
 
 
 def replace_content(live: Any, decode: Callable[[], Any], fingerprinter: Fingerprinter, claimed: Claims) -> Any:
-    """Assign to ``live`` the content of ``decode()``, in place if possible. Returns the value as ``assign_in_place`` does.
+    """Assign to ``live`` the content of ``decode()``, in place if possible.
 
-    An exception comes either from an object that refuses its content, or from an interrupt such as a timeout. Only the first kind recurs
-    in the second attempt.
+    Returns the value as ``assign_in_place`` does.
+
+    An exception comes either from an object that refuses its content, or from an interrupt such as a timeout. Only the
+    first kind recurs in the second attempt.
     """
     known = len(claimed)
     try:
@@ -59,7 +65,9 @@ def replace_content(live: Any, decode: Callable[[], Any], fingerprinter: Fingerp
 
 
 def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claims) -> Any:
-    """Assign to ``live`` the content of ``target``. Returns ``live`` if its type allows that, or else ``target``. Cost: the size of both.
+    """Assign to ``live`` the content of ``target``.
+
+    Returns ``live`` if its type allows that, or else ``target``. Cost: the size of both.
 
     Args:
         target: a value without other references: its parts become parts of ``live``.
@@ -107,7 +115,11 @@ def _assign(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claim
     elif cls is set:
         # Elements in both sets keep their identity. Compare types too: 1 and True are equal but different values.
         wanted = {element: element for element in target}
-        live -= {element for element in live if element not in wanted or not _is_same(element, wanted[element], fingerprinter)}
+        live -= {
+            element
+            for element in live
+            if element not in wanted or not _is_same(element, wanted[element], fingerprinter)
+        }
         live |= target
     elif cls is bytearray:
         live[:] = target
@@ -116,7 +128,11 @@ def _assign(live: Any, target: Any, fingerprinter: Fingerprinter, claimed: Claim
             return target
         live[...] = target
     elif (layout := layout_of(cls)) is not None:
-        return live if layout.assign(live, target, lambda held, part: assign_in_place(held, part, fingerprinter, claimed)) else target
+        return (
+            live
+            if layout.assign(live, target, lambda held, part: assign_in_place(held, part, fingerprinter, claimed))
+            else target
+        )
     elif cls is Tagged:
         return _assign_tagged(live, target, fingerprinter, claimed)
     elif _is_plain_object(cls):
@@ -185,7 +201,9 @@ def _update_list(live: list[Any], target: list[Any], fingerprinter: Fingerprinte
         (prefix + part.old_start, prefix + part.old_end, prefix + part.new_start, prefix + part.new_end)
         for part in diff_lists(old[prefix : len(old) - suffix], new[prefix : len(new) - suffix])
     ]
-    stays = list(zip([0, *(end for _, end, _, _ in parts)], [*(start for start, _, _, _ in parts), len(live)], strict=True))
+    stays = list(
+        zip([0, *(end for _, end, _, _ in parts)], [*(start for start, _, _, _ in parts), len(live)], strict=True)
+    )
     for start, end in stays:
         # An element that stays must not be changed as part of another path.
         claimed.update((id(part), part) for part in live[start:end])
@@ -200,7 +218,9 @@ def _update_list(live: list[Any], target: list[Any], fingerprinter: Fingerprinte
 
 def _is_same(a: Any, b: Any, fingerprinter: Fingerprinter) -> bool:
     """Return whether two equal elements have the same stored form."""
-    return type(a) is type(b) and (type(a) is str or _fingerprint(a, fingerprinter, 0) == _fingerprint(b, fingerprinter, 1))
+    return type(a) is type(b) and (
+        type(a) is str or _fingerprint(a, fingerprinter, 0) == _fingerprint(b, fingerprinter, 1)
+    )
 
 
 def _fingerprint(value: Any, fingerprinter: Fingerprinter, otherwise: int) -> Any:

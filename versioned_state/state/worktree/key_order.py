@@ -1,6 +1,7 @@
 """Sets and dicts that keep their keys sorted, because states iterate over keys in order. Layer: state.
 
-Adding or removing a key takes O(1). The next read updates the order: a few changed keys are inserted one by one, many are sorted.
+Adding or removing a key takes O(1). The next read updates the order: a few changed keys are inserted one by one, many
+are sorted.
 """
 
 from __future__ import annotations

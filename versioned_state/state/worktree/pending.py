@@ -8,10 +8,13 @@ from versioned_state.state.worktree.entries import NewEntries
 
 
 class PendingEntries:
-    """The entries of one handle that no commit has yet. Only a commit removes them: a discard, a rollback or a failed commit does not.
+    """The entries of one handle that no commit has yet.
 
-    Names are unique, so if an interrupt leaves an entry here after its commit, committing it again changes nothing. An entry may describe a
-    change of one key of the state. It is committed with that key, and the code that added it removes it if the change is undone.
+    Only a commit removes them: a discard, a rollback or a failed commit does not.
+
+    Names are unique, so if an interrupt leaves an entry here after its commit, committing it again changes nothing. An
+    entry may describe a change of one key of the state. It is committed with that key, and the code that added it
+    removes it if the change is undone.
 
     Attributes:
         entries: by the engine key of a series, the cells of its entries by name.
@@ -23,7 +26,10 @@ class PendingEntries:
         self._keys: dict[str, bytes] = {}  # by the name of an entry, the root key whose change it describes
 
     def add(self, series: bytes, name: str, cell: bytes, *, of: bytes | None = None) -> None:
-        """Add an entry to the series under an engine key. ``of`` is the root key whose change the entry describes, if any."""
+        """Add an entry to the series under an engine key.
+
+        ``of`` is the root key whose change the entry describes, if any.
+        """
         if of is not None:
             self._keys[name] = of
         self.entries.setdefault(series, {})[name] = cell
@@ -45,11 +51,17 @@ class PendingEntries:
         return dict(self.entries.get(series, {}))
 
     def taken(self, keys: Collection[bytes] | None = None) -> NewEntries:
-        """Return all present entries, for a commit. With ``keys``, leaves out entries that describe changes of other root keys."""
+        """Return all present entries, for a commit.
+
+        With ``keys``, leaves out entries that describe changes of other root keys.
+        """
         if keys is None or not self._keys:
             return {series: dict(entries) for series, entries in self.entries.items() if entries}
         left = {name for name, key in self._keys.items() if key not in keys}
-        taken = {series: {name: cell for name, cell in entries.items() if name not in left} for series, entries in self.entries.items()}
+        taken = {
+            series: {name: cell for name, cell in entries.items() if name not in left}
+            for series, entries in self.entries.items()
+        }
         return {series: entries for series, entries in taken.items() if entries}
 
     def discard(self, series: bytes, name: str) -> None:

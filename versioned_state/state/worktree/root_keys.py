@@ -21,7 +21,10 @@ class RootKeys:
         self._last_found: tuple[Tree, bytes, int] = (tracked.tree, b"", 0)
 
     def count(self, start: bytes, end: bytes) -> int:
-        """Return the number of keys in [start, end). Cost: two paths, and sorting the keys added or removed since the last call."""
+        """Return the number of keys in [start, end).
+
+        Cost: two paths, and sorting the keys added or removed since the last call.
+        """
         low, high = self._span(start, end)
         tracked = self._tracked
         return high - low + tracked.added.order.count(start, end) - tracked.removed.order.count(start, end)
@@ -41,7 +44,10 @@ class RootKeys:
         return islice(merge(kept, reversed(added) if reverse else added, reverse=reverse), limit)
 
     def last(self, start: bytes, end: bytes) -> bytes | None:
-        """Return the last key in [start, end). Cost: as ``count``. Popping all keys one by one costs a few paths each."""
+        """Return the last key in [start, end).
+
+        Cost: as ``count``. Popping all keys one by one costs a few paths each.
+        """
         added = self._tracked.added.order.last(start, end)
         kept = self._last_of_head(start, end)
         return max(added, kept) if added is not None and kept is not None else added or kept

@@ -36,16 +36,22 @@ def _joined(outside: Mapping[bytes, V], inside: Mapping[bytes, V], within: bytes
 
 
 class Stager:
-    """The encoding of the values that may differ from the head. It does not change the tracked keys. New objects go to a new staging."""
+    """The encoding of the values that may differ from the head.
 
-    def __init__(self, objects: ObjectStore, tracked: TrackedKeys, lists: UnloadedLists, encoder: Encoder, decoder: LiveDecoder) -> None:
+    It does not change the tracked keys. New objects go to a new staging.
+    """
+
+    def __init__(
+        self, objects: ObjectStore, tracked: TrackedKeys, lists: UnloadedLists, encoder: Encoder, decoder: LiveDecoder
+    ) -> None:
         self._objects = objects
         self._tracked = tracked
         self._lists = lists
         self._nodes = encoder.nodes
         self._encoder = encoder
         self._decoder = decoder
-        self._series: dict[bytes, tuple[bytes, Parts]] = {}  # by engine key, the cell and the parts of the series that was staged last
+        # by engine key, the cell and the parts of the series that was staged last
+        self._series: dict[bytes, tuple[bytes, Parts]] = {}
         self._extended: Tree | None = None  # the root that was staged last with entries of all of these series
 
     def stage(
@@ -57,21 +63,29 @@ class Stager:
         keys: Collection[bytes] | None = None,
         pending: NewEntries | None = None,
     ) -> Staged:
-        """Stage the changes since the head. Cost: packing the loaded values, and encoding those whose fingerprint differs.
+        """Stage the changes since the head.
+
+        Cost: packing the loaded values, and encoding those whose fingerprint differs.
 
         Args:
             lenient: put values that cannot be stored into ``failed`` instead of raising.
-            flush_at: store new objects ahead of the commit whenever they exceed this many bytes, unless a background call stages.
+            flush_at: store new objects ahead of the commit whenever they exceed this many bytes, unless a background
+                call stages.
             adopting: pack the values for ``TrackedKeys.adopt``.
             keys: stage the changes of these keys only; those of other keys go to ``failed``.
             pending: new entries of the engine's series, to be staged too.
         """
         if current_caller() is None:
             return self._stage(lenient=lenient, flush_at=flush_at, adopting=adopting, keys=keys, pending=pending)
-        return run_still(partial(self._stage, lenient=lenient, flush_at=None, adopting=adopting, keys=keys, pending=pending))
+        return run_still(
+            partial(self._stage, lenient=lenient, flush_at=None, adopting=adopting, keys=keys, pending=pending)
+        )
 
     def is_clean(self) -> bool:
-        """Return whether no value differs from the head, or False if one may differ or cannot be stored. Encodes and reads nothing."""
+        """Return whether no value differs from the head, or False if one may differ or cannot be stored.
+
+        Encodes and reads nothing.
+        """
         tracked, fingerprinter = self._tracked, self._encoder.fingerprinter
         if tracked.assigned or tracked.stale:
             return False
@@ -89,7 +103,13 @@ class Stager:
         return Staged(tree, Staging(self._objects, since=self._tracked.since), {}, {}, [], {})
 
     def _stage(
-        self, *, lenient: bool, flush_at: int | None, adopting: bool, keys: Collection[bytes] | None, pending: NewEntries | None
+        self,
+        *,
+        lenient: bool,
+        flush_at: int | None,
+        adopting: bool,
+        keys: Collection[bytes] | None,
+        pending: NewEntries | None,
     ) -> Staged:
         staging = Staging(self._objects, flush_at=flush_at, since=self._tracked.since)
         self._nodes.bind(staging)
@@ -166,9 +186,9 @@ class Stager:
     def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
         """Stage the live values over another head. Our own head is not read, since gc may have collected it.
 
-        A key that is not loaded has not changed, so the staged root is ``head`` with our live values encoded anew. The second result is
-        the base of a merge: ``head`` with the old values of these keys. If both sides changed a value and gc has collected the old one,
-        the base has None there, so the two values are not merged part by part.
+        A key that is not loaded has not changed, so the staged root is ``head`` with our live values encoded anew. The
+        second result is the base of a merge: ``head`` with the old values of these keys. If both sides changed a value
+        and gc has collected the old one, the base has None there, so the two values are not merged part by part.
         """
         staging = Staging(self._objects, since=self._tracked.since)
         self._nodes.bind(staging)
@@ -187,7 +207,11 @@ class Stager:
                     ours[key] = None if edits is None else self._list_over(key, edits, theirs)
                 except UNSTORABLE as error:
                     failed[key] = error
-            elif key in tracked.assigned or entry.base is None or not self._encoder.fingerprinter.is_unchanged(entry.value, entry.base):
+            elif (
+                key in tracked.assigned
+                or entry.base is None
+                or not self._encoder.fingerprinter.is_unchanged(entry.value, entry.base)
+            ):
                 try:
                     ours[key] = self._encoder.encode(entry.value, None, key)[0]
                 except UNSTORABLE as error:
@@ -227,7 +251,10 @@ class Stager:
         return sorted(found)
 
     def _suspects(self, broken: list[Pack]) -> list[bytes]:
-        """Return the keys whose values may differ from the head. A pack whose fingerprint differs goes to ``broken``."""
+        """Return the keys whose values may differ from the head.
+
+        A pack whose fingerprint differs goes to ``broken``.
+        """
         tracked = self._tracked
         lists = [key for key in tracked.lists if key not in tracked.assigned] if tracked.lists else ()
         return [*tracked.assigned, *lists, *tracked.suspects.find(broken)]
@@ -248,7 +275,9 @@ class Stager:
         return Update(None if key in tracked.removed else old), old
 
     def _list_over(self, key: bytes, edits: ListEdits, theirs: bytes | None) -> bytes | None:
-        """Return the cell of a list that is not loaded, over another head. If gc has collected our list, the edits go to the other one.
+        """Return the cell of a list that is not loaded, over another head.
+
+        If gc has collected our list, the edits go to the other one.
 
         If the other head has no list there, the elements in memory are all that is left of ours.
         """
@@ -259,7 +288,10 @@ class Stager:
         pieces: list[Piece] = []
         for piece in edits.pieces:
             if isinstance(piece, range):
-                add_piece(pieces, range(min(piece.start, count), count if piece.stop == edits.stored else min(piece.stop, count)))
+                add_piece(
+                    pieces,
+                    range(min(piece.start, count), count if piece.stop == edits.stored else min(piece.stop, count)),
+                )
             else:
                 add_piece(pieces, [Element(element.value) for element in piece])
         return self._lists.encode(key, ListEdits(None if tree is None else theirs, count, pieces)).cell

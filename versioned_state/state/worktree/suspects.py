@@ -1,7 +1,7 @@
 """``Suspects``: the live values that may have changed in place. Layer: state.
 
-A large value has its own baseline. Small values share the fingerprint of a pack, so a status over 100,000 small dicts takes about 1,600
-packing calls.
+A large value has its own baseline. Small values share the fingerprint of a pack, so a status over 100,000 small dicts
+takes about 1,600 packing calls.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _NO_PACKS: Final = Repacking((), ())
 
 
 class Suspects:
-    """The detection of changes in place, in values that were equal to the head's. Assigned values are not compared, but always encoded.
+    """The detection of changes in place, in values that were equal to the head's.
+
+    Assigned values are not compared, but always encoded.
 
     Args:
         fingerprinter: makes and compares the fingerprints.
@@ -105,7 +107,9 @@ class Suspects:
                     yield key
 
     def repack(self, broken: list[Pack], fresh: Mapping[bytes, bool], encoded: Collection[bytes]) -> Repacking:
-        """Form new packs from newly loaded values, broken packs and ``fresh``, with their present content. ``install`` activates them.
+        """Form new packs from newly loaded values, broken packs and ``fresh``, with their present content.
+
+        ``install`` activates them.
 
         Args:
             fresh: encoded keys, each with whether its value is known to be plain.
@@ -118,7 +122,8 @@ class Suspects:
         gone = {id(pack) for pack in broken}
         short = self._packs[-_SHORT_PACKS:]
         if keys and len(short) == _SHORT_PACKS and all(len(pack.keys) < GROUP_SIZE // 2 for pack in short):
-            # Merge short packs only when there are many. Adding a round's few keys to the last pack would repack that one every round.
+            # Merge short packs only when there are many. Adding a round's few keys to the last pack would repack that
+            # one every round.
             broken = [*broken, *(pack for pack in short if id(pack) not in gone)]
             gone.update(map(id, short))
         for pack in broken:

@@ -35,8 +35,8 @@ ABSENT: Final = object()
 class TrackedKeys:
     """The tracked keys over the root of the head. Only the methods here change the status of a key.
 
-    The tree, ``entries`` (live values with the cells that they are relative to), ``lists`` and ``removed`` are the facts. Everything else
-    is derived from them, and ``rebuild`` derives it again.
+    The tree, ``entries`` (live values with the cells that they are relative to), ``lists`` and ``removed`` are the
+    facts. Everything else is derived from them, and ``rebuild`` derives it again.
 
     Attributes:
         tree: the root of the head.
@@ -50,8 +50,9 @@ class TrackedKeys:
         unfinished: the records of interrupted steps.
         journal: by key, the values that assignments and deletions replaced (``ABSENT`` if there was none), in order.
         changes: counts the calls that changed anything here.
-        since: the lowest number of gc's ``sweeps`` at which the objects of the baselines were known to be stored; see ``Staging.since``. A
-            handle that follows its branch does not raise it: the new head need not lead to the objects of the old one.
+        since: the lowest number of gc's ``sweeps`` at which the objects of the baselines were known to be stored; see
+            ``Staging.since``. A handle that follows its branch does not raise it: the new head need not lead to the
+            objects of the old one.
     """
 
     def __init__(self, nodes: Nodes, fingerprinter: Fingerprinter, tree: Tree) -> None:
@@ -69,18 +70,29 @@ class TrackedKeys:
         self.journal: list[tuple[bytes, Any]] = []
         self.changes: int = 0
         self.since = 0
-        self._found: tuple[Tree, bytes, bytes | None] | None = None  # the last result of ``cell``: a call on one list asks several times
+        # the last result of ``cell``: a call on one list asks several times
+        self._found: tuple[Tree, bytes, bytes | None] | None = None
 
     @property
     def held_bytes(self) -> int:
         """Approximate bytes of memory of baselines and tables, which never shrink. Cost: the tracked keys."""
         tables = sum(map(sys.getsizeof, (self.entries, self.lists, self.assigned, self.removed, self.added)))
-        return tables + self.suspects.held_bytes + sum(entry.base.held_bytes for entry in self.entries.values() if entry.base is not None)
+        return (
+            tables
+            + self.suspects.held_bytes
+            + sum(entry.base.held_bytes for entry in self.entries.values() if entry.base is not None)
+        )
 
     def begin(self, key: bytes) -> None:
         """Record the state of a key before a call changes it. ``unfinished.edit`` is cleared after the last step."""
         self.changes += 1
-        self.unfinished.edit = (key, self.entries.get(key), self.lists.get(key), self.removed.get(key), len(self.journal))
+        self.unfinished.edit = (
+            key,
+            self.entries.get(key),
+            self.lists.get(key),
+            self.removed.get(key),
+            len(self.journal),
+        )
 
     def cell(self, key: bytes) -> bytes | None:
         """Return the cell of a key as of the head."""
@@ -164,7 +176,9 @@ class TrackedKeys:
         self.suspects.forget(key)
 
     def rebuild(self, *, rebase: bool = False, keep: Collection[bytes] = ()) -> None:
-        """Derive everything again from the values and the cells that they are relative to. The next staging encodes all values.
+        """Derive everything again from the values and the cells that they are relative to.
+
+        The next staging encodes all values.
 
         Args:
             rebase: make every key relative to the head, except those in ``keep``.
@@ -192,7 +206,9 @@ class TrackedKeys:
         for key, edits in self.lists.items():
             if edits.cell is None:
                 self.added.add(key)
-        self.assigned = dict.fromkeys([*(key for key in self.assigned if key in entries or key in self.removed), *entries, *self.removed])
+        self.assigned = dict.fromkeys(
+            [*(key for key in self.assigned if key in entries or key in self.removed), *entries, *self.removed]
+        )
         self.suspects = Suspects(self._fingerprinter, entries)
 
     def stale_lists(self) -> set[bytes]:
@@ -254,20 +270,31 @@ class TrackedKeys:
         self.suspects.install(staged.repacking)
 
     def adopt_late(self, staged: Staged, recall: Callable[[bytes | None, int], Element]) -> None:
-        """Make changes staged in an earlier call part of the head. Values may have changed since, so their keys are encoded again.
+        """Make changes staged in an earlier call part of the head.
+
+        Values may have changed since, so their keys are encoded again.
 
         Args:
             recall: reads an element of the list that a cell stands for.
         """
         for updates in (staged.changes, staged.unchanged):
             for key, update in updates.items():
-                if update.staged_list is not None and key not in self.entries and (edits := self.lists.get(key)) is not None:
+                if (
+                    update.staged_list is not None
+                    and key not in self.entries
+                    and (edits := self.lists.get(key)) is not None
+                ):
                     if edits.cell != update.cell:  # otherwise this step was done before an interrupt
                         self.lists[key] = update.staged_list.rebase(edits, partial(recall, edits.cell))
                     self.added.discard(key)
                     self.removed.pop(key)
                     self.assigned.pop(key, None)
-                elif update.staged_list is None or updates is staged.changes or key in self.entries or key in self.removed:
+                elif (
+                    update.staged_list is None
+                    or updates is staged.changes
+                    or key in self.entries
+                    or key in self.removed
+                ):
                     self._adopt_late(key, update)  # otherwise the list was read and released
 
     def _adopt_late(self, key: bytes, update: Update) -> None:

@@ -6,8 +6,9 @@
     Move       the live values get another content: repeated, which is idempotent
     Edit       one key changes, or everything that is derived from the tracked keys: undone
 
-Each is recorded by one assignment before the first step that it covers, and cleared by one after the last. An exception in between, such as
-the KeyboardInterrupt of Ctrl-C, leaves the record, and the next call finishes the step before it does anything else.
+Each is recorded by one assignment before the first step that it covers, and cleared by one after the last. An exception
+in between, such as the KeyboardInterrupt of Ctrl-C, leaves the record, and the next call finishes the step before it
+does anything else.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from versioned_state.values.trees.tree import Tree
 
 
 class HandlePosition(NamedTuple):
-    """The branch of a handle, the last record of the branch that it read, and the head. One assignment moves a handle."""
+    """The branch of a handle, the last record of the branch that it read, and the head.
+
+    One assignment moves a handle.
+    """
 
     branch: str
     ref: Ref
@@ -61,7 +65,8 @@ class Move:
         staging: has the objects of ``expected`` that are not stored; None if there are none.
         head: the root of the head after the move.
         keep: keys that keep a value that cannot be stored.
-        journal: the length to which the journal is undone: values that were replaced later come back. None: the journal stays.
+        journal: the length to which the journal is undone: values that were replaced later come back. None: the journal
+            stays.
         within: only values under root keys that begin with this come back; only with ``journal``.
         commits: whether the move ends a commit, so that the journal is cleared.
         position: the position of the handle after the move, if it changes.

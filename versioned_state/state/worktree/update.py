@@ -32,7 +32,9 @@ MergeRoots = Callable[[Nodes, Tree, Tree, Tree], Tree]
 
 
 class Updater:
-    """Updates of live values in place. A value whose new content could not be read is *stale*, and is patched at its next use.
+    """Updates of live values in place.
+
+    A value whose new content could not be read is *stale*, and is patched at its next use.
 
     Args:
         merge: merges the roots of base, ours and theirs. It raises ``MergeConflictError``.
@@ -59,7 +61,13 @@ class Updater:
         self._follower = ListFollower(tracked, lists, encoder.nodes, decoder, encoder.fingerprinter)
 
     def update(
-        self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None, also: Collection[bytes] = ()
+        self,
+        now: Tree,
+        expected: Tree,
+        *,
+        base: Tree | None = None,
+        head: Tree | None = None,
+        also: Collection[bytes] = (),
     ) -> None:
         """See ``Worktree.update``."""
         tracked = self._tracked
@@ -74,7 +82,11 @@ class Updater:
             changes = {key: (old, cell) for key, old, cell in diff_maps(self._nodes, now, expected)}
             cells |= {key: cell for key, (_, cell) in changes.items()}
             if base is not None:
-                cells |= {key: find(self._nodes, expected, key) for key, _, _ in diff_maps(self._nodes, base, head) if key not in cells}
+                cells |= {
+                    key: find(self._nodes, expected, key)
+                    for key, _, _ in diff_maps(self._nodes, base, head)
+                    if key not in cells
+                }
             own = {} if head is expected else {key: cell for key, cell, _ in diff_maps(self._nodes, expected, head)}
             heads = {key: cell if key not in own else find(self._nodes, head, key) for key, cell in cells.items()}
             following = {} if base is None else self._plan(cells, heads)
@@ -97,7 +109,8 @@ class Updater:
                 del pending[key]
             self._mend(expected, staging, claimed)
         except BaseException as error:
-            # A value that could not be read is patched at its next use. So is one that an interrupt left: it must not count as the head's.
+            # A value that could not be read is patched at its next use. So is one that an interrupt left: it must not
+            # count as the head's.
             tracked.stale.update(key for key in tracked.entries if key in pending or key not in own)
             tracked.stale |= tracked.stale_lists()
             if not isinstance(error, StorageError):
@@ -123,10 +136,17 @@ class Updater:
                         deque(diff_sequences(nodes, sides[0], sides[1]), maxlen=0)
 
     def _plan(self, cells: dict[bytes, bytes | None], heads: dict[bytes, bytes | None]) -> dict[bytes, Following]:
-        """Return the plans for the lists that are not loaded, as far as they can be read. Called before anything is changed."""
+        """Return the plans for the lists that are not loaded, as far as they can be read.
+
+        Called before anything is changed.
+        """
         plans = {}
         for key, cell in cells.items():
-            if cell is not None and key not in self._tracked.entries and (key in self._tracked.lists or cell != heads[key]):
+            if (
+                cell is not None
+                and key not in self._tracked.entries
+                and (key in self._tracked.lists or cell != heads[key])
+            ):
                 try:
                     plan = self._follower.plan(key, cell, heads[key])
                 except StorageError:
@@ -140,7 +160,10 @@ class Updater:
     def _decode(
         self, cells: dict[bytes, bytes | None], own: Collection[bytes], following: Collection[bytes]
     ) -> dict[bytes, tuple[Any, Baseline | None]]:
-        """Return the new live values, uncommitted changes among them, as far as they can be read. Called before anything is changed."""
+        """Return the new live values, uncommitted changes among them, as far as they can be read.
+
+        Called before anything is changed.
+        """
         decoded = {}
         for key, cell in cells.items():
             if cell is not None and key not in following and (key in self._tracked.entries or key in own):
@@ -164,7 +187,10 @@ class Updater:
             self.conform(target.tree, target.staging, target.failed)  # ``target.tree`` does not have the failed values
 
     def conform(self, expected: Tree, staging: Staging | None, keep: Collection[bytes]) -> None:
-        """Give live values the content of ``expected``. A value that cannot be stored is replaced, except under the keys in ``keep``."""
+        """Give live values the content of ``expected``.
+
+        A value that cannot be stored is replaced, except under the keys in ``keep``.
+        """
         now = self._stager.stage(lenient=True)
         if staging is None:
             staging = now.staging
@@ -197,14 +223,16 @@ class Updater:
 
         Raises:
             StorageError: the value still cannot be read.
-            MergeConflictError: the head changed the same part. Nothing was changed; an assignment to the key resolves the conflict.
+            MergeConflictError: the head changed the same part. Nothing was changed; an assignment to the key resolves
+                the conflict.
         """
         tracked = self._tracked
         self._nodes.bind(Staging(self._objects))
         entry, cell = tracked.entries.get(key), tracked.cell(key)
         edits = tracked.lists.get(key) if entry is None else None
         old = entry.cell if entry is not None else edits.cell if edits is not None else cell
-        if old == (cell if edits is None else tracked.list_cell(key)):  # the value was released, or patched before the store failed
+        # the value was released, or patched before the store failed
+        if old == (cell if edits is None else tracked.list_cell(key)):
             tracked.stale.discard(key)
             return
         try:
@@ -232,8 +260,8 @@ class Updater:
     def _mend(self, expected: Tree, staging: Staging, claimed: Claims, keep: Collection[bytes] = ()) -> None:
         """Correct values that came out wrong because patching another value changed them.
 
-        If one object is at two paths with different contents, the second path gets a new object. The value around the second path is first
-        patched in place, and is replaced only if it still differs.
+        If one object is at two paths with different contents, the second path gets a new object. The value around the
+        second path is first patched in place, and is replaced only if it still differs.
 
         Args:
             staging: holds the objects of ``expected``.
@@ -268,7 +296,10 @@ class Updater:
         parts = list(diff_sequences(self._nodes, before, after))
         if any(part.old_start < part.old_end and part.new_start < part.new_end for part in parts):
             return False  # an element that changes keeps its identity
-        coming = [list(map(self._decoder.decode, iter_cells(self._nodes, after, part.new_start, part.new_end))) for part in parts]
+        coming = [
+            list(map(self._decoder.decode, iter_cells(self._nodes, after, part.new_start, part.new_end)))
+            for part in parts
+        ]
         for part, values in zip(reversed(parts), reversed(coming), strict=True):
             entry.value[part.old_start : part.old_end] = values
         found, base = self._encoder.encode(entry.value, entry.base, key)
@@ -313,14 +344,18 @@ class Updater:
             # The value cannot be decoded here, and reading it will raise. The other values must still be updated.
             tracked.untrack(key)
             return
-        # Take the fingerprint of the expected value before its parts become parts of the live value, so that a difference is noticed.
+        # Take the fingerprint of the expected value before its parts become parts of the live value, so that a
+        # difference is noticed.
         fingerprint = None if base is not None else tracked.suspects.fingerprint(fresh)
         if entry is None:
             entry = Entry(fresh, head_cell, None)
         else:
             first = [fresh]
             entry.value = replace_content(
-                entry.value, lambda: first.pop() if first else self._decoder.decode_live(cell)[0], self._fingerprinter, claimed
+                entry.value,
+                lambda: first.pop() if first else self._decoder.decode_live(cell)[0],
+                self._fingerprinter,
+                claimed,
             )
         entry.cell = head_cell
         if cell == head_cell:

@@ -1,14 +1,16 @@
-"""The live values of one handle: a mapping from root keys to values, the staging of its changes, and their rollback. Layer: state.
+"""The live values of one handle: a mapping from root keys to values, the staging of its changes, and their rollback.
+
+Layer: state.
 
 ::
 
     Worktree ──┬── Stager ───┬── UnloadedLists ── TrackedKeys ──┬── Suspects
                └── Updater ──┘                                  └── Unfinished
 
-``Stager`` finds and encodes the changes; ``Updater`` replaces the content of live values. ``UnloadedLists`` reads and edits lists that are
-not loaded. ``TrackedKeys`` has the status of each key, ``Suspects`` the fingerprints of values that may change in place, and ``Unfinished``
-the records of interrupted steps.
-Keys are root keys throughout (see ``values.keys``). Not for two threads at once.
+``Stager`` finds and encodes the changes; ``Updater`` replaces the content of live values. ``UnloadedLists`` reads and
+edits lists that are not loaded. ``TrackedKeys`` has the status of each key, ``Suspects`` the fingerprints of values
+that may change in place, and ``Unfinished`` the records of interrupted steps. Keys are root keys throughout (see
+``values.keys``). Not for two threads at once.
 """
 
 from __future__ import annotations
@@ -66,7 +68,9 @@ class Worktree:
         shared: a cache of nodes of the store, for all handles on it.
     """
 
-    def __init__(self, objects: ObjectStore, policy: PicklePolicy, tree: Tree, merge: MergeRoots, shared: NodeCache | None = None) -> None:
+    def __init__(
+        self, objects: ObjectStore, policy: PicklePolicy, tree: Tree, merge: MergeRoots, shared: NodeCache | None = None
+    ) -> None:
         staging = Staging(objects)
         self._objects = objects
         self._nodes = Nodes(staging, staging=staging, shared=shared)
@@ -95,11 +99,17 @@ class Worktree:
 
     @property
     def held_bytes(self) -> int:
-        """Approximate bytes of memory of decoded nodes and baselines, without the live values. Cost: the tracked keys."""
+        """Approximate bytes of memory of decoded nodes and baselines, without the live values.
+
+        Cost: the tracked keys.
+        """
         return self._nodes.held_bytes + self._tracked.held_bytes
 
     def trim(self, max_bytes: int) -> None:
-        """Keep at most ``max_bytes`` of decoded nodes, and release the buffers of large commits. Only for a handle without changes."""
+        """Keep at most ``max_bytes`` of decoded nodes, and release the buffers of large commits.
+
+        Only for a handle without changes.
+        """
         staged = self._nodes.staging
         if staged.held_bytes > max_bytes:
             self._nodes.bind(Staging(staged.store))
@@ -130,9 +140,14 @@ class Worktree:
         return [found for key in keys for found in iter_objects(self._entries[key].value, path_of(key))]
 
     def loaded(self, key: bytes, default: Any) -> Any:
-        """Return the live value if it is loaded and not stale, or else the default. Another thread may be in a call on the worktree."""
+        """Return the live value if it is loaded and not stale, or else the default.
+
+        Another thread may be in a call on the worktree.
+        """
         entry = self._entries.get(key)
-        return default if entry is None or key in self._tracked.stale or self.unfinished.move is not None else entry.value
+        return (
+            default if entry is None or key in self._tracked.stale or self.unfinished.move is not None else entry.value
+        )
 
     def _load(self, key: bytes) -> Entry:
         tracked = self._tracked
@@ -268,11 +283,19 @@ class Worktree:
     # Changes
 
     def touched_keys(self) -> list[bytes]:
-        """Return the keys that were assigned or removed, and the lists that were edited, in order. Compares and reads nothing."""
-        return sorted({*self._tracked.assigned, *(key for key, edits in self._tracked.lists.items() if not edits.is_as_stored)})
+        """Return the keys that were assigned or removed, and the lists that were edited, in order.
+
+        Compares and reads nothing.
+        """
+        return sorted(
+            {*self._tracked.assigned, *(key for key, edits in self._tracked.lists.items() if not edits.is_as_stored)}
+        )
 
     def changed_keys(self) -> list[bytes]:
-        """Return the keys with uncommitted changes, in order. If the store fails, the keys that may have changed, without reading it."""
+        """Return the keys with uncommitted changes, in order.
+
+        If the store fails, the keys that may have changed, without reading it.
+        """
         if run_still(self._stager.is_clean):
             return []
         try:
@@ -309,7 +332,10 @@ class Worktree:
         return self._stager.stage(lenient=lenient, flush_at=flush_at, adopting=adopting, keys=keys, pending=pending)
 
     def stage_ahead(self, *, lenient: bool, pending: NewEntries) -> None:
-        """Stage for the next ``stage(adopting=True)``, unless the handle changes before. Raises ``StoreNeeded`` within ``sealed()``."""
+        """Stage for the next ``stage(adopting=True)``, unless the handle changes before.
+
+        Raises ``StoreNeeded`` within ``sealed()``.
+        """
         if not self._tracked.stale:
             with suppress(*UNSTORABLE):
                 staged = self.stage(lenient=lenient, adopting=True, pending=pending)
@@ -322,11 +348,17 @@ class Worktree:
         return same(now.tree, staged.tree) and now.failed.keys() == staged.failed.keys()
 
     def read_ahead(self, now: Tree, *expected: Tree, staging: Staging | None = None) -> None:
-        """Read, for a background call, the objects for an update from one root to others. See ``Updater.read_ahead``."""
+        """Read, for a background call, the objects for an update from one root to others.
+
+        See ``Updater.read_ahead``.
+        """
         self._updater.read_ahead(now, *expected, staging=staging)
 
     def encode_inline(self, value: Any, path: str) -> bytes:
-        """Return the self-contained cell of a value. ``path`` names the value in an error. Raises as ``Encoder.encode``."""
+        """Return the self-contained cell of a value.
+
+        ``path`` names the value in an error. Raises as ``Encoder.encode``.
+        """
         return self._encoder.encode_inline(value, path)
 
     def stage_over(self, head: Tree) -> tuple[Staged, Tree]:
@@ -341,7 +373,9 @@ class Worktree:
         return self._encoder
 
     def new_staging(self, *, flush: bool = False) -> Staging:
-        """Return a staging for objects that rely on those of the head. From now on the encoder stages new objects there.
+        """Return a staging for objects that rely on those of the head.
+
+        From now on the encoder stages new objects there.
 
         Args:
             flush: store large amounts of new objects ahead of the commit.
@@ -389,7 +423,8 @@ class Worktree:
     def adopt_late(self, staged: Staged) -> None:
         """Make the changes that an earlier call staged part of the head: only now is their commit known to be in the store.
 
-        Values may have changed since, so all these keys are encoded again; no fingerprint of the present values is taken.
+        Values may have changed since, so all these keys are encoded again; no fingerprint of the present values is
+        taken.
         """
         if staged is self._adopted_late:
             return  # done before an interrupt
@@ -405,12 +440,18 @@ class Worktree:
         self._adopted_late = staged
 
     def update(
-        self, now: Tree, expected: Tree, *, base: Tree | None = None, head: Tree | None = None, also: Collection[bytes] = ()
+        self,
+        now: Tree,
+        expected: Tree,
+        *,
+        base: Tree | None = None,
+        head: Tree | None = None,
+        also: Collection[bytes] = (),
     ) -> None:
         """Patch live values in place: they have the content of ``now``, and get the content of ``expected``.
 
-        A value that cannot be decoded is released, and its next access raises. If the store fails, the next access patches the value.
-        Only uncommitted changes must be read at once.
+        A value that cannot be decoded is released, and its next access raises. If the store fails, the next access
+        patches the value. Only uncommitted changes must be read at once.
 
         Args:
             base, head: if there are uncommitted changes, the root that they were made on, and the root of the new head.
@@ -518,7 +559,9 @@ class Worktree:
     def _put_back_from(self, journal: int, within: bytes) -> None:
         """Put back the values that were replaced since the journal had length ``journal``, under root keys that begin with ``within``."""
         replaced = self._tracked.journal
-        if within:  # the journal stays, since savepoints count its entries; for each key, later entries are put back before earlier ones
+        # the journal stays, since savepoints count its entries; for each key, later entries are put back before earlier
+        # ones
+        if within:
             for key, value in reversed(replaced[journal:]):
                 if key.startswith(within):
                     self._put_back(key, value)

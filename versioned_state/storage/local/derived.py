@@ -1,7 +1,9 @@
-"""SQLite files with data derived from the content of a store, such as search indexes: opening and erasing them. Layer: storage.
+"""SQLite files with data derived from the content of a store, such as search indexes: opening and erasing them.
 
-A file may be erased at any time, even while other processes use it, so a writer first checks that its open file still has the name. The
-journal mode is a rollback journal, not a WAL, so that no second file outlives a transaction.
+Layer: storage.
+
+A file may be erased at any time, even while other processes use it, so a writer first checks that its open file still
+has the name. The journal mode is a rollback journal, not a WAL, so that no second file outlives a transaction.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def file_of(folder: Path, source: str) -> Path:
 
 @contextmanager
 def open_derived(file: Path, *, timeout: float = _PATIENCE_S) -> Iterator[sqlite3.Connection]:
-    """Connect to a file within the block. Creates a missing file and folder, and rolls back uncommitted changes at the end.
+    """Connect to a file within the block.
+
+    Creates a missing file and folder, and rolls back uncommitted changes at the end.
 
     Deleted data is overwritten. Raises ``sqlite3.Error`` and ``OSError``.
     """
@@ -44,7 +48,9 @@ def open_derived(file: Path, *, timeout: float = _PATIENCE_S) -> Iterator[sqlite
         with suppress(FileExistsError):
             os.close(os.open(file, os.O_CREAT | os.O_EXCL, 0o600))
     # Absolute, because SQLite reads a path that begins with "file:" as a URI.
-    with closing(sqlite3.connect(file.absolute(), timeout=timeout, isolation_level=None, factory=_Connection)) as connection:
+    with closing(
+        sqlite3.connect(file.absolute(), timeout=timeout, isolation_level=None, factory=_Connection)
+    ) as connection:
         connection.identity = _identity(file)
         connection.executescript("PRAGMA trusted_schema = OFF; PRAGMA secure_delete = ON; PRAGMA synchronous = NORMAL;")
         yield connection
@@ -60,7 +66,10 @@ def begin_writing(connection: sqlite3.Connection, file: Path) -> None:
 
 
 def erase_derived(file: Path) -> None:
-    """Overwrite the content of a file, and delete it. A damaged file, or one that another program keeps locked, is only deleted."""
+    """Overwrite the content of a file, and delete it.
+
+    A damaged file, or one that another program keeps locked, is only deleted.
+    """
     if not file.exists():
         return
     with suppress(sqlite3.Error, ReplacedError), open_derived(file, timeout=_PATIENCE_TO_ERASE_S) as connection:

@@ -1,7 +1,8 @@
 """``Disk``, the default for persistence: a directory with one SQLite file in WAL mode. Layer: storage.
 
-This module has the statements and transactions. ``sqlite_file`` makes and checks the file, ``pool`` holds its connections, ``log_guard``
-watches its log, ``log_sync`` syncs it, and ``size_limits`` decides whether a batch fits. A commit is one transaction.
+This module has the statements and transactions. ``sqlite_file`` makes and checks the file, ``pool`` holds its
+connections, ``log_guard`` watches its log, ``log_sync`` syncs it, and ``size_limits`` decides whether a batch fits. A
+commit is one transaction.
 """
 
 from __future__ import annotations
@@ -51,16 +52,19 @@ _BEFORE = [f"SELECT ({size_limits.SELECT}){f', ({_GET_ENTRY})' * count}" for cou
 # Reads a few entries, such as those of a branch, at half the cost of a query by a list of keys.
 _SOME = [f"SELECT {', '.join([f'({_GET_ENTRY})'] * count)}" for count in range(5)]
 
-# Objects in one query of get_many; each number of placeholders is a statement of its own, see _chunks. On a new connection a longer
-# statement costs more to prepare than it saves: 285 objects take 0.92 ms by 64, 1.08 ms by 256, 1.6 ms one by one.
+# Objects in one query of get_many; each number of placeholders is a statement of its own, see _chunks. On a new
+# connection a longer statement costs more to prepare than it saves: 285 objects take 0.92 ms by 64, 1.08 ms by 256, 1.6
+# ms one by one.
 _CHUNK = 64
-_LENGTHS = (1, 2, 4, 8, 16, 24, 32, 48, _CHUNK)  # repeated keys that fill up to the next of these cost a third of another key each
+# repeated keys that fill up to the next of these cost a third of another key each
+_LENGTHS = (1, 2, 4, 8, 16, 24, 32, 48, _CHUNK)
 _GET_SEVERAL = {
     (table, length): f"SELECT key, value FROM {table} WHERE key IN ({','.join('?' * length)})"  # noqa: S608 - constants
     for table in ("objects", "entries")
     for length in _LENGTHS
 }
-_SIZES = "SELECT key, length(value) FROM {table} WHERE key IN ({marks})"  # the header of a row has the length: no overflow page is read
+# the header of a row has the length: no overflow page is read
+_SIZES = "SELECT key, length(value) FROM {table} WHERE key IN ({marks})"
 
 # Keys in one step of a listing.
 _PAGE = 1000
@@ -68,7 +72,10 @@ _LIST = f"SELECT key FROM {{table}} WHERE key >= :start {{bound}} ORDER BY key L
 # The first or last entries of a range. The key: whether the range has an end, and whether the last entries are wanted.
 _KEYS, _ITEMS = (
     {
-        (ends, reverse): f"SELECT {columns} FROM entries WHERE key >= ?{' AND key < ?' * ends} ORDER BY key{' DESC' * reverse} LIMIT ?"  # noqa: S608 - constants
+        (
+            ends,
+            reverse,
+        ): f"SELECT {columns} FROM entries WHERE key >= ?{' AND key < ?' * ends} ORDER BY key{' DESC' * reverse} LIMIT ?"  # noqa: S608 - constants
         for ends in (False, True)
         for reverse in (False, True)
     }
@@ -79,27 +86,29 @@ _KEYS, _ITEMS = (
 class Disk(Backend):
     """The store in the directory ``path``, which is made with mode 0700, parents too, if it does not exist.
 
-    ``size_limit``, in bytes, is kept in the store and applies to everyone who opens it; 0 removes the limit. It counts the pages in use. A
-    batch that would exceed it raises ``StorageFullError`` and changes nothing. The last few percent are a reserve that objects cannot use,
-    so that refs can still be moved and garbage deleted. Nothing is ever evicted.
+    ``size_limit``, in bytes, is kept in the store and applies to everyone who opens it; 0 removes the limit. It counts
+    the pages in use. A batch that would exceed it raises ``StorageFullError`` and changes nothing. The last few percent
+    are a reserve that objects cannot use, so that refs can still be moved and garbage deleted. Nothing is ever evicted.
 
-    ``durability``: acknowledged writes always survive the death of the process. After a power loss the store has a prefix of the
-    acknowledged writes (``"process"``) or all of them (``"power"``, which waits for the disk at each write; writes that wait at the same
-    time share one sync). With either, others read a write before it is on the disk, and it reaches the disk after all that came before it.
-    If the disk fails meanwhile, ``UnknownOutcomeError``, and every call raises ``StorageError`` until the disk takes the log again.
+    ``durability``: acknowledged writes always survive the death of the process. After a power loss the store has a
+    prefix of the acknowledged writes (``"process"``) or all of them (``"power"``, which waits for the disk at each
+    write; writes that wait at the same time share one sync). With either, others read a write before it is on the disk,
+    and it reaches the disk after all that came before it. If the disk fails meanwhile, ``UnknownOutcomeError``, and
+    every call raises ``StorageError`` until the disk takes the log again.
 
-    ``read_only=True`` also opens a read-only mount, and writes nothing; writes raise ``ReadOnlyError``. With ``create=False`` or
-    ``read_only``, a missing store raises ``StoreNotFoundError``. A directory with other content, or a file of another program, raises
-    ``NotAStoreError`` and is not touched; a store of a newer release raises ``FormatError``.
+    ``read_only=True`` also opens a read-only mount, and writes nothing; writes raise ``ReadOnlyError``. With
+    ``create=False`` or ``read_only``, a missing store raises ``StoreNotFoundError``. A directory with other content, or
+    a file of another program, raises ``NotAStoreError`` and is not touched; a store of a newer release raises
+    ``FormatError``.
 
     ``timeout``: seconds to wait for other writers before ``StoreBusyError``.
 
-    A network file system raises ``UnsafeStoreError`` if the operating system can recognise it (Linux), because two machines that write
-    there destroy the store. Pass ``allow_network=True`` if only one machine ever opens the store. ``read_only`` works on a network file
-    system too, while nobody writes.
+    A network file system raises ``UnsafeStoreError`` if the operating system can recognise it (Linux), because two
+    machines that write there destroy the store. Pass ``allow_network=True`` if only one machine ever opens the store.
+    ``read_only`` works on a network file system too, while nobody writes.
 
-    Any number of processes and threads on one machine may open the directory. Reads never wait for writes. A fork is safe: parent and
-    child each open the file again.
+    Any number of processes and threads on one machine may open the directory. Reads never wait for writes. A fork is
+    safe: parent and child each open the file again.
     """
 
     def __init__(
@@ -119,7 +128,9 @@ class Disk(Backend):
                 raise InvalidArgumentError("size_limit cannot be set by a read-only opener")
             least = size_limits.MIN_SIZE_LIMIT
             if type(size_limit) is not int or 0 != size_limit < least:
-                raise InvalidArgumentError(f"size_limit must be a number of bytes, at least {least}, or 0 for none: {size_limit!r}")
+                raise InvalidArgumentError(
+                    f"size_limit must be a number of bytes, at least {least}, or 0 for none: {size_limit!r}"
+                )
         timeout = sqlite_file.checked_timeout(timeout)
         self.path: Final = sqlite_file.checked_path(path)
         self._timeout = timeout
@@ -164,12 +175,17 @@ class Disk(Backend):
 
     @property
     def derived(self) -> Path | None:
-        """The folder for files with data derived from the content, or None if the store is open for reading only. See ``derived``."""
+        """The folder for files with data derived from the content, or None if the store is open for reading only.
+
+        See ``derived``.
+        """
         return None if self._read_only else self.path / derived.FOLDER
 
     def drop_derived(self, sources: Collection[str] | None = None) -> None:
         folder = self.path / derived.FOLDER
-        for file in folder.glob("*.sqlite3") if sources is None else (derived.file_of(folder, source) for source in sources):
+        for file in (
+            folder.glob("*.sqlite3") if sources is None else (derived.file_of(folder, source) for source in sources)
+        ):
             derived.erase_derived(file)
 
     def size(self) -> int:
@@ -179,11 +195,12 @@ class Disk(Backend):
     def compact(self, *, secure: bool = False) -> int:
         """Rewrite the file without the gaps that deletions left, and return by how many bytes ``size()`` fell.
 
-        A page stays in use while one object is left on it, so a gc frees all its space only after this call. It takes as long as copying
-        the store, and meanwhile needs space for a copy in the log and in the system's folder for temporary files. Writers wait for it;
-        readers do not.
+        A page stays in use while one object is left on it, so a gc frees all its space only after this call. It takes
+        as long as copying the store, and meanwhile needs space for a copy in the log and in the system's folder for
+        temporary files. Writers wait for it; readers do not.
 
-        ``secure``: also erase deleted data from free pages, from the unused parts of pages, and from the log. If a reader does not end in
+        ``secure``: also erase deleted data from free pages, from the unused parts of pages, and from the log. If a
+        reader does not end in
         time, this raises ``StoreBusyError``: the store is compact, but its log still holds deleted bytes.
         """
 
@@ -201,9 +218,12 @@ class Disk(Backend):
 
     @contextmanager
     def overwriting(self) -> Iterator[None]:
-        """Overwrite the deleted bytes in the file at every deletion of this store within the block. ``truncate_log`` empties the log.
+        """Overwrite the deleted bytes in the file at every deletion of this store within the block.
 
-        Bytes that SQLite copied to another page earlier, or deleted outside of such a block, stay until ``compact(secure=True)``.
+        ``truncate_log`` empties the log.
+
+        Bytes that SQLite copied to another page earlier, or deleted outside of such a block, stay until
+        ``compact(secure=True)``.
         """
         self._overwriting += 1
         try:
@@ -212,7 +232,10 @@ class Disk(Backend):
             self._overwriting -= 1
 
     def truncate_log(self) -> None:
-        """Fold the log, which may hold deleted data, into the file, and truncate it. Raises ``StoreBusyError`` if a reader holds it."""
+        """Fold the log, which may hold deleted data, into the file, and truncate it.
+
+        Raises ``StoreBusyError`` if a reader holds it.
+        """
         self._write(self._fold, transaction=False)
 
     def _fold(self, connection: Connection) -> None:
@@ -267,14 +290,20 @@ class Disk(Backend):
             for table, wanted in names.items():
                 for chunk in _chunks(list(wanted)):
                     statement = _SIZES.format(table=table, marks=",".join("?" * len(chunk)))
-                    found.update({wanted[raw]: size for raw, size in connection.execute(statement, chunk).fetchall() if raw in wanted})
+                    found.update(
+                        {
+                            wanted[raw]: size
+                            for raw, size in connection.execute(statement, chunk).fetchall()
+                            if raw in wanted
+                        }
+                    )
             return found
 
         return self._read(query)
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        # Each page is a query of its own that starts after the last key: no read is open between two steps, and a write in between
-        # neither repeats a key nor hides one.
+        # Each page is a query of its own that starts after the last key: no read is open between two steps, and a write
+        # in between neither repeats a key nor hides one.
         return listed(prefix, self._pages, self._text)
 
     def _pages(self, table: str, start: bytes, end: bytes | None) -> Iterator[bytes]:
@@ -301,7 +330,9 @@ class Disk(Backend):
         limit: int,
         reverse: bool,  # noqa: FBT001 - as it is called
     ) -> dict[str, bytes | None]:
-        return {self._text(raw): self._checked(value) for raw, value in self._rows(_ITEMS, prefix, after, limit, reverse)}
+        return {
+            self._text(raw): self._checked(value) for raw, value in self._rows(_ITEMS, prefix, after, limit, reverse)
+        }
 
     def _rows(
         self,
@@ -326,7 +357,11 @@ class Disk(Backend):
         return CorruptStoreError(f"{self._file} is damaged: it holds a key that is not text, {raw!r}")
 
     def _apply(
-        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+        objects: Mapping[str, bytes],
     ) -> bool:
         rows: list[tuple[bytes, bytes]] = []
         odd_rows: list[tuple[bytes, bytes]] = []
@@ -448,7 +483,8 @@ class Disk(Backend):
             if connection is not None:
                 pool.give(connection)
             pool.writing.release()
-        # Others write meanwhile. After a refused batch there is nothing to acknowledge: its objects are synced with the next one.
+        # Others write meanwhile. After a refused batch there is nothing to acknowledge: its objects are synced with the
+        # next one.
         if log is not None and result is not False:
             self._sync(log)
         return result
@@ -481,7 +517,9 @@ class Disk(Backend):
         """Write the log again after a sync that failed, here or in a process that died: what the store shows may not be on the disk."""
         pool = self._pool
         if not pool.writing.acquire(self._timeout):
-            raise StoreBusyError(f"{self._file} is held by another thread, or by an outer call of this thread", remains=remains)
+            raise StoreBusyError(
+                f"{self._file} is held by another thread, or by an outer call of this thread", remains=remains
+            )
         connection = None
         try:
             if not self._unsynced:
@@ -540,7 +578,10 @@ def _rows_of(keys: Collection[str]) -> tuple[list[tuple[bytes]], list[tuple[byte
 
 
 def _chunks(raws: list[bytes]) -> Iterator[list[bytes]]:
-    """Split into lists of a few fixed lengths, so that SQLite prepares few statements. The last list repeats its last key to fill up."""
+    """Split into lists of a few fixed lengths, so that SQLite prepares few statements.
+
+    The last list repeats its last key to fill up.
+    """
     for start in range(0, len(raws), _CHUNK):
         chunk = raws[start : start + _CHUNK]
         length = next(size for size in _LENGTHS if size >= len(chunk))

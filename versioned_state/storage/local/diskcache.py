@@ -1,7 +1,10 @@
-"""``DiskCache``, a store over the diskcache library, without that library's ways to lose data or run code. Layer: storage.
+"""``DiskCache``, a store over the diskcache library, without that library's ways to lose data or run code.
 
-``guarded_cache`` reads and writes values through diskcache's own calls. ``sqlite_file`` makes and checks the file, and ``pool`` owns
-the connections. diskcache can only list all keys, so this module lists a prefix by a query of its own over diskcache's index.
+Layer: storage.
+
+``guarded_cache`` reads and writes values through diskcache's own calls. ``sqlite_file`` makes and checks the file, and
+``pool`` owns the connections. diskcache can only list all keys, so this module lists a prefix by a query of its own
+over diskcache's index.
 """
 
 from __future__ import annotations
@@ -35,23 +38,28 @@ _LIST = f"SELECT key, raw FROM Cache WHERE key >= ? {{bound}} ORDER BY key, raw 
 
 
 class DiskCache(Backend):
-    """The store in the directory ``path``, which is made with mode 0700, parents too, if it does not exist. Extra ``diskcache``.
+    """The store in the directory ``path``, which is made with mode 0700, parents too, if it does not exist.
 
-    For users who run diskcache already. ``Disk`` keeps the same promises, is faster, and has a size limit and ``read_only``. A
-    directory that diskcache itself made, or one with other content, raises ``NotAStoreError`` and is not touched: its values may
-    have been evicted, or may be pickles.
+    Extra ``diskcache``.
 
-    Every acknowledged write survives power loss (``sqlite_synchronous=2`` waits for the disk). Nothing is evicted, pickled, or kept
-    outside the database. Settings, tables, triggers and rows that this library does not write raise ``UnsafeStoreError``,
-    ``NotAStoreError`` or ``CorruptStoreError`` before they take effect.
+    For users who run diskcache already. ``Disk`` keeps the same promises, is faster, and has a size limit and
+    ``read_only``. A directory that diskcache itself made, or one with other content, raises ``NotAStoreError`` and is
+    not touched: its values may have been evicted, or may be pickles.
 
-    With ``create=False``, a missing store raises ``StoreNotFoundError``. ``timeout`` is how many seconds to wait for other writers
-    before ``StoreBusyError``. ``allow_network`` is as for ``Disk``.
+    Every acknowledged write survives power loss (``sqlite_synchronous=2`` waits for the disk). Nothing is evicted,
+    pickled, or kept outside the database. Settings, tables, triggers and rows that this library does not write raise
+    ``UnsafeStoreError``, ``NotAStoreError`` or ``CorruptStoreError`` before they take effect.
 
-    Any number of processes and threads on one machine may open the directory. Reads never wait for writes. A fork is safe.
+    With ``create=False``, a missing store raises ``StoreNotFoundError``. ``timeout`` is how many seconds to wait for
+    other writers before ``StoreBusyError``. ``allow_network`` is as for ``Disk``.
+
+    Any number of processes and threads on one machine may open the directory. Reads never wait for writes. A fork is
+    safe.
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, create: bool = True, timeout: float = 10.0, allow_network: bool = False) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], *, create: bool = True, timeout: float = 10.0, allow_network: bool = False
+    ) -> None:
         timeout = sqlite_file.checked_timeout(timeout)
         self.path: Final = sqlite_file.checked_path(path)
         guarded = _guarded()
@@ -124,7 +132,11 @@ class DiskCache(Backend):
             start = last + "\0" if isinstance(last, str) else last + b"\0"  # the next possible key
 
     def _apply(
-        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+        objects: Mapping[str, bytes],
     ) -> bool:
         conditions = [(_name(key), value) for key, value in expected.items()]
         added = [(_name(key), value) for key, value in objects.items()]
@@ -166,8 +178,8 @@ class DiskCache(Backend):
         if self._closed:
             raise_closed()
         pool = self._pool
-        # The one lock of this process: a second thread, or a nested call on the same thread, never joins the transaction of
-        # the first.
+        # The one lock of this process: a second thread, or a nested call on the same thread, never joins the
+        # transaction of the first.
         if not pool.writing.acquire(self._timeout):
             raise StoreBusyError(f"{self._file} is held by another thread, or by an outer call of this thread")
         connection = None

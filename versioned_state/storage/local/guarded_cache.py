@@ -4,8 +4,8 @@ The only module that imports diskcache. What diskcache does by itself, and what 
 
 - It evicts at 1 GiB, and keeps values over 32 KB in unsynced files that a row names: ``SETTINGS``.
 - It unpickles keys and values, and opens and unlinks the files that a row names: ``_Disk``.
-- Its settings are rows, which set attributes and run PRAGMAs whenever a thread connects: the constructor runs over an empty
-  database, connections come from the store's pool, and ``reset`` accepts only ``SETTINGS``.
+- Its settings are rows, which set attributes and run PRAGMAs whenever a thread connects: the constructor runs over an
+  empty database, connections come from the store's pool, and ``reset`` accepts only ``SETTINGS``.
 - A transaction belongs to a thread, so tasks on one thread share it: ``transact_alone``.
 - It reports any failure to begin a transaction as a timeout: errors are translated before diskcache sees them.
 - It expands ``~`` and ``$NAME`` in the path, and makes a folder that others can open: it gets no path.
@@ -44,14 +44,20 @@ SETTINGS: Final[Mapping[str, object]] = {
     "disk_min_file_size": _NO_LIMIT,
     "disk_pickle_protocol": 0,  # not used
 }
-"""Every setting of diskcache. The file keeps them too, so a program that opens it with diskcache itself evicts nothing."""
+"""Every setting of diskcache.
+
+The file keeps them too, so a program that opens it with diskcache itself evicts nothing.
+"""
 
 
 class Disk(Protocol):
     """The call of diskcache's serialization that a store makes. diskcache itself has no types."""
 
     def get(self, key: object, raw: object) -> str | bytes:
-        """Return the key of a row. Raises ``UnsafeStoreError`` if it is pickled, ``CorruptStoreError`` if it is not a key of a store."""
+        """Return the key of a row.
+
+        Raises ``UnsafeStoreError`` if it is pickled, ``CorruptStoreError`` if it is not a key of a store.
+        """
 
 
 class Cache(Protocol):
@@ -75,7 +81,10 @@ class Cache(Protocol):
         """Lend ``connection`` to the calls of this thread within the block, which raise translated errors."""
 
     def transact_alone(self) -> AbstractContextManager[None]:
-        """Run the block in a transaction of its own. The caller holds a lock that excludes the other writers of this process."""
+        """Run the block in a transaction of its own.
+
+        The caller holds a lock that excludes the other writers of this process.
+        """
 
 
 class _Disk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
@@ -89,7 +98,9 @@ class _Disk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
 
     def get(self, key: object, raw: object) -> str | bytes:
         if raw != 1:
-            raise UnsafeStoreError("the store holds a pickled key, which this library never writes", remains="it was not loaded")
+            raise UnsafeStoreError(
+                "the store holds a pickled key, which this library never writes", remains="it was not loaded"
+            )
         if not isinstance(key, (str, bytes)):
             raise CorruptStoreError(f"the store is damaged: it holds a key of type {type(key).__name__}")
         return key
@@ -103,7 +114,8 @@ class _Disk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
     def fetch(self, mode: object, filename: object, value: object, read: bool) -> bytes:  # noqa: FBT001 - as in diskcache
         if mode != MODE_RAW or filename is not None or read:
             raise UnsafeStoreError(
-                "the store holds a value in a pickle or a file, which this library never writes", remains="it was not read"
+                "the store holds a value in a pickle or a file, which this library never writes",
+                remains="it was not read",
             )
         if type(value) is not bytes:
             raise CorruptStoreError(f"the store is damaged: it holds a value of type {type(value).__name__}")
@@ -119,8 +131,8 @@ class _Disk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
 class _Cache(diskcache.Cache):  # type: ignore[misc] # diskcache has no types
     """A cache that uses the connection that its caller lends it for a call.
 
-    It overrides two private names of diskcache, ``_con`` and ``_txn_id``. Tests check that they still mean the same; diskcache has
-    had no release since 2023.
+    It overrides two private names of diskcache, ``_con`` and ``_txn_id``. Tests check that they still mean the same;
+    diskcache has had no release since 2023.
     """
 
     def __init__(self, empty: sqlite3.Connection) -> None:
@@ -142,7 +154,8 @@ class _Cache(diskcache.Cache):  # type: ignore[misc] # diskcache has no types
 
     @contextmanager
     def transact_alone(self) -> Iterator[None]:
-        # diskcache would join a transaction that the same thread began: another task's, or after a fork one of the parent's.
+        # diskcache would join a transaction that the same thread began: another task's, or after a fork one of the
+        # parent's.
         self._txn_id = None
         with self.transact():
             yield
@@ -172,8 +185,8 @@ class _Lent:
         self._file = file
 
     def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> sqlite3.Cursor:
-        # After some failures, such as a full disk, SQLite has rolled back by itself. A second ROLLBACK would fail and hide
-        # the first error.
+        # After some failures, such as a full disk, SQLite has rolled back by itself. A second ROLLBACK would fail and
+        # hide the first error.
         gone = sql == "ROLLBACK" and not self._connection.in_transaction
         with sqlite_file.translated(self._file):
             return self._connection.execute("SELECT 1" if gone else sql, parameters)

@@ -1,10 +1,13 @@
-"""``LogGuard``, which notices that the write-ahead log (WAL) of an open store was cut or removed from outside. Layer: storage.
+"""``LogGuard``, which notices that the write-ahead log (WAL) of an open store was cut or removed from outside.
 
-SQLite takes the length of the log from shared memory, and keeps appending at that offset. A commit that is appended after a gap is
-acknowledged, and lost when the store is next opened. So each write checks the size of the log before and after it.
+Layer: storage.
 
-Not noticed: a cut to a length that the log did not exceed when this process last wrote, if other processes have written since; and a
-cut between the check and the write.
+SQLite takes the length of the log from shared memory, and keeps appending at that offset. A commit that is appended
+after a gap is acknowledged, and lost when the store is next opened. So each write checks the size of the log before and
+after it.
+
+Not noticed: a cut to a length that the log did not exceed when this process last wrote, if other processes have written
+since; and a cut between the check and the write.
 """
 
 from __future__ import annotations
@@ -34,7 +37,10 @@ class LogGuard:
         self._size, self._salts = 0, b""
 
     def check(self, connection: Connection) -> None:
-        """Raise ``CorruptStoreError`` if the log is shorter than it must be. ``connection`` must not be in a transaction."""
+        """Raise ``CorruptStoreError`` if the log is shorter than it must be.
+
+        ``connection`` must not be in a transaction.
+        """
         size = self._measure()
         if size == 0:
             self._check_empty(connection)
@@ -53,13 +59,14 @@ class LogGuard:
         self._size = size
 
     def _check_empty(self, connection: Connection) -> None:
-        # The log of a store that was just opened or compacted is empty. A checkpoint reports how many pages SQLite expects in it: with
-        # none it does nothing, and with some it fails before it copies the first.
+        # The log of a store that was just opened or compacted is empty. A checkpoint reports how many pages SQLite
+        # expects in it: with none it does nothing, and with some it fails before it copies the first.
         try:
             busy, pages, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
         except sqlite3.OperationalError as error:
             raise self._error() from error
-        if pages > 0 and not busy and self._measure() == 0:  # else another connection has written its first page since the look
+        # else another connection has written its first page since the look
+        if pages > 0 and not busy and self._measure() == 0:
             raise self._error()
         self.forget()
 

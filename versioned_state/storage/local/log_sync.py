@@ -1,11 +1,14 @@
-"""``LogSync``, which makes commits durable by syncs of the write-ahead log (WAL) that concurrent calls share. Layer: storage.
+"""``LogSync``, which makes commits durable by syncs of the write-ahead log (WAL) that concurrent calls share.
 
-SQLite appends a commit to the log without a sync, and frees its lock. Then each call waits for a sync that began after its commit: one
-sync serves all that wait when it begins. A sync covers the whole log up to that moment, whichever process wrote it, so after a loss of
-power no commit is there without those before it.
+Layer: storage.
 
-If a sync fails, the operating system may call pages written that are not, and the next sync succeeds without them. So after a failure
-nothing is acknowledged until ``rewrite_log`` has written the whole log again: by this process, or by the next one that opens the store.
+SQLite appends a commit to the log without a sync, and frees its lock. Then each call waits for a sync that began after
+its commit: one sync serves all that wait when it begins. A sync covers the whole log up to that moment, whichever
+process wrote it, so after a loss of power no commit is there without those before it.
+
+If a sync fails, the operating system may call pages written that are not, and the next sync succeeds without them. So
+after a failure nothing is acknowledged until ``rewrite_log`` has written the whole log again: by this process, or by
+the next one that opens the store.
 """
 
 from __future__ import annotations
@@ -23,14 +26,17 @@ from versioned_state.storage.call_lock import CallLock
 from versioned_state.storage.local.sqlite_file import Connection, without_checkpoints
 
 SUPPORTED: Final = os.name == "posix"
-"""Whether the log can be synced through a descriptor of its own. On Windows, SQLite could not delete a file that is open elsewhere."""
+"""Whether the log can be synced through a descriptor of its own.
+
+On Windows, SQLite could not delete a file that is open elsewhere.
+"""
 
 
 class OpenLog:
     """A descriptor of one log file, and the syncs through it.
 
-    It is opened before the writes that it has to sync: the operating system reports a failed write to the descriptors that were open.
-    A call that still waits keeps the descriptor open after the store was closed.
+    It is opened before the writes that it has to sync: the operating system reports a failed write to the descriptors
+    that were open. A call that still waits keeps the descriptor open after the store was closed.
 
     Attributes:
         identity: the device and inode of the file.
@@ -58,7 +64,10 @@ class OpenLog:
             os.close(self._descriptor)
 
     def sync(self) -> None:
-        """Wait for a sync that begins after this call. Raises ``OSError`` if it fails, or if an earlier one has failed."""
+        """Wait for a sync that begins after this call.
+
+        Raises ``OSError`` if it fails, or if an earlier one has failed.
+        """
         needed = self._begun + 1
         with self._syncing:
             if self._done >= needed:
@@ -66,7 +75,8 @@ class OpenLog:
             if not self._sound:
                 raise OSError(errno.EIO, "an earlier sync failed, or was interrupted")
             self._begun = number = self._begun + 1
-            # First, and not if it fails: a failure is reported once, and an interrupt may come before it could be noted.
+            # First, and not if it fails: a failure is reported once, and an interrupt may come before it could be
+            # noted.
             self._sound = False
             _sync(self._descriptor)
             self._sound = True
@@ -90,7 +100,8 @@ class LogSync:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._name = f"{file}-wal"
-        # Lies beside the file from a failed sync until the log was written again, for processes that open the store meanwhile.
+        # Lies beside the file from a failed sync until the log was written again, for processes that open the store
+        # meanwhile.
         self._mark = f"{file}-unsynced"
         self._log: OpenLog | None = None
 
@@ -112,11 +123,16 @@ class LogSync:
                 hint="close the store everywhere and open it again: it holds a prefix of what was committed",
             ) from error
         except OSError as error:
-            raise StorageError(f"the log of {self._file} cannot be opened: {error.strerror}", remains="nothing was written") from error
+            raise StorageError(
+                f"the log of {self._file} cannot be opened: {error.strerror}", remains="nothing was written"
+            ) from error
         return log
 
     def fail(self, log: OpenLog) -> bool:
-        """Record that a sync of a log has failed. Returns False if the log was written again since, with all that the sync was to cover."""
+        """Record that a sync of a log has failed.
+
+        Returns False if the log was written again since, with all that the sync was to cover.
+        """
         if log.made_good:
             return False
         with suppress(OSError):  # a disk that fails may take no name either
@@ -130,7 +146,8 @@ class LogSync:
     def repair(self, connection: Connection) -> None:
         """Make everything in the log durable after a sync has failed. The caller is the only writer of this process.
 
-        Raises ``OSError``, ``sqlite3.Error`` or ``CorruptStoreError`` if the disk still fails, or lost what it was to write.
+        Raises ``OSError``, ``sqlite3.Error`` or ``CorruptStoreError`` if the disk still fails, or lost what it was to
+        write.
         """
         log = OpenLog(self._name)
         rewrite_log(connection, log, self._file)
@@ -148,8 +165,8 @@ class LogSync:
 def rewrite_log(connection: Connection, log: OpenLog, file: Path) -> None:
     """Write the log again, the same bytes at the same place, and sync it.
 
-    The bytes come from memory, or from the disk if memory had no room for pages that the system took for written. The log's running
-    checksum tells: a new frame is appended first, and the checksums must lead up to it.
+    The bytes come from memory, or from the disk if memory had no room for pages that the system took for written. The
+    log's running checksum tells: a new frame is appended first, and the checksums must lead up to it.
     """
     with without_checkpoints(connection):  # a checkpoint trusts the log to be on the disk
         for _ in range(_ATTEMPTS):
@@ -160,7 +177,8 @@ def rewrite_log(connection: Connection, log: OpenLog, file: Path) -> None:
             try:
                 after = log.read()
                 if after == before:
-                    continue  # the new frame is equal to what was left there by a write that a loss of power or a failure cut off
+                    # the new frame is equal to what was left there by a write that a loss of power or a failure cut off
+                    continue
                 end, frame = valid_end(after)
                 # Old frames may follow the new one, and be valid after it, if it is equal to one that was lost.
                 if end < _end_of_change(before, after, frame):
@@ -198,7 +216,8 @@ _MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
 def valid_end(log: bytes) -> tuple[int, int]:
     """Return the offset at which the valid part of a log ends, 0 if it is empty or invalid, and the number of bytes of a frame.
 
-    The format: sqlite.org/fileformat2.html#the_write_ahead_log. In Python, 8 MB take a quarter of a second; it is needed once a failure.
+    The format: sqlite.org/fileformat2.html#the_write_ahead_log. In Python, 8 MB take a quarter of a second; it is
+        needed once a failure.
     """
     if len(log) < _HEADER.size:
         return 0, 0

@@ -1,4 +1,7 @@
-"""``Memory``, a store that ends with the process: the default of ``Versioned()``, and the store of most tests. Layer: storage."""
+"""``Memory``, a store that ends with the process: the default of ``Versioned()``, and the store of most tests.
+
+Layer: storage.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +77,11 @@ class Memory(Backend):
                 end = end if after is None else min(end, bisect_left(ordered, after))
                 found = ordered[max(end - limit, 0) : end][::-1]
             else:
-                start = bisect_left(ordered, prefix) if after is None else max(bisect_right(ordered, after), bisect_left(ordered, prefix))
+                start = (
+                    bisect_left(ordered, prefix)
+                    if after is None
+                    else max(bisect_right(ordered, after), bisect_left(ordered, prefix))
+                )
                 found = ordered[start : start + limit]
         return [key for key in found if key.startswith(prefix)]
 
@@ -85,7 +92,11 @@ class Memory(Backend):
             yield key
 
     def _apply(
-        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+        objects: Mapping[str, bytes],
     ) -> bool:
         with self._lock:
             self._finish()
@@ -97,7 +108,8 @@ class Memory(Backend):
                 if self._mutable.get(key) != wanted:
                     return False
             if puts or deletes:
-                self._begun = (dict(puts), tuple(deletes))  # from here on the batch is completed even after an interrupt
+                # from here on the batch is completed even after an interrupt
+                self._begun = (dict(puts), tuple(deletes))
                 self._finish()
         return True
 

@@ -1,7 +1,7 @@
 """Finds network file systems, which a store on SQLite must not use: several machines may share them. Layer: storage.
 
-SQLite's WAL keeps its index in shared memory, so all processes that have the file open must be on one machine. On a network file
-system two machines would each use an index of their own and destroy the file.
+SQLite's WAL keeps its index in shared memory, so all processes that have the file open must be on one machine. On a
+network file system two machines would each use an index of their own and destroy the file.
 """
 
 from __future__ import annotations
@@ -16,9 +16,43 @@ from versioned_state.errors import UnsafeStoreError
 # host's folder through them, and then usually one machine alone opens the file.
 _SHARED = frozenset(
     (
-        *("nfs", "nfs4", "cifs", "smb3", "smbfs", "afs", "ncpfs", "ceph", "lustre", "gpfs", "beegfs", "pvfs2", "orangefs", "ocfs2", "gfs2"),
-        *("davfs", "fuse.sshfs", "fuse.glusterfs", "fuse.ceph", "fuse.ceph-fuse", "fuse.mfs", "fuse.moosefs", "fuse.juicefs"),
-        *("fuse.s3fs", "fuse.goofys", "fuse.gcsfuse", "fuse.rclone", "fuse.mount-s3", "fuse.blobfuse2", "fuse.davfs2", "fuse.cgofuse"),
+        *(
+            "nfs",
+            "nfs4",
+            "cifs",
+            "smb3",
+            "smbfs",
+            "afs",
+            "ncpfs",
+            "ceph",
+            "lustre",
+            "gpfs",
+            "beegfs",
+            "pvfs2",
+            "orangefs",
+            "ocfs2",
+            "gfs2",
+        ),
+        *(
+            "davfs",
+            "fuse.sshfs",
+            "fuse.glusterfs",
+            "fuse.ceph",
+            "fuse.ceph-fuse",
+            "fuse.mfs",
+            "fuse.moosefs",
+            "fuse.juicefs",
+        ),
+        *(
+            "fuse.s3fs",
+            "fuse.goofys",
+            "fuse.gcsfuse",
+            "fuse.rclone",
+            "fuse.mount-s3",
+            "fuse.blobfuse2",
+            "fuse.davfs2",
+            "fuse.cgofuse",
+        ),
     )
 )
 
@@ -47,7 +81,8 @@ def shared_file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
         return None
     try:
         device = _device(path)
-        # Only file systems without a disk of their own have the major number 0, so for others the list need not be read.
+        # Only file systems without a disk of their own have the major number 0, so for others the list need not be
+        # read.
         if device is None or device[0] != 0:
             return None
         found = types_by_device(mounts.read_text("utf-8", "replace")).get(device)
@@ -60,7 +95,8 @@ def types_by_device(mountinfo: str) -> dict[Device, str]:
     """Return the types of all mounts in the text of ``/proc/self/mountinfo`` (see proc(5)). Other lines are skipped."""
     found: dict[Device, str] = {}
     for line in mountinfo.splitlines():
-        # 36 35 0:98 /root /mount/point rw,noatime shared:1 - nfs4 server:/export rw: a space within a name is written \040.
+        # 36 35 0:98 /root /mount/point rw,noatime shared:1 - nfs4 server:/export rw: a space within a name is written
+        # \040.
         place, separator, source = line.partition(" - ")
         fields, kinds = place.split(" "), source.split(" ")
         major, colon, minor = fields[2].partition(":") if len(fields) > 2 else ("", "", "")

@@ -1,11 +1,12 @@
 """``Pool``, the open connections of one store on SQLite, each used by one call at a time. Layer: storage.
 
-It grows to as many connections as there are concurrent calls. A connection is taken in one atomic step, and recorded with the call that
-uses it: if an interrupted call leaves a connection in use, perhaps within a transaction, the next call that needs one closes it.
+It grows to as many connections as there are concurrent calls. A connection is taken in one atomic step, and recorded
+with the call that uses it: if an interrupted call leaves a connection in use, perhaps within a transaction, the next
+call that needs one closes it.
 
-No connection crosses a fork: SQLite keeps locks and shared memory per process, so a child that used, or merely closed, an
-inherited connection could delete the WAL of its parent. Before a fork all connections are therefore closed; parent and child
-open their own when they next need one.
+No connection crosses a fork: SQLite keeps locks and shared memory per process, so a child that used, or merely closed,
+an inherited connection could delete the WAL of its parent. Before a fork all connections are therefore closed; parent
+and child open their own when they next need one.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from versioned_state.storage.backend import raise_closed
 from versioned_state.storage.call_lock import CallLock, is_running
 from versioned_state.storage.local.sqlite_file import Connection
 
-# A fork waits for calls of other threads to end. Beyond that the child may inherit a connection in use, which it leaves alone.
+# A fork waits for calls of other threads to end. Beyond that the child may inherit a connection in use, which it leaves
+# alone.
 _FORK_PATIENCE_S = 30.0
 
 
@@ -98,8 +100,9 @@ class Pool:
         self._reclaim()
 
     def _close_idle(self) -> None:
-        # The caller's frame, not this one: a frame that its own variable refers to outlives its call, and with it the frames of all
-        # callers. A finalizer's may be within ``sqlite3.connect``, whose connection then cannot be closed.
+        # The caller's frame, not this one: a frame that its own variable refers to outlives its call, and with it the
+        # frames of all callers. A finalizer's may be within ``sqlite3.connect``, whose connection then cannot be
+        # closed.
         user = sys._getframe(1)
         for connection in tuple(self._connections):
             if self._users.setdefault(connection, user) is user:

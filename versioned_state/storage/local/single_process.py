@@ -1,7 +1,7 @@
 """``SingleProcessStore``, an adapter for a store that can only read, write, remove and list. Layer: storage.
 
-Batches and conditions hold among the threads of one process that share one adapter. A second process over the same data is not
-seen and can overwrite; a crash within a batch can leave part of it.
+Batches and conditions hold among the threads of one process that share one adapter. A second process over the same data
+is not seen and can overwrite; a crash within a batch can leave part of it.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ class SingleProcessStore(Backend):
             def remove_value(self, key): ...        # not an error if there is none
             def list_keys(self, prefix): ...        # those that start with it, once each
 
-    A batch is written objects first, then puts, then deletes. If a write fails, the puts and deletes done before it are taken
-    back and its error is raised; if that fails too, part of the batch stays.
+    A batch is written objects first, then puts, then deletes. If a write fails, the puts and deletes done before it are
+    taken back and its error is raised; if that fails too, part of the batch stays.
     """
 
     def __init__(self) -> None:
@@ -69,7 +69,11 @@ class SingleProcessStore(Backend):
         return iter(found)
 
     def _apply(
-        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+        objects: Mapping[str, bytes],
     ) -> bool:
         with self._lock:
             self._check_open()

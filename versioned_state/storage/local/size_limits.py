@@ -1,4 +1,7 @@
-"""The size limit of a ``Disk``: where it is kept, what counts, and the reserve that objects cannot use. Layer: storage."""
+"""The size limit of a ``Disk``: where it is kept, what counts, and the reserve that objects cannot use.
+
+Layer: storage.
+"""
 
 from __future__ import annotations
 
@@ -39,8 +42,8 @@ def used_bytes(connection: Connection) -> int:
 def allowed_bytes(limit: int, *, objects: bool, deletes: bool) -> int:
     """Return how many bytes may be in use after a batch. Only batches without objects may use the reserve.
 
-    Half of the reserve is for refs, so that branches can be moved in a full store. The other half is for batches that delete: SQLite may
-    need a few pages before it frees many.
+    Half of the reserve is for refs, so that branches can be moved in a full store. The other half is for batches that
+    delete: SQLite may need a few pages before it frees many.
 
     Args:
         objects, deletes: whether the batch stores objects, or deletes anything.

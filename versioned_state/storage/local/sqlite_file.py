@@ -1,6 +1,9 @@
-"""The SQLite file of a ``Disk`` or ``DiskCache`` store: making, opening and checking it, and translating its errors. Layer: storage.
+"""The SQLite file of a ``Disk`` or ``DiskCache`` store: making, opening and checking it, and translating its errors.
 
-A file of another program is never changed: its header is read without locks or a journal before SQLite opens it for use.
+Layer: storage.
+
+A file of another program is never changed: its header is read without locks or a journal before SQLite opens it for
+use.
 """
 
 from __future__ import annotations
@@ -63,11 +66,12 @@ CREATE TABLE entries(key BLOB NOT NULL PRIMARY KEY, value BLOB NOT NULL) WITHOUT
 CREATE TABLE settings(name TEXT NOT NULL PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 """
 
-DISK = Layout("store.sqlite3", 0x76737461, 1, lambda connection: connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;"))  # "vsta"
+# "vsta"
+DISK = Layout("store.sqlite3", 0x76737461, 1, lambda connection: connection.executescript(f"BEGIN; {_SCHEMA} COMMIT;"))
 
-# A checkpoint copies the WAL's pages into the file and waits for the disk, so its commit is the slowest one in a thousand. 2,000 pages
-# make it half as frequent as SQLite's default, and a page that was written twice is copied once. The WAL then stays around 8 MB; after
-# a huge batch it may be larger, and is truncated.
+# A checkpoint copies the WAL's pages into the file and waits for the disk, so its commit is the slowest one in a
+# thousand. 2,000 pages make it half as frequent as SQLite's default, and a page that was written twice is copied once.
+# The WAL then stays around 8 MB; after a huge batch it may be larger, and is truncated.
 _CHECKPOINT_PAGES = 2000
 _WAL_BYTES_KEPT = 16 * 1024 * 1024
 _PAGE_CACHE_KIB = 8 * 1024
@@ -97,8 +101,8 @@ def checked_path(path: str | os.PathLike[str]) -> Path:
 def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
     """Return the store's file in ``directory``, and make it with its tables if there is none and ``create`` is true.
 
-    Raises ``StoreNotFoundError`` if there is no store and ``create`` is false, ``NotAStoreError`` if the directory holds something
-    else. Two processes may make the same store at once: one file wins.
+    Raises ``StoreNotFoundError`` if there is no store and ``create`` is false, ``NotAStoreError`` if the directory
+    holds something else. Two processes may make the same store at once: one file wins.
     """
     file = directory / layout.file_name
     with _os_errors(directory):
@@ -109,7 +113,9 @@ def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
             return file
         if directory.exists() and not directory.is_dir():
             raise NotAStoreError(f"{directory} is not a directory, as a store must be")
-        if directory.exists() and any(not other.name.startswith(layout.unfinished_prefix) for other in directory.iterdir()):
+        if directory.exists() and any(
+            not other.name.startswith(layout.unfinished_prefix) for other in directory.iterdir()
+        ):
             if file.is_file():
                 return file  # another process has made it since
             raise NotAStoreError(
@@ -125,11 +131,16 @@ def prepare(directory: Path, *, create: bool, layout: Layout = DISK) -> Path:
 
 
 def checked_timeout(timeout: object) -> float:
-    """Return the seconds to wait for other writers, at most as many as SQLite takes. Raises ``InvalidArgumentError``."""
+    """Return the seconds to wait for other writers, at most as many as SQLite takes.
+
+    Raises ``InvalidArgumentError``.
+    """
     return min(seconds("timeout", timeout, endless=True), LONGEST_TIMEOUT_S)
 
 
-def connect(file: Path, *, durability: Durability, timeout: float, layout: Layout = DISK, syncs_commits: bool = True) -> Connection:
+def connect(
+    file: Path, *, durability: Durability, timeout: float, layout: Layout = DISK, syncs_commits: bool = True
+) -> Connection:
     """Open an existing store for reading and writing, after checking that it is one.
 
     Raises ``ReadOnlyError`` if the file or its directory cannot be written.
@@ -163,10 +174,10 @@ def connect(file: Path, *, durability: Durability, timeout: float, layout: Layou
 def connect_read_only(file: Path, *, timeout: float) -> Connection:
     """Open an existing store for reading, without writing anything if possible.
 
-    Without a WAL the file holds everything. It is opened as immutable, without locks or shared memory, which works on a read-only
-    mount and leaves no trace. A writer may come later, so the connection carries the stamp of the file: a result counts only if the
-    stamp is unchanged after the read. If there is a WAL, a writer is running or was killed. Then SQLite's own protocol is used, which
-    needs its shared memory file; a running writer has made that already.
+    Without a WAL the file holds everything. It is opened as immutable, without locks or shared memory, which works on a
+    read-only mount and leaves no trace. A writer may come later, so the connection carries the stamp of the file: a
+    result counts only if the stamp is unchanged after the read. If there is a WAL, a writer is running or was killed.
+    Then SQLite's own protocol is used, which needs its shared memory file; a running writer has made that already.
     """
     while (before := stamp(file)) is not None:
         try:
@@ -204,10 +215,10 @@ def stamp(file: Path) -> Stamp | None:
 def is_private(directory: Path, file: Path) -> bool:
     """Return whether only this user can write to the store, so that its pickles may be loaded.
 
-    As for git's ``safe.directory``, this user must own the directory and the file. As for the keys of ssh, neither may be writable by the
-    group or by others. No directory above may be writable by everyone unless it is sticky, as /tmp is: otherwise others could replace this
-    directory. The directories above may be group-writable: with a umask of 002, the default of several systems, the group is the user's
-    own. False on systems without such permissions (Windows).
+    As for git's ``safe.directory``, this user must own the directory and the file. As for the keys of ssh, neither may
+    be writable by the group or by others. No directory above may be writable by everyone unless it is sticky, as /tmp
+    is: otherwise others could replace this directory. The directories above may be group-writable: with a umask of 002,
+    the default of several systems, the group is the user's own. False on systems without such permissions (Windows).
     """
     if not hasattr(os, "geteuid"):
         return False
@@ -219,7 +230,9 @@ def is_private(directory: Path, file: Path) -> bool:
                 return False
         for path in real.parents:
             found = path.stat()
-            if found.st_uid not in (0, os.geteuid()) or (found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX):
+            if found.st_uid not in (0, os.geteuid()) or (
+                found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX
+            ):
                 return False
     except OSError:
         return False
@@ -249,7 +262,12 @@ _MEANINGS: dict[int, tuple[type[StateError], str, str, str]] = {
         "nothing was written",
         "make room on the disk, of which gc too needs a little",
     ),
-    sqlite3.SQLITE_CORRUPT: (CorruptStoreError, "is damaged", "nothing was written", "restore it from a backup or another copy"),
+    sqlite3.SQLITE_CORRUPT: (
+        CorruptStoreError,
+        "is damaged",
+        "nothing was written",
+        "restore it from a backup or another copy",
+    ),
     sqlite3.SQLITE_NOTADB: (NotAStoreError, "is not a store, or its first page is damaged", "it was not touched", ""),
     sqlite3.SQLITE_READONLY: (
         ReadOnlyError,
@@ -257,7 +275,12 @@ _MEANINGS: dict[int, tuple[type[StateError], str, str, str]] = {
         "nothing was written",
         "if it may only be read, open it with read_only=True",
     ),
-    sqlite3.SQLITE_CANTOPEN: (StorageError, "cannot be opened", "", "if it cannot be written, open it with read_only=True"),
+    sqlite3.SQLITE_CANTOPEN: (
+        StorageError,
+        "cannot be opened",
+        "",
+        "if it cannot be written, open it with read_only=True",
+    ),
 }
 _MEANINGS[sqlite3.SQLITE_LOCKED] = _MEANINGS[sqlite3.SQLITE_PROTOCOL] = _MEANINGS[sqlite3.SQLITE_BUSY]
 # No room for the shared memory file, which is made when the store is opened.
@@ -271,9 +294,11 @@ def translate(error: sqlite3.Error | OverflowError | UnicodeDecodeError, file: P
     # Values beyond 1 GB, and in Python's own check beyond 2 GB.
     if code == sqlite3.SQLITE_TOOBIG or isinstance(error, (sqlite3.DataError, OverflowError)):
         return LimitExceededError("a value", limit=1_000_000_000)
-    if isinstance(error, UnicodeDecodeError) or (isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)):
-        # Text in place of bytes, which no store writes; or damage within the schema's text, which SQLite quotes in a message that
-        # Python cannot decode.
+    if isinstance(error, UnicodeDecodeError) or (
+        isinstance(error, sqlite3.OperationalError) and "decode to UTF-8" in str(error)
+    ):
+        # Text in place of bytes, which no store writes; or damage within the schema's text, which SQLite quotes in a
+        # message that Python cannot decode.
         code = sqlite3.SQLITE_CORRUPT
     return _meaning(code, file, error)
 
@@ -318,16 +343,16 @@ def _open_checked(file: Path, mode: str, timeout: float, layout: Layout) -> Conn
 
 
 def _set_guards(connection: Connection) -> None:
-    # Against a malicious or damaged file: no functions in a schema, checked cells, and no mapped memory, which would turn a
-    # truncated file into a crash.
+    # Against a malicious or damaged file: no functions in a schema, checked cells, and no mapped memory, which would
+    # turn a truncated file into a crash.
     connection.executescript(
         f"PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0;PRAGMA cache_size = -{_PAGE_CACHE_KIB};"
     )
 
 
 def _use_wal(connection: Connection, timeout: float) -> bool:
-    # The file keeps the mode, so this changes only a file whose mode a person or a backup tool has changed. SQLite's timeout does
-    # not apply to that change, hence the loop.
+    # The file keeps the mode, so this changes only a file whose mode a person or a backup tool has changed. SQLite's
+    # timeout does not apply to that change, hence the loop.
     deadline = time.monotonic() + timeout
     while True:
         try:
@@ -345,8 +370,8 @@ def _use_wal(connection: Connection, timeout: float) -> bool:
 def _check_no_journal(file: Path) -> None:
     """Refuse a rollback journal beside the file, before SQLite sees it.
 
-    SQLite would play it back into the file, and would delete another file that it may name. A store has a WAL from the start and never
-    a journal, so another program wrote this one.
+    SQLite would play it back into the file, and would delete another file that it may name. A store has a WAL from the
+    start and never a journal, so another program wrote this one.
     """
     journal = file.with_name(f"{file.name}-journal")
     deadline = time.monotonic() + _JOURNAL_PATIENCE_S
@@ -363,8 +388,8 @@ def _check_no_journal(file: Path) -> None:
 def _check_header(file: Path, layout: Layout) -> None:
     """Refuse a file of another program or of a newer release, without touching it.
 
-    Not by open() and read(): closing any descriptor of a file drops the POSIX locks that SQLite holds on it in this process. An
-    immutable connection takes no lock, makes no journal and replays none.
+    Not by open() and read(): closing any descriptor of a file drops the POSIX locks that SQLite holds on it in this
+    process. An immutable connection takes no lock, makes no journal and replays none.
     """
     probe = _open(file, "mode=ro&immutable=1", 0)
     with closing(probe):
@@ -372,8 +397,8 @@ def _check_header(file: Path, layout: Layout) -> None:
             (application,) = probe.execute("PRAGMA application_id").fetchone()
             (version,) = probe.execute("PRAGMA user_version").fetchone()
         except sqlite3.DatabaseError as error:
-            # During a checkpoint, or after one was interrupted, the file without its WAL may look damaged. Opening it for use
-            # shows whether it is.
+            # During a checkpoint, or after one was interrupted, the file without its WAL may look damaged. Opening it
+            # for use shows whether it is.
             if _code(error) & 0xFF == sqlite3.SQLITE_CORRUPT:
                 return
             raise translate(error, file) from error
@@ -392,7 +417,9 @@ def _check_schema(connection: Connection, file: Path, layout: Layout) -> None:
     if missing := own - found:
         names = ", ".join(sorted(name for _, name, _, _ in missing))
         raise CorruptStoreError(
-            f"{file} is damaged: it has no {names}", remains="nothing was changed", hint="restore it from a backup or another copy"
+            f"{file} is damaged: it has no {names}",
+            remains="nothing was changed",
+            hint="restore it from a backup or another copy",
         )
 
 
@@ -445,10 +472,14 @@ def _make_file(file: Path, layout: Layout) -> None:
     descriptor = os.open(unfinished, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
     try:
         os.close(descriptor)
-        # Absolute, because SQLite reads a path that begins with "file:" as a URI. Without cached statements, because SQLite keeps a
-        # connection open for a statement that anybody refers to: the log of the file under its first name would be in use under its last.
+        # Absolute, because SQLite reads a path that begins with "file:" as a URI. Without cached statements, because
+        # SQLite keeps a connection open for a statement that anybody refers to: the log of the file under its first
+        # name would be in use under its last.
         place = unfinished.absolute()
-        with translated(unfinished), closing(sqlite3.connect(place, isolation_level=None, cached_statements=0)) as connection:
+        with (
+            translated(unfinished),
+            closing(sqlite3.connect(place, isolation_level=None, cached_statements=0)) as connection,
+        ):
             # No journal and no sync: no other process uses the file before it is linked, and it is synced before that.
             connection.executescript(
                 "PRAGMA synchronous = OFF; PRAGMA journal_mode = OFF;"
@@ -462,8 +493,8 @@ def _make_file(file: Path, layout: Layout) -> None:
         except FileExistsError:
             pass
         except OSError:
-            # A file system without links. Between check and rename another process could make a store, which would be lost; that
-            # store would be as empty as this one.
+            # A file system without links. Between check and rename another process could make a store, which would be
+            # lost; that store would be as empty as this one.
             if not file.exists():
                 unfinished.rename(file)
         _sync(file.parent)

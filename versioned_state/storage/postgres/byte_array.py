@@ -1,4 +1,7 @@
-"""``ByteArray``, an argument of type ``bytea[]``: psycopg needs five times as long for a list of as many keys. Layer: storage."""
+"""``ByteArray``, an argument of type ``bytea[]``: psycopg needs five times as long for a list of as many keys.
+
+Layer: storage.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""``Connections``: the connection pool of one ``Postgres`` store, its retries, and the translation of errors. Layer: storage.
+"""``Connections``: the connection pool of one ``Postgres`` store, its retries, and the translation of errors.
 
-psycopg_pool does not fit: it connects in background threads, so a caller finds out only that there is no connection, not that the
-password is wrong or the database missing; and it is not safe across forks (docs/design/009-postgresql.md). Only ``Postgres``
-imports this module, which needs psycopg.
+Layer: storage.
+
+psycopg_pool does not fit: it connects in background threads, so a caller finds out only that there is no connection,
+not that the password is wrong or the database missing; and it is not safe across forks (docs/design/009-postgresql.md).
+Only ``Postgres`` imports this module, which needs psycopg.
 """
 
 from __future__ import annotations
@@ -53,17 +55,22 @@ _CONFLICTS = {"40001", "40P01"}
 _CLOSED_BY_SERVER = {"57P01", "57P02", "57P03", "57P05", "25P03"}
 _STARTING = "57P03"
 
-# A refused login has no SQLSTATE: the client library passes on the server's text alone. If that text is not in English, the
-# error is an UnreachableStoreError that quotes it.
+# A refused login has no SQLSTATE: the client library passes on the server's text alone. If that text is not in English,
+# the error is an UnreachableStoreError that quotes it.
 _REFUSALS = (
     (re.compile(r'database "[^"]*" does not exist|no such database'), "3D000"),
     (
-        re.compile(r'authentication failed|no password supplied|no pg_hba\.conf entry|role "[^"]*" does not exist|not permitted to log in'),
+        re.compile(
+            r'authentication failed|no password supplied|no pg_hba\.conf entry|role "[^"]*" does not exist|not permitted to log in'
+        ),
         "28000",
     ),
     (re.compile(r"permission denied for database"), "42501"),
     (re.compile(r"starting up|shutting down|in recovery mode|not yet accepting connections"), _STARTING),
-    (re.compile(r"too many clients|too many connections|connection slots are reserved|no more connections allowed"), "53300"),
+    (
+        re.compile(r"too many clients|too many connections|connection slots are reserved|no more connections allowed"),
+        "53300",
+    ),
 )
 
 # Keeps the parent's links alive after a fork: closing one in the child would end the parent's session on the server.
@@ -137,8 +144,8 @@ class _ProcessLinks:
 class Connections:
     """Connections to ``url``, at most ``limit`` at once in each process, and retries of calls that may be retried.
 
-    ``timeout``, in seconds, bounds each of these: the wait for a free connection, for a new one (at least 2 s), for the server's
-    next message, and the time for retries.
+    ``timeout``, in seconds, bounds each of these: the wait for a free connection, for a new one (at least 2 s), for the
+    server's next message, and the time for retries.
 
     A fork is safe: the child opens connections of its own and leaves those of its parent alone.
     """
@@ -156,13 +163,17 @@ class Connections:
         self._closed = False
 
     def read(self, work: Callable[[Link], T]) -> T:
-        """Return the result of ``work``, which reads. If the connection is lost, ``work`` is called again on a new one."""
+        """Return the result of ``work``, which reads.
+
+        If the connection is lost, ``work`` is called again on a new one.
+        """
         return self._repeat(work, repeatable=True)
 
     def write(self, work: Callable[[Link], T], *, repeatable: bool) -> T:
         """Return the result of ``work``, which writes in one transaction and sets ``deciding`` on its connection before it commits.
 
-        ``work`` is called again if its transaction was not committed, or if it is ``repeatable``: if doing it twice is as good as once.
+        ``work`` is called again if its transaction was not committed, or if it is ``repeatable``: if doing it twice is
+        as good as once.
         """
         return self._repeat(work, repeatable=repeatable)
 
@@ -201,15 +212,25 @@ class Connections:
             pause = min(2 * pause, _LONGEST_PAUSE_S)
         raise AssertionError  # count() has no end
 
-    def _judge(self, error: psycopg.Error, link: Link | None, *, repeatable: bool, patient: bool) -> tuple[StateError, bool]:
+    def _judge(
+        self, error: psycopg.Error, link: Link | None, *, repeatable: bool, patient: bool
+    ) -> tuple[StateError, bool]:
         """Return the exception for ``error``, and whether another attempt may succeed."""
         code = _code(error)
-        lost = link is None or link.closed or isinstance(error, Silence) or code in _CLOSED_BY_SERVER or code.startswith("08")
+        lost = (
+            link is None
+            or link.closed
+            or isinstance(error, Silence)
+            or code in _CLOSED_BY_SERVER
+            or code.startswith("08")
+        )
         if lost and link is not None and link.deciding and not repeatable:
             # Even if the server announced the end of the connection: the commit may have come before.
             message = f"{self.name}: the connection failed during a write, which was done as a whole or not at all: {_text(error)}"
             return UnknownOutcomeError(message, hint="read what was written, then decide whether to repeat it"), False
-        remains = "objects may have been stored" if lost and link is not None and link.deciding else "nothing was written"
+        remains = (
+            "objects may have been stored" if lost and link is not None and link.deciding else "nothing was written"
+        )
         failure = _translate(code, f"{self.name}: {_text(error)}", remains, lost=lost)
         if code in _CONFLICTS or code == _STARTING:
             return failure, True
@@ -275,7 +296,10 @@ class Connections:
 
 
 def _parse(url: str) -> dict[str, Any]:
-    """Return the driver's options in a URL. ``InvalidArgumentError`` for a URL whose password may be read as another part, and shown."""
+    """Return the driver's options in a URL.
+
+    ``InvalidArgumentError`` for a URL whose password may be read as another part, and shown.
+    """
     place = url.partition("//")[2].partition("?")[0]
     authority, _, path = place.partition("/")
     try:
@@ -284,7 +308,12 @@ def _parse(url: str) -> dict[str, Any]:
         options = {}  # the driver's message quotes the part that it cannot parse, which may be the password
     # libpq ends a password at the first @ or /, and reads the rest as hosts, ports and a database.
     ports = str(options.get("port") or "").split(",")
-    if not options or authority.count("@") > 1 or "@" in path or not all(port.isdecimal() or not port for port in ports):
+    if (
+        not options
+        or authority.count("@") > 1
+        or "@" in path
+        or not all(port.isdecimal() or not port for port in ports)
+    ):
         raise InvalidArgumentError(
             "malformed URL for PostgreSQL; it is not shown, because it may contain a password",
             hint="postgresql://USER@HOST:PORT/DATABASE; in a password, write %40 for @, %2F for /, %25 for %, and so on",
@@ -300,7 +329,9 @@ def _translate(code: str, what: str, remains: str, *, lost: bool) -> StateError:
     if code == "53100":
         return StorageFullError(what, remains=remains)
     if code == "25006":
-        return ReadOnlyError(what, remains=remains, hint="this is a replica, or the role's transactions are read-only by default")
+        return ReadOnlyError(
+            what, remains=remains, hint="this is a replica, or the role's transactions are read-only by default"
+        )
     if code == "42501":
         return StorageError(what, remains=remains, hint="docs/operations.md lists the rights that a role needs")
     if code == "3D000":
@@ -327,7 +358,10 @@ def _code(error: psycopg.Error) -> str:
 
 
 def _text(error: psycopg.Error) -> str:
-    """Return the first line of the driver's message. It never contains a password. The lines after it may contain values."""
+    """Return the first line of the driver's message.
+
+    It never contains a password. The lines after it may contain values.
+    """
     return error.diag.message_primary or str(error).strip().partition("\n")[0] or type(error).__name__
 
 

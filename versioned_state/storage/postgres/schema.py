@@ -1,4 +1,6 @@
-"""The tables and the function of a store in a PostgreSQL database: how they are made, and how they are checked. Layer: storage.
+"""The tables and the function of a store in a PostgreSQL database: how they are made, and how they are checked.
+
+Layer: storage.
 
     objects  key bytea, value bytea     ``o/<hex>``: the key is the hex as bytes
     entries  key bytea, value bytea     everything else: the key as UTF-8
@@ -14,7 +16,13 @@ import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from versioned_state.errors import FormatError, InvalidArgumentError, NotAStoreError, StoreNotFoundError, UnsafeStoreError
+from versioned_state.errors import (
+    FormatError,
+    InvalidArgumentError,
+    NotAStoreError,
+    StoreNotFoundError,
+    UnsafeStoreError,
+)
 
 if TYPE_CHECKING:
     from psycopg.rows import TupleRow
@@ -82,8 +90,8 @@ BEGIN
 END
 """
 
-# Values are compressed already. A value of up to 8,160 bytes stays in its row, a longer one goes to the side table. With
-# PostgreSQL's default of 2 KB, reading 300 objects took 2.5 ms instead of 2.1, and the table took 7% more room.
+# Values are compressed already. A value of up to 8,160 bytes stays in its row, a longer one goes to the side table.
+# With PostgreSQL's default of 2 KB, reading 300 objects took 2.5 ms instead of 2.1, and the table took 7% more room.
 # Entries are few and change often: the free half of each page takes the new versions of its rows.
 _MAKE = """
 CREATE TABLE {schema}.objects (key bytea PRIMARY KEY, value bytea NOT NULL) WITH (toast_tuple_target = 8160);
@@ -133,7 +141,9 @@ WHERE n.nspname = %s AND p.proname = 'apply_batch'
 def checked_name(schema: str) -> str:
     """Return ``schema``. Raises ``InvalidArgumentError`` unless it is a plain identifier."""
     if not _NAME.fullmatch(schema) or schema == "information_schema":
-        raise InvalidArgumentError(f"bad name for a schema: {schema!r}", hint="letters, digits and _, up to 63, not starting with pg_")
+        raise InvalidArgumentError(
+            f"bad name for a schema: {schema!r}", hint="letters, digits and _, up to 63, not starting with pg_"
+        )
     return schema
 
 
@@ -143,7 +153,9 @@ def statement(text: str, schema: str) -> bytes:
 
 
 def lock_number(schema: str, key: bytes) -> int:
-    """Return the number of the advisory lock for a key of this store. Two keys with one number would only wait for each other.
+    """Return the number of the advisory lock for a key of this store.
+
+    Two keys with one number would only wait for each other.
 
     All programs in a database share one set of advisory locks, so the number is a hash of 64 bits.
     """
@@ -159,8 +171,8 @@ def gate_number(schema: str) -> int:
 def prepare(connections: Connections, schema: str, *, create: bool) -> bool:
     """Check the store, or make it if there is none and ``create`` is true. Any number of processes may do this at once.
 
-    Returns whether the server's transactions are READ COMMITTED by default. Raises ``StoreNotFoundError``, ``NotAStoreError``,
-    ``FormatError`` or ``UnsafeStoreError``; nothing was changed then.
+    Returns whether the server's transactions are READ COMMITTED by default. Raises ``StoreNotFoundError``,
+    ``NotAStoreError``, ``FormatError`` or ``UnsafeStoreError``; nothing was changed then.
     """
 
     def check(link: Link) -> tuple[bool, bool]:
@@ -179,7 +191,10 @@ def prepare(connections: Connections, schema: str, *, create: bool) -> bool:
 
 
 def _is_sound(link: Link, schema: str, name: str) -> bool:
-    """Return True if the store is as this release makes it, False if there is nothing. Raises an error for anything else."""
+    """Return True if the store is as this release makes it, False if there is nothing.
+
+    Raises an error for anything else.
+    """
     tables = {row[0]: row for row in link.execute(_TABLES, (schema,))}
     if not tables:
         return False
@@ -191,10 +206,14 @@ def _is_sound(link: Link, schema: str, name: str) -> bool:
     else:
         versions = []
     if versions != [(FORMAT,)] or not all(_has_shape(tables, table) for table in _COLUMNS):
-        raise NotAStoreError(f"{place} has tables that are not a store of this library, or lacks some", remains="nothing was changed")
+        raise NotAStoreError(
+            f"{place} has tables that are not a store of this library, or lacks some", remains="nothing was changed"
+        )
     for table, (_, _, persistence, altered, *_) in tables.items():
         if persistence != "p":
-            raise UnsafeStoreError(f"{place}: the table {table} is unlogged, so that a crash of the server would empty it")
+            raise UnsafeStoreError(
+                f"{place}: the table {table} is unlogged, so that a crash of the server would empty it"
+            )
         if altered:
             raise UnsafeStoreError(
                 f"{place}: the table {table} has triggers, rules or row security, which could hide or change what is stored"

@@ -1,7 +1,8 @@
 """``Postgres``, a store in a PostgreSQL database, for states that machines share. Layer: storage.
 
-This module turns the calls of ``KVStore`` into statements. ``schema`` makes and checks the tables and the function that applies a
-batch; ``connections`` owns the connections and the retries. docs/design/009-postgresql.md has the races and the figures.
+This module turns the calls of ``KVStore`` into statements. ``schema`` makes and checks the tables and the function that
+applies a batch; ``connections`` owns the connections and the retries. docs/design/009-postgresql.md has the races and
+the figures.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ _APPLY = (
 _CHUNK = 1000
 _PAGE = 5000
 
-# A larger batch is several statements in one transaction, because client and server each hold several copies of a statement.
+# A larger batch is several statements in one transaction, because client and server each hold several copies of a
+# statement.
 _STEP_BYTES = 8 * 1024 * 1024
 _STEP_KEYS = 10_000
 
@@ -83,7 +85,11 @@ class _Step:
 
     def is_small(self) -> bool:
         """Return whether the step fits into one statement."""
-        size = sum(len(key) + len(value or b"") for rows in (self.objects, self.odd, self.expected, self.puts) for key, value in rows)
+        size = sum(
+            len(key) + len(value or b"")
+            for rows in (self.objects, self.odd, self.expected, self.puts)
+            for key, value in rows
+        )
         count = sum(map(len, (self.objects, self.odd, self.expected, self.puts, self.gone_objects, self.gone_entries)))
         return size <= _STEP_BYTES and count <= _STEP_KEYS
 
@@ -103,22 +109,23 @@ class _Step:
 class Postgres(Backend):
     """The store in schema ``schema`` of the database at ``url``: ``postgresql://USER:PASSWORD@HOST:PORT/DATABASE``.
 
-    The client library (libpq) fills in omitted parts and reads options such as ``?sslmode=verify-full``, ``PGPASSWORD`` and a
-    password file. The password is never shown.
+    The client library (libpq) fills in omitted parts and reads options such as ``?sslmode=verify-full``, ``PGPASSWORD``
+    and a password file. The password is never shown.
 
-    Opening makes the tables if there are none; with ``create=False`` it raises ``StoreNotFoundError`` instead. Tables of another
-    program raise ``NotAStoreError``, those of a newer release ``FormatError``, and those that could lose or change values (unlogged,
-    or with triggers, rules or row security) ``UnsafeStoreError``. Nothing was changed then.
+    Opening makes the tables if there are none; with ``create=False`` it raises ``StoreNotFoundError`` instead. Tables
+    of another program raise ``NotAStoreError``, those of a newer release ``FormatError``, and those that could lose or
+    change values (unlogged, or with triggers, rules or row security) ``UnsafeStoreError``. Nothing was changed then.
 
-    A batch of up to 8 MiB is one statement and one round trip; a larger one is several in one transaction. ``get_many`` is one round
-    trip for each 1,000 keys.
+    A batch of up to 8 MiB is one statement and one round trip; a larger one is several in one transaction. ``get_many``
+    is one round trip for each 1,000 keys.
 
-    ``timeout``, in seconds, bounds how long the server may be silent, how long to wait for other writers, and how long a call is
-    retried on a lost connection; it is retried at least once. Connecting may take 2 s in any case. Reads, and writes that were not
-    done, are retried, then raise ``UnreachableStoreError``. A write that may have been done raises ``UnknownOutcomeError``.
+    ``timeout``, in seconds, bounds how long the server may be silent, how long to wait for other writers, and how long
+    a call is retried on a lost connection; it is retried at least once. Connecting may take 2 s in any case. Reads, and
+    writes that were not done, are retried, then raise ``UnreachableStoreError``. A write that may have been done raises
+    ``UnknownOutcomeError``.
 
-    Each process opens at most ``max_connections``; further threads wait. Any number of processes and machines may use the schema.
-    A fork is safe. So is PgBouncer, in transaction mode too: no session state outlives a transaction.
+    Each process opens at most ``max_connections``; further threads wait. Any number of processes and machines may use
+    the schema. A fork is safe. So is PgBouncer, in transaction mode too: no session state outlives a transaction.
 
     Writing a key of more than 2,600 bytes, or a value of nearly 1 GiB, raises ``LimitExceededError``.
     """
@@ -150,7 +157,8 @@ class Postgres(Backend):
             self.close()
             raise
         self._gate = gate_number(schema)
-        # Less than the client's timeout, so that the server reports a lock that was not free, and no outcome is unknown.
+        # Less than the client's timeout, so that the server reports a lock that was not free, and no outcome is
+        # unknown.
         self._lock_patience = f"{max(1, int(timeout * 800))}ms"
         self._get_object, self._get_entry, self._get_objects, self._get_entries, self._apply_batch = (
             statement(text, schema) for text in (_GET_OBJECT, _GET_ENTRY, _GET_OBJECTS, _GET_ENTRIES, _APPLY)
@@ -167,7 +175,11 @@ class Postgres(Backend):
 
     def drop_derived(self, sources: Collection[str] | None = None) -> None:
         # Each of these tables has the id of the source in its column ``branch``.
-        which, ids = ("", ()) if sources is None else (" WHERE branch = ANY (%s::bytea[])", ([derived_id(source) for source in sources],))
+        which, ids = (
+            ("", ())
+            if sources is None
+            else (" WHERE branch = ANY (%s::bytea[])", ([derived_id(source) for source in sources],))
+        )
 
         def erase(link: Link) -> None:
             tables = [row[0] for row in link.execute(_DERIVED, (self.schema,))]
@@ -191,7 +203,11 @@ class Postgres(Backend):
         found: dict[str, bytes] = {}
         while chunk := tuple(islice(wanted, _CHUNK)):
             objects, entries = _names(chunk)
-            parts = [(sql, ByteArray(names)) for sql, names in ((self._get_objects, objects), (self._get_entries, entries)) if names]
+            parts = [
+                (sql, ByteArray(names))
+                for sql, names in ((self._get_objects, objects), (self._get_entries, entries))
+                if names
+            ]
             sql, arguments = b" UNION ALL ".join(part[0] for part in parts), [part[1] for part in parts]
             rows = self._connections.read(partial(_rows, sql, arguments))
             for is_object, raw, value in rows:
@@ -210,8 +226,8 @@ class Postgres(Backend):
         return found
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        # Page by page, each a query of its own that starts after the last key. It is as fast as a cursor, and between two
-        # pages no transaction is open, which would hold back VACUUM and occupy a connection.
+        # Page by page, each a query of its own that starts after the last key. It is as fast as a cursor, and between
+        # two pages no transaction is open, which would hold back VACUUM and occupy a connection.
         return listed(prefix, self._pages, self._text)
 
     def _page(self, prefix: str, after: str | None, limit: int, reverse: bool) -> list[str]:  # noqa: FBT001 - as it is called
@@ -225,14 +241,18 @@ class Postgres(Backend):
         reverse: bool,  # noqa: FBT001 - as it is called
     ) -> dict[str, bytes | None]:
         # Reading a range is five times as fast as reading as many single keys.
-        return {self._text(raw): value for raw, value in self._entries("key, value", prefix, after, limit, reverse=reverse)}
+        return {
+            self._text(raw): value for raw, value in self._entries("key, value", prefix, after, limit, reverse=reverse)
+        }
 
     def _entries(self, columns: str, prefix: str, after: str | None, limit: int, *, reverse: bool) -> list[TupleRow]:
         start, end = page_range(prefix, after, reverse=reverse)
         text = _listing(columns, "entries", to_the_end=end is None)
         if reverse:
             text = text.replace("ORDER BY key", "ORDER BY key DESC")
-        return self._connections.read(partial(_rows, statement(text, self.schema), {"start": start, "end": end, "page": limit}))
+        return self._connections.read(
+            partial(_rows, statement(text, self.schema), {"start": start, "end": end, "page": limit})
+        )
 
     def _text(self, raw: bytes) -> str:
         try:
@@ -252,7 +272,11 @@ class Postgres(Backend):
             start = rows[-1][0] + b"\0"  # the next possible key
 
     def _apply(
-        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+        objects: Mapping[str, bytes],
     ) -> bool:
         _check_sizes(puts, objects)
         hex_rows: list[Row] = []
@@ -283,7 +307,9 @@ class Postgres(Backend):
         # Storing an object twice is as good as once; that holds for nothing else.
         repeatable = not puts and not deletes
         if len(steps) == 1 and self._plain:
-            return self._connections.write(lambda link: self._at_once(link, steps[0], alone=alone), repeatable=repeatable)
+            return self._connections.write(
+                lambda link: self._at_once(link, steps[0], alone=alone), repeatable=repeatable
+            )
         return self._connections.write(lambda link: self._in_steps(link, steps, alone=alone), repeatable=repeatable)
 
     def _locks(self, mutable: Collection[bytes], changed: Collection[bytes]) -> list[tuple[int, bool]]:
@@ -312,7 +338,9 @@ class Postgres(Backend):
         return holds
 
     def _call(self, link: Link, step: _Step, *, alone: bool) -> bool:
-        row = link.execute(self._apply_batch, (self._gate, alone, self._lock_patience, *step.arguments()), binary=True).fetchone()
+        row = link.execute(
+            self._apply_batch, (self._gate, alone, self._lock_patience, *step.arguments()), binary=True
+        ).fetchone()
         assert row is not None
         holds: bool = row[0]
         return holds
@@ -364,8 +392,14 @@ def _split(whole: _Step) -> list[_Step]:
         *steps,
         _Step(locks=whole.locks, expected=whole.expected),
         *(_Step(puts=rows) for rows in _portions(whole.puts)),
-        *(_Step(gone_objects=whole.gone_objects[start : start + _STEP_KEYS]) for start in range(0, len(whole.gone_objects), _STEP_KEYS)),
-        *(_Step(gone_entries=whole.gone_entries[start : start + _STEP_KEYS]) for start in range(0, len(whole.gone_entries), _STEP_KEYS)),
+        *(
+            _Step(gone_objects=whole.gone_objects[start : start + _STEP_KEYS])
+            for start in range(0, len(whole.gone_objects), _STEP_KEYS)
+        ),
+        *(
+            _Step(gone_entries=whole.gone_entries[start : start + _STEP_KEYS])
+            for start in range(0, len(whole.gone_entries), _STEP_KEYS)
+        ),
     ]
 
 

@@ -1,7 +1,9 @@
-"""``Link``: the connections to one Redis server, the retries after a failure, and the translation of errors. Layer: storage.
+"""``Link``: the connections to one Redis server, the retries after a failure, and the translation of errors.
 
-A batch of commands is one round trip. redis-py connects and speaks the protocol. Its own retries are off, because it cannot know
-which of our batches may be sent twice.
+Layer: storage.
+
+A batch of commands is one round trip. redis-py connects and speaks the protocol. Its own retries are off, because it
+cannot know which of our batches may be sent twice.
 """
 
 from __future__ import annotations
@@ -17,7 +19,13 @@ from urllib.parse import urlsplit
 from weakref import finalize
 
 from versioned_state.arguments import one_of, seconds
-from versioned_state.errors import InvalidArgumentError, MissingDependencyError, StateError, StorageError, StoreClosedError
+from versioned_state.errors import (
+    InvalidArgumentError,
+    MissingDependencyError,
+    StateError,
+    StorageError,
+    StoreClosedError,
+)
 from versioned_state.storage.redis.errors import PASSING, code, no_connection, refusal, unknown_outcome
 
 if TYPE_CHECKING:
@@ -31,8 +39,8 @@ _LONGEST_TIMEOUT_S = 1_000_000.0
 _DB_PATH = re.compile(r"/?|/[0-9]+/?")
 _FALSE = ("", "0", "f", "false", "n", "no")
 
-# The range of the random pause doubles with each attempt, up to the longest, so that writers that were cut off together do not all
-# come back at once.
+# The range of the random pause doubles with each attempt, up to the longest, so that writers that were cut off together
+# do not all come back at once.
 _FIRST_PAUSE_S = 0.02
 _LONGEST_PAUSE_S = 0.5
 
@@ -40,7 +48,9 @@ _LONGEST_PAUSE_S = 0.5
 class _AgainError(Exception):
     """The batch had no effect and may be sent again. If no time is left for that, the caller gets ``error``."""
 
-    def __init__(self, error: StorageError, cause: Exception, *, connecting: bool = False, at_once: bool = False) -> None:
+    def __init__(
+        self, error: StorageError, cause: Exception, *, connecting: bool = False, at_once: bool = False
+    ) -> None:
         super().__init__(error)
         self.error, self.cause, self.connecting, self.at_once = error, cause, connecting, at_once
 
@@ -52,8 +62,8 @@ class _ScriptUnknownError(Exception):
 class Link:
     """Connections to the server at ``url``, for any number of threads and for forked children.
 
-    ``options`` are passed to redis-py's connections. ``scripts`` are loaded if the server does not know them. ``timeout`` is how many
-    seconds to wait for an answer, and for how long a batch is retried.
+    ``options`` are passed to redis-py's connections. ``scripts`` are loaded if the server does not know them.
+    ``timeout`` is how many seconds to wait for an answer, and for how long a batch is retried.
     """
 
     def __init__(self, url: str, *, timeout: float, options: Mapping[str, Any], scripts: Sequence[str]) -> None:
@@ -67,8 +77,8 @@ class Link:
         self._options = _connection_options(url, options, self.timeout)
         self._scripts: list[Command] = [("SCRIPT", "LOAD", script) for script in scripts]
         self.place: Final = _place(self._options)
-        # Process, address and pool. A fork may happen while another thread holds the pool's lock, so a child makes a pool of its
-        # own. The tuple is replaced as a whole, never changed.
+        # Process, address and pool. A fork may happen while another thread holds the pool's lock, so a child makes a
+        # pool of its own. The tuple is replaced as a whole, never changed.
         self._home: tuple[int, tuple[str, int] | None, ConnectionPool] | None = None
         self._route: tuple[str, int] | None = None
         self._closed = False
@@ -86,13 +96,15 @@ class Link:
         self._closed = True
         _disconnect(self._pools)
 
-    def run(self, commands: Sequence[Command], *, repeatable: bool = True, done: int | None = None, patient: bool = True) -> list[Any]:
+    def run(
+        self, commands: Sequence[Command], *, repeatable: bool = True, done: int | None = None, patient: bool = True
+    ) -> list[Any]:
         """Send ``commands`` in one batch and return their replies in order, or raise the first reply that is an error.
 
-        A batch that had no effect is sent again, with pauses, until ``timeout`` is over. So is a ``repeatable`` batch, which may take
-        effect more than once. If the reply to any other batch is lost, ``UnknownOutcomeError`` is raised; all its commands but the
-        last must be repeatable too. If the last reply equals ``done``, errors in earlier replies are ignored. Only a ``patient`` call
-        waits for a server that cannot be reached.
+        A batch that had no effect is sent again, with pauses, until ``timeout`` is over. So is a ``repeatable`` batch,
+        which may take effect more than once. If the reply to any other batch is lost, ``UnknownOutcomeError`` is
+        raised; all its commands but the last must be repeatable too. If the last reply equals ``done``, errors in
+        earlier replies are ignored. Only a ``patient`` call waits for a server that cannot be reached.
         """
         deadline = time.monotonic() + self.timeout
         pause = _FIRST_PAUSE_S
@@ -110,7 +122,9 @@ class Link:
                 pause = _pause(again, pause, deadline, patient=patient)
 
     def run_each(self, commands: Sequence[Command]) -> list[Any]:
-        """Send commands in one batch. For each its reply, or the error that ``run`` raises for it if it is not repeatable.
+        """Send commands in one batch.
+
+        For each its reply, or the error that ``run`` raises for it if it is not repeatable.
 
         Those that had no effect are sent again together, so that all of them take no longer than one.
         """
@@ -157,7 +171,12 @@ class Link:
         replies: list[Any] = []
         try:
             self._exchange(connection, commands, replies)
-        except (_AgainError, self._redis.ConnectionError, self._redis.TimeoutError, self._redis.InvalidResponse) as error:
+        except (
+            _AgainError,
+            self._redis.ConnectionError,
+            self._redis.TimeoutError,
+            self._redis.InvalidResponse,
+        ) as error:
             # The server may have run any of those without a reply, even if not all of them were sent.
             cause = error.cause if isinstance(error, _AgainError) else error
             while len(replies) < len(commands):
@@ -280,7 +299,10 @@ def _packer() -> Callable[[Command], bytes] | None:
 
 
 def _pause(again: _AgainError, pause: float, deadline: float, *, patient: bool) -> float:
-    """Wait before another attempt, and return the longest pause before the next one. Raises the error if no time is left."""
+    """Wait before another attempt, and return the longest pause before the next one.
+
+    Raises the error if no time is left.
+    """
     wait = 0.0 if again.at_once and pause == _FIRST_PAUSE_S else random.uniform(pause / 2, pause)  # noqa: S311 - no secret
     if time.monotonic() + wait > deadline or (again.connecting and not patient):
         raise again.error from again.cause

@@ -9,12 +9,20 @@ import re
 from typing import Final
 
 import versioned_state.errors as ours
-from versioned_state.errors import InvalidArgumentError, StateError, StorageError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.errors import (
+    InvalidArgumentError,
+    StateError,
+    StorageError,
+    UnknownOutcomeError,
+    UnreachableStoreError,
+)
 
-# The first word of an error. Redis 6.2 wraps the errors of a script: "ERR Error running script (...): @user_script:3: -OOM command ...".
+# The first word of an error. Redis 6.2 wraps the errors of a script: "ERR Error running script (...): @user_script:3:
+# -OOM command ...".
 _CODE = re.compile(r"(?:^(?!ERR\b)|: -)([A-Z]{2,})\b")
 
-# redis-py removes the first word from the errors that it has a class for. ``code`` looks up the most derived class first.
+# redis-py removes the first word from the errors that it has a class for. ``code`` looks up the most derived class
+# first.
 _CLASSES: Final = {
     "OutOfMemoryError": "OOM",
     "ReadOnlyError": "READONLY",
@@ -31,8 +39,18 @@ _CLASSES: Final = {
 PASSING: Final = frozenset(("READONLY", "LOADING", "BUSY", "MOVED", "ASK", "TRYAGAIN", "MASTERDOWN", "CLUSTERDOWN"))
 """Refusals that pass by themselves: the server may accept the same batch a little later."""
 
-_NOT_IN_ORDER = (UnreachableStoreError, "{place} answered {code}: its cluster is not healthy", "nothing was written", "try again later")
-_HANDED_OVER = (ours.StoreBusyError, "{place} is handing these keys to another server", "nothing was written", "try again later")
+_NOT_IN_ORDER = (
+    UnreachableStoreError,
+    "{place} answered {code}: its cluster is not healthy",
+    "nothing was written",
+    "try again later",
+)
+_HANDED_OVER = (
+    ours.StoreBusyError,
+    "{place} is handing these keys to another server",
+    "nothing was written",
+    "try again later",
+)
 
 _REFUSALS: Final[dict[str, tuple[type[StorageError], str, str, str]]] = {
     "OOM": (
@@ -112,7 +130,9 @@ def no_connection(error: Exception, place: str) -> StorageError:
     from redis.exceptions import InvalidResponse, MaxConnectionsError, TimeoutError as RedisTimeoutError
 
     if isinstance(error, MaxConnectionsError):
-        return ours.StoreBusyError(f"all connections to {place} are in use", remains="nothing was written", hint="raise max_connections")
+        return ours.StoreBusyError(
+            f"all connections to {place} are in use", remains="nothing was written", hint="raise max_connections"
+        )
     if isinstance(error, InvalidResponse):
         return ours.NotAStoreError(f"the server at {place} does not speak the Redis protocol")
     how = "did not answer in time" if isinstance(error, RedisTimeoutError) else "cannot be reached"
@@ -121,4 +141,6 @@ def no_connection(error: Exception, place: str) -> StorageError:
 
 def unknown_outcome(error: Exception, place: str) -> StorageError:
     """Return the exception for a connection that was lost during a write."""
-    return UnknownOutcomeError(f"the connection to {place} was lost during a write, which was done as a whole or not at all: {error}")
+    return UnknownOutcomeError(
+        f"the connection to {place} was lost during a write, which was done as a whole or not at all: {error}"
+    )

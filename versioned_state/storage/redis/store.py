@@ -1,4 +1,6 @@
-"""``Redis``, a store on a Redis or Valkey server: the layout of its keys, and its two server-side scripts. Layer: storage.
+"""``Redis``, a store on a Redis or Valkey server: the layout of its keys, and its two server-side scripts.
+
+Layer: storage.
 
 ``connection`` owns the connections and the retries. docs/design has the reasons and the figures.
 
@@ -57,10 +59,10 @@ _BUCKET_PAGE = 5000
 MAX_VALUE_BYTES = 512 * 1024 * 1024
 _MAX_WORDS = 1_000_000
 
-# KEYS: entries, names, layout, then the buckets of objects; ARGV refers to a bucket by its index in KEYS.
-# ARGV: the layout, five counts, then the objects to add, the objects that must exist, the expectations, the deletes and the puts.
-# The server runs a script as one step. If memory is full, a script fails at its first write, and only there. That write is SETNX
-# or a delete, so a failed script has changed nothing.
+# KEYS: entries, names, layout, then the buckets of objects; ARGV refers to a bucket by its index in KEYS. ARGV: the
+# layout, five counts, then the objects to add, the objects that must exist, the expectations, the deletes and the puts.
+# The server runs a script as one step. If memory is full, a script fails at its first write, and only there. That write
+# is SETNX or a delete, so a failed script has changed nothing.
 _APPLY = """
 local at = 7
 local function take() at = at + 1; return ARGV[at - 1] end
@@ -96,8 +98,8 @@ end
 return 1
 """
 
-# Lists whole buckets of KEYS until there are at least ARGV[1] addresses, and returns the number of buckets and the addresses.
-# A bucket is listed in one step: SCAN may repeat or omit keys while a hash grows.
+# Lists whole buckets of KEYS until there are at least ARGV[1] addresses, and returns the number of buckets and the
+# addresses. A bucket is listed in one step: SCAN may repeat or omit keys while a hash grows.
 _LIST = """
 local found = {}
 for number, hash in ipairs(KEYS) do
@@ -116,24 +118,28 @@ _DONE, _EXPECTATION_FAILED = 1, 0
 class Redis(Backend):
     """The store named ``prefix`` on the server at ``url``: ``redis://``, ``rediss://`` (TLS) or ``unix://``, as in redis-py.
 
-    Redis 6.2 or newer, or Valkey. ``options`` are passed to redis-py's connections: ``password``, ``credential_provider``,
-    ``ssl_ca_certs`` and so on. For a Redis Cluster, name any of its servers; one server holds the whole store.
+    Redis 6.2 or newer, or Valkey. ``options`` are passed to redis-py's connections: ``password``,
+    ``credential_provider``, ``ssl_ca_certs`` and so on. For a Redis Cluster, name any of its servers; one server holds
+    the whole store.
 
-    ``timeout`` is how many seconds to wait for an answer. Until then, reads and writes that had no effect are sent again. A write
-    whose reply was lost raises ``UnknownOutcomeError`` and is never sent again.
+    ``timeout`` is how many seconds to wait for an answer. Until then, reads and writes that had no effect are sent
+    again. A write whose reply was lost raises ``UnknownOutcomeError`` and is never sent again.
 
-    Opening checks the server once and writes nothing. A server that is too old, or that evicts (its ``maxmemory-policy`` is not
-    ``noeviction``), raises ``UnsafeStoreError``; a replica raises ``ReadOnlyError``. With ``create=False``, an empty store raises
-    ``StoreNotFoundError``.
+    Opening checks the server once and writes nothing. A server that is too old, or that evicts (its
+    ``maxmemory-policy`` is not ``noeviction``), raises ``UnsafeStoreError``; a replica raises ``ReadOnlyError``. With
+    ``create=False``, an empty store raises ``StoreNotFoundError``.
 
-    The server's configuration decides what an acknowledged write survives: see ``persistence`` and docs/operations.md. Anyone who
-    may write to the server can change the stored values, so this store is not ``private`` and pickles are refused by default.
+    The server's configuration decides what an acknowledged write survives: see ``persistence`` and docs/operations.md.
+    Anyone who may write to the server can change the stored values, so this store is not ``private`` and pickles are
+    refused by default.
     """
 
     private = False
     sends_together = True
 
-    def __init__(self, url: str, *, prefix: str = "versioned-state", timeout: float = 10.0, create: bool = True, **options: Any) -> None:
+    def __init__(
+        self, url: str, *, prefix: str = "versioned-state", timeout: float = 10.0, create: bool = True, **options: Any
+    ) -> None:
         check_key(prefix)
         if not prefix or "{" in prefix or "}" in prefix:
             raise InvalidArgumentError(f"a prefix must not be empty or contain braces: {prefix!r}")
@@ -155,7 +161,8 @@ class Redis(Backend):
     def persistence(self) -> Persistence:
         """The writes that the server restores after a crash. Makes a request.
 
-        - ``"aof"``: every acknowledged write, or all but those of the last second or two, depending on its ``appendfsync``;
+        - ``"aof"``: every acknowledged write, or all but those of the last second or two, depending on its
+          ``appendfsync``;
         - ``"snapshots"``: the last snapshot;
         - ``"none"``: nothing;
         - ``"unknown"``: the server refuses this user the answer.
@@ -183,7 +190,9 @@ class Redis(Backend):
                 groups.setdefault(hash, {})[field] = key
             replies = self._link.run([("HMGET", hash, *names) for hash, names in groups.items()])
             for names, values in zip(groups.values(), replies, strict=True):
-                found.update((key, value) for key, value in zip(names.values(), values, strict=True) if value is not None)
+                found.update(
+                    (key, value) for key, value in zip(names.values(), values, strict=True) if value is not None
+                )
         return found
 
     def _sizes(self, keys: tuple[str, ...]) -> dict[str, int]:
@@ -204,7 +213,9 @@ class Redis(Backend):
         if not may_list_objects(prefix):
             return
         digits = prefix[len(OBJECT_PREFIX) :]
-        buckets = list(dict.fromkeys(hash for first, hash in enumerate(self._bucket_of) if f"{first:02x}".startswith(digits[:2])))
+        buckets = list(
+            dict.fromkeys(hash for first, hash in enumerate(self._bucket_of) if f"{first:02x}".startswith(digits[:2]))
+        )
         while buckets:
             ((done, fields),) = self._link.run([("EVALSHA", _LIST_SHA, len(buckets), *buckets, _BUCKET_PAGE)])
             for field in fields:
@@ -240,7 +251,11 @@ class Redis(Backend):
             start = b"(" + page[-1]
 
     def _apply(
-        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+        objects: Mapping[str, bytes],
     ) -> bool:
         # One round trip if the objects have at most 8 MiB.
         for values in (puts, objects):
@@ -283,7 +298,11 @@ class Redis(Backend):
         return outcomes
 
     def _send(
-        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+        objects: Mapping[str, bytes],
     ) -> int:
         parts = list(_parts(objects))
         last = parts.pop() if parts else {}
@@ -299,7 +318,8 @@ class Redis(Backend):
         if batch and size + sum(map(len, last.values())) > _BATCH_BYTES:
             self._link.run(batch)
             batch = []
-        # The last run publishes. It requires the objects of the earlier runs: one may have failed, or a sweep may have come between.
+        # The last run publishes. It requires the objects of the earlier runs: one may have failed, or a sweep may have
+        # come between.
         batch.append(self._script(last, [key for part in parts for key in part], expected, puts, deletes))
         outcome: int = self._link.run(batch, repeatable=not puts and not deletes, done=_DONE)[-1]
         return outcome
@@ -343,12 +363,18 @@ class Redis(Backend):
         return f"{{{self.prefix}}}:{name}".encode()
 
     def _slot(self, key: str) -> tuple[bytes, bytes]:
-        """Return the hash that holds ``key``, and its field there. An object whose key is not an address is among the entries."""
+        """Return the hash that holds ``key``, and its field there.
+
+        An object whose key is not an address is among the entries.
+        """
         raw = raw_key(key)
         return (self._bucket_of[raw[0]], raw) if raw else (self._entries, key.encode())
 
     def _check(self, *, create: bool) -> None:
-        """Refuse a server that may lose data, and keys that are not ours. One round trip, which also loads the scripts."""
+        """Refuse a server that may lose data, and keys that are not ours.
+
+        One round trip, which also loads the scripts.
+        """
         info, layout, *kinds, _, _ = self._link.run(
             [
                 ("INFO",),
@@ -385,7 +411,8 @@ def check_server(info: Mapping[str, str], place: str) -> None:
     if policy != "noeviction":
         what = f"has maxmemory-policy {policy}" if policy else "does not report its maxmemory-policy"
         raise UnsafeStoreError(
-            f"{place} {what}: it may delete stored keys when its memory is full", hint="CONFIG SET maxmemory-policy noeviction"
+            f"{place} {what}: it may delete stored keys when its memory is full",
+            hint="CONFIG SET maxmemory-policy noeviction",
         )
     if info.get("role") == "slave":
         raise ReadOnlyError(f"{place} is a replica, which takes no writes", hint="connect to the primary")
@@ -402,7 +429,10 @@ def _value(reply: object) -> bytes | None:
 
 
 def _parts(objects: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
-    """Split the objects into parts, one for each run of the script. An object larger than a part is a part of its own."""
+    """Split the objects into parts, one for each run of the script.
+
+    An object larger than a part is a part of its own.
+    """
     part: dict[str, bytes] = {}
     size = 0
     for key, value in objects.items():

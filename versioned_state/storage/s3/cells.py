@@ -1,7 +1,9 @@
-"""``Cells``: reading and replacing one cell of an ``S3`` store at a time, and deciding the batch that is pending in it. Layer: storage.
+"""``Cells``: reading and replacing one cell of an ``S3`` store at a time, and deciding the batch that is pending in it.
 
-Every write is conditional. ``client`` below sends a request again if its answer was lost; if such a write is refused, this module
-finds out whether an earlier sending of it or another writer changed the cell.
+Layer: storage.
+
+Every write is conditional. ``client`` below sends a request again if its answer was lost; if such a write is refused,
+this module finds out whether an earlier sending of it or another writer changed the cell.
 """
 
 from __future__ import annotations
@@ -14,7 +16,13 @@ from itertools import count
 from threading import Lock
 from typing import Final
 
-from versioned_state.errors import CorruptStoreError, StateError, StoreBusyError, UnknownOutcomeError, UnreachableStoreError
+from versioned_state.errors import (
+    CorruptStoreError,
+    StateError,
+    StoreBusyError,
+    UnknownOutcomeError,
+    UnreachableStoreError,
+)
 from versioned_state.storage.base import is_object
 from versioned_state.storage.s3.client import Client, pause
 from versioned_state.storage.s3.format import Cell, name_of, read_cell, write_cell
@@ -22,8 +30,9 @@ from versioned_state.storage.s3.format import Cell, name_of, read_cell, write_ce
 COMMITTED: Final = b"committed"
 ABORTED: Final = b"aborted"
 
-# How long a writer waits for a pending batch before it aborts that batch, as a fraction of the timeout: 2 s of 30. A live writer
-# decides its batch within that time; if the writer died, 2 s is only a pause. Large batches are given longer.
+# How long a writer waits for a pending batch before it aborts that batch, as a fraction of the timeout: 2 s of 30. A
+# live writer decides its batch within that time; if the writer died, 2 s is only a pause. Large batches are given
+# longer.
 _PATIENCE: Final = 1 / 15
 _PATIENCE_PER_KEY_S: Final = 0.005
 
@@ -43,8 +52,8 @@ class Seen:
 class Cells:
     """Cells by key. Safe for threads.
 
-    A method that replaces a cell raises ``UnknownOutcomeError`` if it is not known whether the cell was replaced, and any other error
-    only if it was not.
+    A method that replaces a cell raises ``UnknownOutcomeError`` if it is not known whether the cell was replaced, and
+    any other error only if it was not.
     """
 
     def __init__(self, client: Client, *, timeout: float) -> None:
@@ -80,15 +89,19 @@ class Cells:
         return self.value_in(self.read(key))
 
     def value_in(self, seen: Seen | None) -> bytes | None:
-        """Return the value in a cell that was read: the pending value if its batch was committed, else the cell's own. Never writes."""
+        """Return the value in a cell that was read: the pending value if its batch was committed, else the cell's own.
+
+        Never writes.
+        """
         while seen is not None:
             pending = seen.cell.pending
             if pending is None:
                 return seen.cell.value
             if self._decision(pending.batch) == COMMITTED:
                 return pending.value
-            # Either the batch was not committed until now, or it was finished and its decision removed. (Then a late writer may even
-            # have aborted the finished batch, without effect.) If it was finished, the cell has changed.
+            # Either the batch was not committed until now, or it was finished and its decision removed. (Then a late
+            # writer may even have aborted the finished batch, without effect.) If it was finished, the cell has
+            # changed.
             again = self.read(seen.cell.key)
             if again is not None and again.etag == seen.etag:
                 return seen.cell.value
@@ -102,8 +115,9 @@ class Cells:
     ) -> tuple[Seen | None, bytes | None]:
         """Return the cell that a write of ``wanted`` would replace, and its value.
 
-        Without ``read`` it may be the cell last seen, or None for a key that was never seen, if that allows the write; the conditional
-        write fails if it is stale. The answers "nothing to do" and "the expectation does not hold" always come from a read.
+        Without ``read`` it may be the cell last seen, or None for a key that was never seen, if that allows the write;
+        the conditional write fails if it is stale. The answers "nothing to do" and "the expectation does not hold"
+        always come from a read.
         """
         if not read:
             with self._lock:
@@ -116,7 +130,8 @@ class Cells:
     def decided(self, seen: Seen | None) -> tuple[Seen | None, bytes | None]:
         """Return a cell that is about to be replaced, and its value, once the batch pending in it is decided.
 
-        Waits for a batch that is under way. A batch that takes too long, because its writer died or is stuck, is aborted.
+        Waits for a batch that is under way. A batch that takes too long, because its writer died or is stuck, is
+        aborted.
         """
         start = time.monotonic()
         batch = b""
@@ -149,8 +164,8 @@ class Cells:
     def swap(self, base: Seen | None, cell: Cell) -> Seen | None:
         """Replace a cell if it is still ``base`` (None: no cell), and return the new cell, or None if it was not ``base``.
 
-        A refused write may have been done by an earlier sending whose answer was lost, and another write may have followed it. The
-        history of writes in the cell shows it.
+        A refused write may have been done by an earlier sending whose answer was lost, and another write may have
+        followed it. The history of writes in the cell shows it.
         """
         key = cell.key
         lost = False
@@ -177,7 +192,9 @@ class Cells:
             raise
         except StateError as error:
             if lost:
-                raise UnknownOutcomeError(error.what, remains="it is not known whether an earlier sending was done") from error
+                raise UnknownOutcomeError(
+                    error.what, remains="it is not known whether an earlier sending was done"
+                ) from error
             raise
         raise AssertionError("unreachable: attempts end with an error")
 
@@ -186,7 +203,8 @@ class Cells:
     def decide(self, batch: bytes, wanted: bytes) -> bytes:
         """Decide a batch once and for all, and return the decision, which another writer may have made first.
 
-        Only the batch's own writer commits it. So if that writer finds ``COMMITTED`` after a lost answer, the decision is its own.
+        Only the batch's own writer commits it. So if that writer finds ``COMMITTED`` after a lost answer, the decision
+        is its own.
         """
         lost = False
         try:
@@ -202,7 +220,9 @@ class Cells:
             raise
         except StateError as error:
             if lost:
-                raise UnknownOutcomeError(error.what, remains="it is not known whether the batch was decided") from error
+                raise UnknownOutcomeError(
+                    error.what, remains="it is not known whether the batch was decided"
+                ) from error
             raise
         raise AssertionError("unreachable: attempts end with an error")
 
@@ -215,13 +235,17 @@ class Cells:
         name = _decision_name(batch)
         found = self._client.get(name)
         if found is not None and found.body not in (COMMITTED, ABORTED):
-            raise CorruptStoreError(f"{self._client.place}: {name} is damaged", hint="restore it from a backup or another copy")
+            raise CorruptStoreError(
+                f"{self._client.place}: {name} is damaged", hint="restore it from a backup or another copy"
+            )
         return None if found is None else found.body
 
     # Helpers
 
     def attempts(self) -> Iterator[int]:
-        """Yield 0, 1, 2 … until the timeout, then raise ``StoreBusyError``. Pauses before each attempt after the second.
+        """Yield 0, 1, 2 … until the timeout, then raise ``StoreBusyError``.
+
+        Pauses before each attempt after the second.
 
         There are two at least: the first may have failed because nothing was known of the cell, however long it took.
         """
@@ -249,7 +273,9 @@ class Cells:
 
 def _proves_not_done(found: Seen | None, base: Seen | None) -> bool:
     """Return whether ``found`` proves that a write over ``base`` was not done, given that ``found`` does not remember it."""
-    return found is not None and (found.cell.remembers_all or (base is not None and found.cell.remembers(base.cell.write)))
+    return found is not None and (
+        found.cell.remembers_all or (base is not None and found.cell.remembers(base.cell.write))
+    )
 
 
 def _decision_name(batch: bytes) -> str:

@@ -1,8 +1,8 @@
 """``Client``: requests to S3 through obstore, with bounded retries and translated errors. Layer: storage.
 
-A request is sent again, with the same bytes and condition, until the server gives a final answer. That is safe for reads, for
-removals, and for conditional writes whose body identifies its writer (if one is refused, ``Cells`` finds out whose write is stored).
-The driver's own retries are off, because they hide that a request was sent twice.
+A request is sent again, with the same bytes and condition, until the server gives a final answer. That is safe for
+reads, for removals, and for conditional writes whose body identifies its writer (if one is refused, ``Cells`` finds out
+whose write is stored). The driver's own retries are off, because they hide that a request was sent twice.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ _BY_STATUS: Final = {
 }
 
 # Final answers: the same request would get the same answer again.
-_FINAL: Final = frozenset((Outcome.NO_BUCKET, Outcome.DENIED, Outcome.FULL, Outcome.INVALID, Outcome.MISSING, Outcome.REFUSED))
+_FINAL: Final = frozenset(
+    (Outcome.NO_BUCKET, Outcome.DENIED, Outcome.FULL, Outcome.INVALID, Outcome.MISSING, Outcome.REFUSED)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +132,10 @@ class Client:
         check_options(options)
         provider = options.pop("credential_provider", None)
         # A request that hangs leaves time for two more, which find out whether it was done.
-        limits: dict[str, Any] = {"timeout": f"{timeout / 3 * 1000:.0f}ms", "connect_timeout": f"{min(5.0, timeout / 3) * 1000:.0f}ms"}
+        limits: dict[str, Any] = {
+            "timeout": f"{timeout / 3 * 1000:.0f}ms",
+            "connect_timeout": f"{min(5.0, timeout / 3) * 1000:.0f}ms",
+        }
         if str(options.get("endpoint", "")).startswith("http://"):
             limits["allow_http"] = "true"
         # Limits in config= leave the environment's settings in force; client_options= replaces both.
@@ -140,15 +145,21 @@ class Client:
                 bucket,
                 # Every server supports single DELETE requests.
                 config=cast("S3Config", {"disable_bulk_delete": "true", **({} if client else limits), **options}),
-                client_options=cast("ClientConfig", {**limits, "allow_http": "allow_http" in limits, **client}) if client else None,
+                client_options=cast("ClientConfig", {**limits, "allow_http": "allow_http" in limits, **client})
+                if client
+                else None,
                 retry_config={"max_retries": 0},
                 credential_provider=provider,
             )
         except (*self._failures, ValueError, TypeError) as error:
             # The driver's message may repeat an option, and with it a secret.
-            told = not any(isinstance(value, str) and len(value) > 3 and value in str(error) for value in options.values())
+            told = not any(
+                isinstance(value, str) and len(value) > 3 and value in str(error) for value in options.values()
+            )
             reason = str(error).partition("\n")[0] if told else f"one of {', '.join(sorted(options))}"
-            raise InvalidArgumentError(f"{self.place}: the driver rejects its options: {reason}") from (error if told else None)
+            raise InvalidArgumentError(f"{self.place}: the driver rejects its options: {reason}") from (
+                error if told else None
+            )
 
     def get(self, name: str) -> Found | None:
         """Return one object, or None if there is none."""
@@ -161,7 +172,9 @@ class Client:
         return found
 
     def put(self, name: str, body: bytes, *, etag: str | None) -> Put:
-        """Replace the object that has this ETag, or with None create it. The write is refused if another object is stored.
+        """Replace the object that has this ETag, or with None create it.
+
+        The write is refused if another object is stored.
 
         An update whose object is missing counts as refused too.
         """
@@ -188,8 +201,13 @@ class Client:
         found, _ = self._send(read)
         return found or []
 
-    def _send(self, request: Callable[[], T], *, refusals: tuple[Outcome, ...] = (), writes: bool = False) -> tuple[T | None, bool]:
-        """Send a request until the answer is final. Returns its result (None: refused), and whether a sending was not answered."""
+    def _send(
+        self, request: Callable[[], T], *, refusals: tuple[Outcome, ...] = (), writes: bool = False
+    ) -> tuple[T | None, bool]:
+        """Send a request until the answer is final.
+
+        Returns its result (None: refused), and whether a sending was not answered.
+        """
         start = time.monotonic()
         lost = False
         attempt = 0
@@ -202,7 +220,8 @@ class Client:
                     return None, lost
                 lost = lost or outcome is Outcome.LOST
                 waited = time.monotonic() - start
-                # An address where nothing listens is more often wrong than about to be served, so it is tried for less long.
+                # An address where nothing listens is more often wrong than about to be served, so it is tried for less
+                # long.
                 if outcome in _FINAL or waited > (self._timeout / 3 if outcome is Outcome.NOT_SENT else self._timeout):
                     raise self._error(outcome, detail, writes=writes, lost=lost) from error
             if attempt or outcome is not Outcome.LOST:
@@ -220,13 +239,19 @@ class Client:
             return UnknownOutcomeError(what, remains="it is not known whether the write was done")
         remains = "nothing was written" if writes else ""
         if outcome is Outcome.NO_BUCKET:
-            return StoreNotFoundError(what, remains=remains, hint="create the bucket first; this library does not create it")
+            return StoreNotFoundError(
+                what, remains=remains, hint="create the bucket first; this library does not create it"
+            )
         if outcome is Outcome.FULL:
             return StorageFullError(what, remains=remains)
         if outcome is Outcome.BUSY or outcome is Outcome.CONFLICT:
             return StoreBusyError(what, remains=remains)
         if outcome is Outcome.DENIED and writes and "AccessDenied" in detail:
-            return ReadOnlyError(what, remains=remains, hint="a writer needs s3:PutObject, s3:GetObject, s3:ListBucket and s3:DeleteObject")
+            return ReadOnlyError(
+                what,
+                remains=remains,
+                hint="a writer needs s3:PutObject, s3:GetObject, s3:ListBucket and s3:DeleteObject",
+            )
         if outcome is Outcome.DENIED:
             return StorageError(what, hint="check the credentials; a reader needs s3:GetObject and s3:ListBucket")
         if outcome is Outcome.NOT_SENT or outcome is Outcome.LOST:
@@ -240,7 +265,9 @@ def _check_fork() -> None:
     if _driver_pid is None:
         _driver_pid = os.getpid()
     if _driver_pid != os.getpid():
-        raise StorageError("this process was forked from one that used S3; the S3 driver does not work after a fork", hint=FORK_HINT)
+        raise StorageError(
+            "this process was forked from one that used S3; the S3 driver does not work after a fork", hint=FORK_HINT
+        )
 
 
 def pause(attempt: int) -> None:
@@ -252,19 +279,25 @@ def check_options(options: dict[str, Any]) -> None:
     """Raise ``InvalidArgumentError`` for options that make the driver panic, or that a message must not show."""
     for name, value in options.items():
         if isinstance(value, str) and not value.isprintable():
-            raise InvalidArgumentError(f"option {name} contains a control character, perhaps the end of the line that it was read from")
+            raise InvalidArgumentError(
+                f"option {name} contains a control character, perhaps the end of the line that it was read from"
+            )
     endpoint = options.get("endpoint")
     if endpoint is not None:
         url = urlsplit(endpoint) if isinstance(endpoint, str) else None
         if url is None or url.scheme not in ("http", "https") or "@" in url.netloc:
-            raise InvalidArgumentError("endpoint must be a URL without a user name or password, such as https://s3.example.org")
+            raise InvalidArgumentError(
+                "endpoint must be a URL without a user name or password, such as https://s3.example.org"
+            )
 
 
 def _outcome(error: Exception) -> tuple[Outcome, str]:
-    """Return the outcome behind an error of the driver, and the server's name for it. An unknown error counts as lost, the worst case.
+    """Return the outcome behind an error of the driver, and the server's name for it.
 
-    The driver's types tell neither a conflict (409) from a refusal (412) nor a missing bucket from a missing key. Its message, which
-    quotes the server, does.
+    An unknown error counts as lost, the worst case.
+
+    The driver's types tell neither a conflict (409) from a refusal (412) nor a missing bucket from a missing key. Its
+    message, which quotes the server, does.
     """
     text = str(error)
     status, code = _STATUS.search(text), _CODE.search(text)

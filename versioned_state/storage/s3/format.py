@@ -1,8 +1,10 @@
-"""The format of an ``S3`` store: the bytes of a cell, and the name of the S3 object that holds it. Pure functions. Layer: storage.
+"""The format of an ``S3`` store: the bytes of a cell, and the name of the S3 object that holds it.
 
-A cell holds the value of a key or the fact that there is none; the ids of the latest writes, which show a writer whose answer was
-lost whether its write was done; and, while a batch of several keys is under way, the pending value. A cell is replaced by
-conditional PUT only. docs/design/010-s3.md has the protocol.
+Pure functions. Layer: storage.
+
+A cell holds the value of a key or the fact that there is none; the ids of the latest writes, which show a writer whose
+answer was lost whether its write was done; and, while a batch of several keys is under way, the pending value. A cell
+is replaced by conditional PUT only. docs/design/010-s3.md has the protocol.
 """
 
 from __future__ import annotations
@@ -20,16 +22,16 @@ from versioned_state.storage.base import OBJECT_PREFIX
 # Names
 
 
-# These characters stand for themselves. A slash becomes "-", which is readable in a listing of the bucket and makes no folder; each
-# byte of any other character becomes "." and two digits. So a prefix of a key gives a prefix of its name.
+# These characters stand for themselves. A slash becomes "-", which is readable in a listing of the bucket and makes no
+# folder; each byte of any other character becomes "." and two digits. So a prefix of a key gives a prefix of its name.
 _PLAIN: Final = frozenset(string.ascii_letters + string.digits + "_")
 
-# Ends each name. It sorts before every character of a name, so a listing that starts after a prefix includes every name that
-# begins with the prefix.
+# Ends each name. It sorts before every character of a name, so a listing that starts after a prefix includes every name
+# that begins with the prefix.
 _END: Final = "!"
 
-# S3 allows names of 1024 bytes, of which up to 300 may be the store's prefix. A longer name is shortened, and ends in a hash of the
-# key.
+# S3 allows names of 1024 bytes, of which up to 300 may be the store's prefix. A longer name is shortened, and ends in a
+# hash of the key.
 _LONGEST: Final = 600
 _HEAD: Final = 500
 
@@ -44,7 +46,10 @@ def name_of(key: str) -> str:
 
 
 def names_below(prefix: str) -> list[str]:
-    """Return the beginnings of the names of all keys with that prefix. If the prefix is very long, names of other keys may share them."""
+    """Return the beginnings of the names of all keys with that prefix.
+
+    If the prefix is very long, names of other keys may share them.
+    """
     folder, text = _split(prefix)
     name = "".join(map(_escape, text))
     # A key with a long prefix may have a full or a shortened name; both begin with the same head.
@@ -55,7 +60,10 @@ def names_below(prefix: str) -> list[str]:
 
 
 def key_in(name: str) -> str | None:
-    """Return the key of a name, or None if only the cell itself can tell. Raises ``ValueError`` for a name that is not a cell's."""
+    """Return the key of a name, or None if only the cell itself can tell.
+
+    Raises ``ValueError`` for a name that is not a cell's.
+    """
     folder, text = name[:2], name[2:]
     body, end, digest = text.partition(_END)
     if not end or "/" in text or folder not in ("o/", "e/"):
@@ -102,8 +110,9 @@ def _head(text: str) -> str:
 
 WRITE_SIZE: Final = 8
 
-# How many earlier writes a cell remembers. A writer whose answer was lost can tell whether its write was done if fewer writes
-# followed. It reads again at once, and 64 writes to one key, of at least 15 ms each, take a second. They cost half a kilobyte.
+# How many earlier writes a cell remembers. A writer whose answer was lost can tell whether its write was done if fewer
+# writes followed. It reads again at once, and 64 writes to one key, of at least 15 ms each, take a second. They cost
+# half a kilobyte.
 HISTORY: Final = 64
 
 _MAGIC: Final = b"vs3\x01"
@@ -180,7 +189,13 @@ def write_cell(cell: Cell) -> bytes:
         flags |= _HAS_PENDING | (0 if cell.pending.value is None else _HAS_NEXT)
         more = _PENDING.pack(cell.pending.batch, cell.pending.size, len(tail))
     key = cell.key.encode()
-    head = _HEADER.pack(_MAGIC, flags, len(cell.past), len(key), len(value)) + cell.write + b"".join(cell.past) + key + more
+    head = (
+        _HEADER.pack(_MAGIC, flags, len(cell.past), len(key), len(value))
+        + cell.write
+        + b"".join(cell.past)
+        + key
+        + more
+    )
     # The layer above verifies values, so the checksum covers only the rest.
     body = head + _CHECKSUM.pack(crc32(head)) + value + tail
     return body + bytes((kind - len(body)) % 4)
@@ -212,5 +227,9 @@ def read_cell(body: bytes) -> Cell:
     if not end <= len(body) < end + 4:
         raise ValueError(f"it has {len(body)} bytes and should have {end}")
     value = body[start : start + value_size] if flags & _HAS_VALUE else None
-    pending = Pending(batch, body[end - next_size : end] if flags & _HAS_NEXT else None, size) if flags & _HAS_PENDING else None
+    pending = (
+        Pending(batch, body[end - next_size : end] if flags & _HAS_NEXT else None, size)
+        if flags & _HAS_PENDING
+        else None
+    )
     return Cell(key, value, writes[0], tuple(writes[1:]), pending)

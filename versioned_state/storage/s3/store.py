@@ -1,8 +1,10 @@
-"""``S3``, a store in a bucket of S3, or of another server with its protocol and conditional writes, through obstore. Layer: storage.
+"""``S3``, a store in a bucket of S3, or of another server with its protocol and conditional writes, through obstore.
 
-Each key has an S3 object of its own, its cell (``cells``), which is replaced by conditional PUT only. A batch of one key is one
-such PUT. A batch of several keys first plants a pending value in each cell; then the creation of one small object, the decision,
-commits all of them at once. docs/design/010-s3.md has the reasons and the failures.
+Layer: storage.
+
+Each key has an S3 object of its own, its cell (``cells``), which is replaced by conditional PUT only. A batch of one
+key is one such PUT. A batch of several keys first plants a pending value in each cell; then the creation of one small
+object, the decision, commits all of them at once. docs/design/010-s3.md has the reasons and the failures.
 """
 
 from __future__ import annotations
@@ -27,7 +29,17 @@ from versioned_state.storage.backend import Backend, raise_closed
 from versioned_state.storage.base import is_object
 from versioned_state.storage.s3.cells import ABORTED, COMMITTED, Cells, Seen
 from versioned_state.storage.s3.client import FORK_HINT, PAGE, Client
-from versioned_state.storage.s3.format import ABSENT, PRESENT, Pending, key_in, kind_of, name_of, names_below, next_cell, write_cell
+from versioned_state.storage.s3.format import (
+    ABSENT,
+    PRESENT,
+    Pending,
+    key_in,
+    kind_of,
+    name_of,
+    names_below,
+    next_cell,
+    write_cell,
+)
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -40,23 +52,26 @@ _PROBE_TEXT: Final = b"Writers test here whether the server honours conditional 
 class S3(Backend):
     """The store under ``prefix`` in a bucket that exists.
 
-    ``options`` are those of obstore's ``S3Store``: ``endpoint``, ``region``, ``access_key_id``, ``secret_access_key``, ``client_options``,
-    ``credential_provider`` and so on. The driver takes missing ones from the environment (``AWS_…``) or from the machine's role.
-    Opening costs one request. The first write costs two more, which test whether the server honours conditional writes; if it does
-    not, ``UnsafeStoreError`` is raised before anything is stored.
+    ``options`` are those of obstore's ``S3Store``: ``endpoint``, ``region``, ``access_key_id``, ``secret_access_key``,
+    ``client_options``, ``credential_provider`` and so on. The driver takes missing ones from the environment
+    (``AWS_…``) or from the machine's role. Opening costs one request. The first write costs two more, which test
+    whether the server honours conditional writes; if it does not, ``UnsafeStoreError`` is raised before anything is
+    stored.
 
-    ``timeout``: for about how many seconds a failed request is retried; one sending has a third of that. ``concurrency``: how many
-    requests run at once, on the store's own threads.
+    ``timeout``: for about how many seconds a failed request is retried; one sending has a third of that.
+    ``concurrency``: how many requests run at once, on the store's own threads.
 
-    Each key that is read or written is one request (5 to 50 ms on S3). ``get_many``, and the objects of a batch, run in parallel. A
-    batch with one mutable key is published by one request, after its objects. A batch with n mutable keys takes 2n + 2 requests,
-    most of them in parallel. A deleted key leaves a cell of about 100 bytes. The driver does not work after a fork: in a forked
-    child every call raises ``StorageError``.
+    Each key that is read or written is one request (5 to 50 ms on S3). ``get_many``, and the objects of a batch, run in
+    parallel. A batch with one mutable key is published by one request, after its objects. A batch with n mutable keys
+    takes 2n + 2 requests, most of them in parallel. A deleted key leaves a cell of about 100 bytes. The driver does not
+    work after a fork: in a forked child every call raises ``StorageError``.
     """
 
     max_expected: int | None = 1
 
-    def __init__(self, bucket: str, prefix: str = "", *, timeout: float = 30.0, concurrency: int = 32, **options: Any) -> None:
+    def __init__(
+        self, bucket: str, prefix: str = "", *, timeout: float = 30.0, concurrency: int = 32, **options: Any
+    ) -> None:
         _check_place(bucket, prefix)
         seconds("timeout", timeout, above=True, endless=True)
         if not 1 <= concurrency <= 1024:
@@ -69,7 +84,8 @@ class S3(Backend):
         self._threads = ThreadPoolExecutor(concurrency, thread_name_prefix="versioned-state-s3")
         self._conditions_hold = False
         self._pid = os.getpid()
-        # A missing bucket, a wrong endpoint or insufficient credentials fail here, instead of looking like an empty store.
+        # A missing bucket, a wrong endpoint or insufficient credentials fail here, instead of looking like an empty
+        # store.
         self._client.get(_PROBE)
 
     def __repr__(self) -> str:
@@ -87,8 +103,8 @@ class S3(Backend):
         mutable = [key for key in keys if not is_object(key)]
         missing = [key for key in mutable if key not in found]
         if missing and len(missing) < len(mutable):
-            # A batch that creates several keys may have been committed between two of these reads. Reading the missing keys again,
-            # after the others were found, keeps such a batch from showing in part.
+            # A batch that creates several keys may have been committed between two of these reads. Reading the missing
+            # keys again, after the others were found, keeps such a batch from showing in part.
             found |= {key: value for key, value in self._together(self._pair, missing) if value is not None}
         return found
 
@@ -133,7 +149,11 @@ class S3(Backend):
     # Writes
 
     def _apply(
-        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+        objects: Mapping[str, bytes],
     ) -> bool:
         self._check_usable()
         changes: dict[str, bytes | None] = {**puts, **dict.fromkeys(deletes)}
@@ -200,8 +220,8 @@ class S3(Backend):
     def _change_several(self, expected: Mapping[str, bytes | None], changes: Mapping[str, bytes | None]) -> bool:
         """Plant the pending values of the batch in their cells, decide the batch, then make the cells plain again.
 
-        The key with a condition goes first, or else the least key. So of two batches on the same keys one waits for the other at their
-        first key, and if the condition does not hold no other cell was touched.
+        The key with a condition goes first, or else the least key. So of two batches on the same keys one waits for the
+        other at their first key, and if the condition does not hold no other cell was touched.
         """
         first, *others = sorted({*expected, *changes}, key=lambda key: (key not in expected, key))
         for _ in self._cells.attempts():
@@ -233,7 +253,10 @@ class S3(Backend):
         return False
 
     def _plant(self, key: str, expected: Mapping[str, bytes | None], pending: Pending) -> Seen | None:
-        """Put the pending value of a batch into the cell of a key, beside its value. None if the expectation does not hold."""
+        """Put the pending value of a batch into the cell of a key, beside its value.
+
+        None if the expectation does not hold.
+        """
         for attempt in self._cells.attempts():
             seen, value = self._cells.base_for(key, expected, pending.value, read=attempt > 0)
             if value != expected.get(key, value):
@@ -250,7 +273,8 @@ class S3(Backend):
     def _finish(self, batch: bytes, planted: Mapping[str, Seen], decision: bytes) -> None:
         """Make the cells of a decided batch plain, then remove its decision.
 
-        The outcome of the batch is fixed by now. If this is interrupted, the cells and the decision stay and mean the same.
+        The outcome of the batch is fixed by now. If this is interrupted, the cells and the decision stay and mean the
+        same.
         """
 
         def finish(item: tuple[str, Seen]) -> None:
@@ -267,7 +291,10 @@ class S3(Backend):
     # Helpers
 
     def _together(self, work: Callable[[K], T], items: Collection[K]) -> list[T]:
-        """Call ``work`` for each item in parallel, and return the results in order. When it raises, no call is running any more."""
+        """Call ``work`` for each item in parallel, and return the results in order.
+
+        When it raises, no call is running any more.
+        """
         if len(items) < 2:
             return [work(item) for item in items]
         try:
@@ -278,7 +305,9 @@ class S3(Backend):
         for future in rest:
             future.cancel()
         wait(rest)
-        failures = [failure for future in running if not future.cancelled() and (failure := future.exception()) is not None]
+        failures = [
+            failure for future in running if not future.cancelled() and (failure := future.exception()) is not None
+        ]
         if failures:
             raise failures[0]
         return [future.result() for future in running]
@@ -301,5 +330,6 @@ def _check_place(bucket: str, prefix: str) -> None:
     plain = type(prefix) is str and prefix.isascii() and all(char.isalnum() or char in "-._=/" for char in prefix)
     if not plain or len(prefix) > 300 or any(part in ("", ".", "..") for part in parts):
         raise InvalidArgumentError(
-            f"bad prefix: {prefix!r}", hint="folders of letters, digits and - . _ =, with / between them and at neither end; 300 characters"
+            f"bad prefix: {prefix!r}",
+            hint="folders of letters, digits and - . _ =, with / between them and at neither end; 300 characters",
         )

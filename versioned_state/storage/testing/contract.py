@@ -34,16 +34,108 @@ from versioned_state.storage.testing.model import check_against_model
 from versioned_state.storage.testing.writers import count_up, join_forked, run_together, start_forked
 
 ODD_KEYS = (
-    *("", " ", "a", "ab", "a b", "b", "A", "a/b", "a//b", "a:b", "/", "//", ".", "..", "../x", "~", "-rf", "a=b&c", "#", "+"),
-    *("a\0", "a\0b", "\0", "\n", "\r\n", "\t", "\x7f", "\x1b[0m", "\\", "\\0", "'", "''", '"', "`", ";--", "') OR 1=1 --", "?", ":1", "$1"),
-    *("%", "_", "a%", "a_", "*", "a*", "[a]", "[", "{repo}", "(", "|", "^", "a\x7f", "a\x80", "a\xff", "a\uffff", "a\U0010ffff", "\ufeff"),
-    *("é", "e\u0301", "ключ", "日本語", "\U0001f600", "\u202e", "1", "01", "1.0", "None", "true", "k" * 1000, "k" * 1001, "é" * 700),
+    *(
+        "",
+        " ",
+        "a",
+        "ab",
+        "a b",
+        "b",
+        "A",
+        "a/b",
+        "a//b",
+        "a:b",
+        "/",
+        "//",
+        ".",
+        "..",
+        "../x",
+        "~",
+        "-rf",
+        "a=b&c",
+        "#",
+        "+",
+    ),
+    *(
+        "a\0",
+        "a\0b",
+        "\0",
+        "\n",
+        "\r\n",
+        "\t",
+        "\x7f",
+        "\x1b[0m",
+        "\\",
+        "\\0",
+        "'",
+        "''",
+        '"',
+        "`",
+        ";--",
+        "') OR 1=1 --",
+        "?",
+        ":1",
+        "$1",
+    ),
+    *(
+        "%",
+        "_",
+        "a%",
+        "a_",
+        "*",
+        "a*",
+        "[a]",
+        "[",
+        "{repo}",
+        "(",
+        "|",
+        "^",
+        "a\x7f",
+        "a\x80",
+        "a\xff",
+        "a\uffff",
+        "a\U0010ffff",
+        "\ufeff",
+    ),
+    *(
+        "é",
+        "e\u0301",
+        "ключ",
+        "日本語",
+        "\U0001f600",
+        "\u202e",
+        "1",
+        "01",
+        "1.0",
+        "None",
+        "true",
+        "k" * 1000,
+        "k" * 1001,
+        "é" * 700,
+    ),
     *("o", "O/ab", "o:ab", "oo/ab", " o/ab", "o\0/", "p", "n/ab"),
 )
 """Mutable keys that a careless backend confuses with each other, or reads as a pattern, a path or a statement."""
 
 ODD_OBJECTS = (
-    *("o/", "o/0", "o/00", "o/000", "o/0000", "o/ab", "o/AB", "o/aB", "o/abc", "o/abcd", "o/ac", "o/ff", "o/fff", "o/ffff", "o/g", "o/zz"),
+    *(
+        "o/",
+        "o/0",
+        "o/00",
+        "o/000",
+        "o/0000",
+        "o/ab",
+        "o/AB",
+        "o/aB",
+        "o/abc",
+        "o/abcd",
+        "o/ac",
+        "o/ff",
+        "o/fff",
+        "o/ffff",
+        "o/g",
+        "o/zz",
+    ),
     *(
         "o/ab cd",
         "o/ab ",
@@ -91,13 +183,16 @@ class KVStoreContract:
     def open_store(self, place: Path) -> KVStore:
         """Open the store at ``place``, which is empty the first time.
 
-        ``place`` is a path in a folder of the test, and does not exist at first. A backend that keeps no files derives a name from it:
-        of a namespace, a database or a bucket.
+        ``place`` is a path in a folder of the test, and does not exist at first. A backend that keeps no files derives
+        a name from it: of a namespace, a database or a bucket.
         """
         raise NotImplementedError
 
     def check_closed(self, place: Path) -> None:
-        """Check what is left at ``place`` when every store there is closed: files, connections. A backend may extend it."""
+        """Check what is left at ``place`` when every store there is closed: files, connections.
+
+        A backend may extend it.
+        """
 
     @pytest.fixture
     def place(self, tmp_path: Path) -> Path:
@@ -118,7 +213,8 @@ class KVStoreContract:
             lambda value: store.set_many({"o/00": b"1", "o/ab": value}),
             lambda value: store.apply({}, {"good": b"1", "k": value}, objects={"o/00": b"1"}),
             lambda value: store.apply({}, {"good": b"1"}, objects={"o/00": b"1", "o/ab": value}),
-            lambda value: store.apply({"k": value or cast("bytes", 0)}, {"good": b"1"}, objects={"o/00": b"1"}),  # None is an expectation
+            # None is an expectation
+            lambda value: store.apply({"k": value or cast("bytes", 0)}, {"good": b"1"}, objects={"o/00": b"1"}),
         ]
         for value in NOT_BYTES:
             for write in writes:
@@ -229,7 +325,12 @@ class KVStoreContract:
     def test_prefix_lists_exactly_what_starts_with_it(self, store: KVStore) -> None:
         everything = (*ODD_KEYS, *ODD_OBJECTS)
         store.set_many(dict.fromkeys(everything, b"v"))
-        prefixes = {key[:length] for key in everything for length in (0, 1, 2, 3, 4, len(key))} | {"absent", "o/1", "o/fe", "a\U0010fffe"}
+        prefixes = {key[:length] for key in everything for length in (0, 1, 2, 3, 4, len(key))} | {
+            "absent",
+            "o/1",
+            "o/fe",
+            "a\U0010fffe",
+        }
         for prefix in prefixes:
             assert sorted(store.keys(prefix)) == sorted(key for key in everything if key.startswith(prefix)), prefix
         assert {key for key, _ in store.items("a")} == {key for key in everything if key.startswith("a")}
@@ -243,7 +344,9 @@ class KVStoreContract:
             keys = sorted(key for key in ODD_KEYS if key.startswith(prefix) and not key.startswith("o/"))
             assert store.page(prefix, limit=1000) == keys, prefix
             assert store.page(prefix, limit=1000, reverse=True) == keys[::-1], prefix
-            assert list(store.page_items(prefix, limit=1000, reverse=True).items()) == [(key, values[key]) for key in keys[::-1]]
+            assert list(store.page_items(prefix, limit=1000, reverse=True).items()) == [
+                (key, values[key]) for key in keys[::-1]
+            ]
             for after in (*keys[:3], *keys[-3:], "", "\U0010ffff" * 3):
                 beyond, before = [key for key in keys if key > after], [key for key in keys if key < after]
                 assert store.page(prefix, after=after, limit=2) == beyond[:2], (prefix, after)
@@ -408,7 +511,16 @@ class KVStoreContract:
         outcomes = store.apply_each(batches)
         assert [*outcomes[:2], *outcomes[3:]] == [True, False, True, True]
         assert isinstance(outcomes[2], InvalidArgumentError)
-        expected = {"a": b"2", "b": b"1", "d": b"1", "e": b"1", "o/aa": b"A", "o/bb": b"B", "o/dd": b"D" * 3000, **batches[4].objects}
+        expected = {
+            "a": b"2",
+            "b": b"1",
+            "d": b"1",
+            "e": b"1",
+            "o/aa": b"A",
+            "o/bb": b"B",
+            "o/dd": b"D" * 3000,
+            **batches[4].objects,
+        }
         assert dict(store.items()) == expected
         assert store.apply_each([]) == []
 
@@ -489,7 +601,9 @@ class KVStoreContract:
 
     @pytest.mark.parametrize("before", [None, b"0"])
     @pytest.mark.parametrize("more", [[], ["born/"]], ids=["one key", "two keys"])
-    def test_of_writers_that_expect_the_same_one_wins(self, writers: list[KVStore], before: bytes | None, more: list[str]) -> None:
+    def test_of_writers_that_expect_the_same_one_wins(
+        self, writers: list[KVStore], before: bytes | None, more: list[str]
+    ) -> None:
         for number in range(5):
             ref = f"ref/{number}"
             if before is not None:
@@ -509,7 +623,9 @@ class KVStoreContract:
             a, b = f"a/{number}", f"b/{number}"
             if before is not None:
                 writers[0].set_many({a: before, b: before})
-            won = run_together([partial(writers[0].apply, {a: before}, {b: b"1"}), partial(writers[1].apply, {b: before}, {a: b"1"})])
+            won = run_together(
+                [partial(writers[0].apply, {a: before}, {b: b"1"}), partial(writers[1].apply, {b: before}, {a: b"1"})]
+            )
             assert won.count(True) == 1
 
     def test_no_ref_lacks_an_object_beside_a_sweep(self, writers: list[KVStore]) -> None:

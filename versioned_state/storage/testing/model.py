@@ -19,7 +19,9 @@ from versioned_state.storage.base import KVStore
 # Few keys, so that calls often meet the same key, and a few arbitrary ones.
 _text = st.text(st.characters(exclude_categories=["Cs"]), max_size=4)
 _mutable = st.sampled_from(("", "a", "a/b", "a/c", "ab", "b", "o", "p", "é")) | _text.map(lambda text: "x" + text)
-_objects = st.sampled_from(("o/", "o/00", "o/ab", "o/abcd", "o/abc", "o/AB", "o/x y")) | _text.map(lambda text: "o/" + text)
+_objects = st.sampled_from(("o/", "o/00", "o/ab", "o/abcd", "o/abc", "o/AB", "o/x y")) | _text.map(
+    lambda text: "o/" + text
+)
 _keys = _mutable | _objects
 _values = st.binary(max_size=6) | st.sampled_from((b"", b"v" * 5000))
 
@@ -81,7 +83,9 @@ class StoreModel(RuleBasedStateMachine):
         deletes=st.lists(_keys, max_size=3),
         objects=st.lists(_objects, max_size=3, unique=True),
     )
-    def apply(self, data: st.DataObject, expected: list[str], puts: dict[str, bytes], deletes: list[str], objects: list[str]) -> None:
+    def apply(
+        self, data: st.DataObject, expected: list[str], puts: dict[str, bytes], deletes: list[str], objects: list[str]
+    ) -> None:
         wanted: dict[str, bytes | None] = {
             # Mostly the current value, so that about half of the batches succeed.
             key: data.draw(st.sampled_from([self.mutable.get(key)] * 3 + [None, b"", b"other"]))
@@ -123,9 +127,12 @@ def check_against_model(open_store: Callable[[Path], KVStore], folder: Path, *, 
         def __init__(self) -> None:
             super().__init__(open_store, folder / f"model-{next(places)}", reopens=reopens)
 
-    # A fifth of the profile's examples: each makes a store of its own and up to 50 calls, and many stores share their base.
+    # A fifth of the profile's examples: each makes a store of its own and up to 50 calls, and many stores share their
+    # base.
     examples = max(5, settings().max_examples // 5)
-    checks = settings(max_examples=examples, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck))
+    checks = settings(
+        max_examples=examples, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+    )
     run_state_machine_as_test(Model, settings=checks)
 
 

@@ -78,7 +78,10 @@ def join_forked(processes: Iterable[ForkProcess]) -> None:
 
 
 def count_up(store: KVStore, times: int) -> None:
-    """Increment the key ``counter``, each time with a new object. After a lost race, try again without the object: the store kept it."""
+    """Increment the key ``counter``, each time with a new object.
+
+    After a lost race, try again without the object: the store kept it.
+    """
     for _ in range(times):
         objects = {f"o/{os.urandom(24).hex()}": b"v" * 300}
         while True:

@@ -1,7 +1,7 @@
 """``Cache``, which keeps recently used objects of another store in memory. Layer: storage.
 
-It keeps only objects: an object's value is a function of its key, so a copy is never stale. It never keeps a ref or the absence of
-a key, so two caches over one store never show a stale head.
+It keeps only objects: an object's value is a function of its key, so a copy is never stale. It never keeps a ref or the
+absence of a key, so two caches over one store never show a stale head.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ CACHE_BYTES: Final = 64 * 1024 * 1024
 class Cache(Wrapper):
     """A cache of the most recently used objects of ``store``, up to ``max_bytes`` in all.
 
-    ``in`` always reads the store, because another process may have collected a cached object. ``hits`` and ``misses`` count requested
-    objects.
+    ``in`` always reads the store, because another process may have collected a cached object. ``hits`` and ``misses``
+    count requested objects.
     """
 
     def __init__(self, store: KVStore, max_bytes: int = CACHE_BYTES) -> None:
@@ -81,14 +81,17 @@ class Cache(Wrapper):
             self.hits += len(found)
             self.misses += sum(map(is_object, rest))
             removals = self._removals
-        # A call that the cache answers in full costs no round trip. It still fails on a closed store: close() empties the cache.
+        # A call that the cache answers in full costs no round trip. It still fails on a closed store: close() empties
+        # the cache.
         if rest or not wanted:
             fetched = self.store.get_many(rest)
             self._keep({key: value for key, value in fetched.items() if is_object(key)}, removals)
             found.update(fetched)
         return found
 
-    def page_items(self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False) -> dict[str, bytes | None]:
+    def page_items(
+        self, prefix: str = "", *, after: str | None = None, limit: int, reverse: bool = False
+    ) -> dict[str, bytes | None]:
         return self.store.page_items(prefix, after=after, limit=limit, reverse=reverse)  # none of them is an object
 
     def apply(
@@ -175,5 +178,8 @@ def _cost(key: str, value: bytes) -> int:
 
 
 def uncached(store: KVStore) -> KVStore:
-    """Return the store beneath the caches. A walk over everything reads this one, so that it does not evict the objects that others use."""
+    """Return the store beneath the caches.
+
+    A walk over everything reads this one, so that it does not evict the objects that others use.
+    """
     return uncached(store.store) if isinstance(store, Cache) else store

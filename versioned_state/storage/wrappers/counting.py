@@ -31,7 +31,13 @@ class Counts:
 
     def __str__(self) -> str:
         """Return all counts in one line, for a log: ``2 round trips (get_many 1, apply 1); read …``."""
-        calls = {"get": self.gets, "get_many": self.get_manys, "keys": self.listings, "set": self.sets, "apply": self.applies}
+        calls = {
+            "get": self.gets,
+            "get_many": self.get_manys,
+            "keys": self.listings,
+            "set": self.sets,
+            "apply": self.applies,
+        }
         made = ", ".join(f"{name} {count:,}" for name, count in calls.items() if count)
         return (
             f"{self.round_trips:,} round trips ({made or 'none'}); "
@@ -106,7 +112,9 @@ class Counting(Wrapper):
 
     def _add(self, **more: int) -> None:
         with self._lock:
-            self._counts = replace(self._counts, **{name: getattr(self._counts, name) + count for name, count in more.items()})
+            self._counts = replace(
+                self._counts, **{name: getattr(self._counts, name) + count for name, count in more.items()}
+            )
 
 
 def _size(values: Iterable[object]) -> int:

@@ -52,9 +52,10 @@ class InjectedCrash(BaseException):
 class Faulty(Wrapper):
     """A store that fails at call number ``at``, counted from 1, or with None only counts.
 
-    ``get``, ``set``, ``get_many``, ``sizes``, ``keys``, ``apply``, ``in`` and the methods built on them count as calls; ``close()`` does
-    not, and never fails. Without ``crash`` that one call raises ``InjectedFaultError`` and later calls work. With ``crash`` that call
-    and every later one raise ``InjectedCrash``, because a dead process cannot clean up; ``store`` holds what it left.
+    ``get``, ``set``, ``get_many``, ``sizes``, ``keys``, ``apply``, ``in`` and the methods built on them count as calls;
+    ``close()`` does not, and never fails. Without ``crash`` that one call raises ``InjectedFaultError`` and later calls
+    work. With ``crash`` that call and every later one raise ``InjectedCrash``, because a dead process cannot clean up;
+    ``store`` holds what it left.
 
     ``calls`` is the number of calls so far. ``fired`` is whether the fault has happened.
     """
@@ -62,7 +63,9 @@ class Faulty(Wrapper):
     calls: int
     fired: bool
 
-    def __init__(self, store: KVStore, *, at: int | None = None, fault: Fault = Fault.BEFORE, crash: bool = False) -> None:
+    def __init__(
+        self, store: KVStore, *, at: int | None = None, fault: Fault = Fault.BEFORE, crash: bool = False
+    ) -> None:
         super().__init__(store)
         self._lock = CallLock()
         self.arm(at, fault=fault, crash=crash)

@@ -51,7 +51,11 @@ class Overlay(Backend):
                 yield key
 
     def _apply(
-        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+        objects: Mapping[str, bytes],
     ) -> bool:
         with self._lock:
             asked = [key for key in (*expected, *objects) if key not in self._written]

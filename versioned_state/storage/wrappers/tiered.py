@@ -6,8 +6,9 @@
     writes     objects: hot, warm, cold        everything else: cold alone
     deletes    hot, warm, cold, and hot and warm once more
 
-The coldest tier is the store: it holds everything, and it alone holds refs and markers, carries conditions and lists keys. The others hold
-copies of objects, which are never stale. They may lose any of them at any time, and fail, but in a deletion.
+The coldest tier is the store: it holds everything, and it alone holds refs and markers, carries conditions and lists
+keys. The others hold copies of objects, which are never stale. They may lose any of them at any time, and fail, but in
+a deletion.
 """
 
 from __future__ import annotations
@@ -23,7 +24,10 @@ from versioned_state.storage.kept import drop_kept
 from versioned_state.storage.wrapper import Wrapper
 
 _REST_S: Final = (1.0, 30.0)
-"""Seconds that a tier is left alone after a failure: the first time, and at most. A server that is down costs a timeout at each call."""
+"""Seconds that a tier is left alone after a failure: the first time, and at most.
+
+A server that is down costs a timeout at each call.
+"""
 
 
 class Tier:
@@ -116,13 +120,15 @@ class Tier:
 class Tiered(KVStore):
     """A store over two stores or more, the hottest first: ``Tiered(Memory(), Redis(url), Postgres(url))``.
 
-    An object is read from the hottest tier that has it, and copied to the hotter ones. A write goes to every tier, and is done once the
-    coldest has it: a commit is as durable as the coldest tier makes it. A tier above that fails is left alone for up to 30 seconds, and
-    reads and writes go on without it; ``tiers`` shows which and why. A deletion of objects, by ``gc`` or ``purge``, fails instead, and
-    deletes nothing: no copy may remain. A copy is verified when it is used, like any object.
+    An object is read from the hottest tier that has it, and copied to the hotter ones. A write goes to every tier, and
+    is done once the coldest has it: a commit is as durable as the coldest tier makes it. A tier above that fails is
+    left alone for up to 30 seconds, and reads and writes go on without it; ``tiers`` shows which and why. A deletion of
+    objects, by ``gc`` or ``purge``, fails instead, and deletes nothing: no copy may remain. A copy is verified when it
+    is used, like any object.
 
-    ``in``, ``sizes`` and ``keys`` read the coldest tier. Tiers above may be shared by several stores, and lost or emptied at any time; one
-    without a bound of its own, such as ``Memory``, grows with what is read. Closing it closes all tiers.
+    ``in``, ``sizes`` and ``keys`` read the coldest tier. Tiers above may be shared by several stores, and lost or
+    emptied at any time; one without a bound of its own, such as ``Memory``, grows with what is read. Closing it closes
+    all tiers.
 
     Args:
         stores: two or more, the coldest last.
@@ -140,7 +146,9 @@ class Tiered(KVStore):
 
     def __init__(self, *stores: KVStore) -> None:
         if len(stores) < 2 or not all(isinstance(store, KVStore) for store in stores):
-            raise InvalidArgumentError("Tiered takes two stores or more, the hottest first", hint="Tiered(Memory(), Disk('./agent-state'))")
+            raise InvalidArgumentError(
+                "Tiered takes two stores or more, the hottest first", hint="Tiered(Memory(), Disk('./agent-state'))"
+            )
         *hotter, self.cold = stores
         self.tiers: Final = tuple(map(Tier, hotter))
         self.cold_reads: int = 0
@@ -190,8 +198,8 @@ class Tiered(KVStore):
             copied.update(copies)
         if not copied:
             return
-        # A deletion may have come between the read and the copy. A deletion deletes the copies once more after the original, so either it
-        # deletes these, or the originals are gone by now.
+        # A deletion may have come between the read and the copy. A deletion deletes the copies once more after the
+        # original, so either it deletes these, or the originals are gone by now.
         try:
             sizes = self.cold.sizes(copied)
             kept: Collection[str] = self.cold.get_many(copied) if sizes is None else sizes
@@ -216,7 +224,8 @@ class Tiered(KVStore):
         if leaving:
             for tier in self.tiers:
                 tier.delete(leaving)
-        # Copies come first: gc, which lists the coldest tier, cannot delete an object there and miss a copy that comes later.
+        # Copies come first: gc, which lists the coldest tier, cannot delete an object there and miss a copy that comes
+        # later.
         for tier in self.tiers:
             tier.keep(added)
         try:
@@ -272,4 +281,8 @@ def backends(store: KVStore) -> list[KVStore]:
     """Return the stores that hold the bytes of a store, beneath all wrappers, the coldest tier first."""
     if isinstance(store, Wrapper):
         return backends(store.store)
-    return [backend for each in reversed(store.stores) for backend in backends(each)] if isinstance(store, Tiered) else [store]
+    return (
+        [backend for each in reversed(store.stores) for backend in backends(each)]
+        if isinstance(store, Tiered)
+        else [store]
+    )

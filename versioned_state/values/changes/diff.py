@@ -1,7 +1,7 @@
 """Changes between two values, by path, read from the nodes that differ. Layer: values.
 
-Maps are compared by key and sequences by alignment; equal subtrees are skipped. Only keys are decoded here. The two sides of a change are
-cells, which the caller decodes if it shows them.
+Maps are compared by key and sequences by alignment; equal subtrees are skipped. Only keys are decoded here. The two
+sides of a change are cells, which the caller decodes if it shows them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ from versioned_state.values.typed.tagged import Notes, Tagged
 ChangeKind = Literal["added", "removed", "changed"]
 
 _ALIGN_FULLY: Final = 400
-"""The most elements of a gap that is aligned by longest common runs. A larger one is aligned by elements that occur once."""
+"""The most elements of a gap that is aligned by longest common runs.
+
+A larger one is aligned by elements that occur once.
+"""
 
 _ALIGN_AT_ALL: Final = 100_000
 """The most elements of a gap, on both sides, that is aligned: a list of a million in another order would take ten seconds and a
@@ -36,9 +39,10 @@ gigabyte. A list with such a gap is one change."""
 class CellChange:
     """One change by path. A cell is None if there is nothing on that side.
 
-    ``keys`` is set if a dict has the same entries in another order: the keys on both sides. ``length`` is set if an element was added to a
-    list: the length of the list before. ``given``: the keys are not those of a dict, but the names of the fields that a model was
-    given, on both sides.
+    ``keys`` is set if a dict has the same entries in another order: the keys on both sides. ``length`` is set if an
+    element was added to a
+    list: the length of the list before. ``given``: the keys are not those of a dict, but the names of the fields that a
+    model was given, on both sides.
     """
 
     path: StatePath
@@ -71,13 +75,19 @@ def _expand(nodes: Nodes, shape: Shape, item: _Item) -> list[_Item]:
     node = nodes.get(shape, top)
     if node.level != level or node.count != count or (node.keys and node.keys[0] != key):
         raise CorruptObjectError(
-            top.hex() if isinstance(top, bytes) else "(a node)", "its level, count or first key is not what the node above it says"
+            top.hex() if isinstance(top, bytes) else "(a node)",
+            "its level, count or first key is not what the node above it says",
         )
-    return list(zip(repeat(node.level - 1), node.items, node.counts or repeat(1), node.keys or repeat(b""), strict=False))
+    return list(
+        zip(repeat(node.level - 1), node.items, node.counts or repeat(1), node.keys or repeat(b""), strict=False)
+    )
 
 
 def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | None, bytes | None]]:
-    """Yield the keys whose cells differ, in order, with both cells (None: no such key). Cost: the nodes that differ, one call a level."""
+    """Yield the keys whose cells differ, in order, with both cells (None: no such key).
+
+    Cost: the nodes that differ, one call a level.
+    """
     if a.top == b.top:
         return
     leaves = _inline_leaves(a, b) or fetch_difference(nodes, Shape.MAP, a.top, b.top)
@@ -135,7 +145,8 @@ def _walk_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | 
             left += reversed(_expand(nodes, Shape.MAP, x))
             right += reversed(_expand(nodes, Shape.MAP, y))
         elif y is None or (x is not None and (x[3] < y[3] or (x[3] == y[3] and x[0] > y[0]))):
-            # The part with the smaller first key has no equal on the other side. If both parts begin with one key, expand the higher one.
+            # The part with the smaller first key has no equal on the other side. If both parts begin with one key,
+            # expand the higher one.
             assert x is not None
             left.pop()
             if x[0] < 0:
@@ -210,7 +221,10 @@ def _equal_nodes(nodes: Nodes, a: Tree, b: Tree, gap: Replaced, level: int) -> l
     """Return the nodes that both sequences have in a gap, of a level and between them of lower ones: both offsets, and the count."""
     if level < 0 or gap.old_start == gap.old_end or gap.new_start == gap.new_end:
         return []
-    old, new = _nodes_within(nodes, a, level, gap.old_start, gap.old_end), _nodes_within(nodes, b, level, gap.new_start, gap.new_end)
+    old, new = (
+        _nodes_within(nodes, a, level, gap.old_start, gap.old_end),
+        _nodes_within(nodes, b, level, gap.new_start, gap.new_end),
+    )
     equal = []
     i, j = gap.old_start, gap.new_start
     for p, q in align_unique([address for address, _, _ in old], [address for address, _, _ in new]):
@@ -250,7 +264,10 @@ def _diff_gap(nodes: Nodes, a: Tree, b: Tree, gap: Replaced) -> Iterator[Replace
     new = list(iter_cells(nodes, b, gap.new_start, gap.new_end))
     for part in diff_lists(old, new):
         yield Replaced(
-            gap.old_start + part.old_start, gap.old_start + part.old_end, gap.new_start + part.new_start, gap.new_start + part.new_end
+            gap.old_start + part.old_start,
+            gap.old_start + part.old_end,
+            gap.new_start + part.new_start,
+            gap.new_start + part.new_end,
         )
 
 
@@ -292,7 +309,8 @@ def _match(old: Sequence[Hashable], new: Sequence[Hashable], gap: Replaced) -> I
 def _in_place(a: Sequence[Hashable], b: Sequence[Hashable], shift: int = 0) -> tuple[int, list[tuple[int, int, int]]]:
     """Return how many items are equal at the same index, moved by ``shift``, and their runs: both offsets, and the length.
 
-    If equal items allow several alignments of the same length, this one shows each change at the index where it was made.
+    If equal items allow several alignments of the same length, this one shows each change at the index where it was
+    made.
     """
     runs: list[tuple[int, int, int]] = []
     count = 0
@@ -322,7 +340,9 @@ def align_unique(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple
 # Values
 
 
-_PLAIN: Final = frozenset({*range(0x80), *range(0xA0, 0xC1), 0xC2, 0xC3, *range(0xCA, 0xD4), *range(0xD9, 0xDC), *range(0xE0, 0x100)})
+_PLAIN: Final = frozenset(
+    {*range(0x80), *range(0xA0, 0xC1), 0xC2, 0xC3, *range(0xCA, 0xD4), *range(0xD9, 0xDC), *range(0xE0, 0x100)}
+)
 """The first bytes of cells of None, bools, numbers and short strings, which have no parts and only one form."""
 
 
@@ -355,13 +375,15 @@ def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> 
         if a.head is not None and b.head is not None and (a.head.notes or b.head.notes) is not None:
             yield from _diff_given(composer, a, b, path)
     elif a.head is not None and b.head is not None and not composer.same(a.head.notes, b.head.notes):
-        yield CellChange(path, "changed", old, new)  # they differ only in notes, such as the set of fields that were given
+        # they differ only in notes, such as the set of fields that were given
+        yield CellChange(path, "changed", old, new)
 
 
 def _changed_entries(old: bytes, new: bytes) -> list[tuple[bytes, bytes, bytes]] | None:
     """Return the entries that differ between two inline dicts, in the order of their keys, or None if the cells are not such dicts.
 
-    Both have the same keys in the same order, as most dicts do that a diff compares, so they need not be made trees first.
+    Both have the same keys in the same order, as most dicts do that a diff compares, so they need not be made trees
+    first.
     """
     if not (is_map(old) and is_map(new)):
         return None
@@ -379,12 +401,22 @@ def _diff_given(composer: Composer, a: Container, b: Container, path: StatePath)
     """Yield the change of the fields that a model was given, unless it follows from the changes of the fields: assigned means given."""
     if a.tree.shape is not Shape.MAP or a.head is None or b.head is None:
         return
-    was, now = ({composer.decoder.decode_key(key): cell for key, cell in iter_items(composer.nodes, side.tree)} for side in (a, b))
-    # A change within a list or dict assigns no field; one within an instance does if instances of the class cannot be changed.
+    was, now = (
+        {composer.decoder.decode_key(key): cell for key, cell in iter_items(composer.nodes, side.tree)}
+        for side in (a, b)
+    )
+    # A change within a list or dict assigns no field; one within an instance does if instances of the class cannot be
+    # changed.
     assigned, perhaps = dict(was), dict(was)
     for name, cell in now.items():
         held = was.get(name)
-        kind = "assigned" if held is None else "same" if composer.same(held, cell) else _how_changed(composer.nodes, held, cell)
+        kind = (
+            "assigned"
+            if held is None
+            else "same"
+            if composer.same(held, cell)
+            else _how_changed(composer.nodes, held, cell)
+        )
         assigned[name] = cell if kind == "assigned" else was[name]
         perhaps[name] = was[name] if kind in ("same", "within") else cell
     for name in was.keys() - now.keys():
@@ -415,7 +447,10 @@ def _given(fields: dict[Any, Any], notes: Notes) -> list[Any]:
 
 
 def _have_other_attributes(composer: Composer, a: Head | None, b: Head | None) -> bool:
-    """Return whether the attributes of two containers differ. Attributes have no paths, so the change is one of the whole value."""
+    """Return whether the attributes of two containers differ.
+
+    Attributes have no paths, so the change is one of the whole value.
+    """
     if a is None or b is None or a.notes == b.notes:
         return False
     x, y = (_attributes(composer, head) for head in (a, b))
@@ -448,7 +483,9 @@ def _diff_containers(composer: Composer, a: Container, b: Container, path: State
     return _diff_elements(composer, a.tree, b.tree, parts, path)
 
 
-def _diff_elements(composer: Composer, a: Tree, b: Tree, parts: list[Replaced], path: StatePath) -> Iterator[CellChange]:
+def _diff_elements(
+    composer: Composer, a: Tree, b: Tree, parts: list[Replaced], path: StatePath
+) -> Iterator[CellChange]:
     nodes = composer.nodes
     for part in parts:
         olds = list(iter_cells(nodes, a, part.old_start, part.old_end))
@@ -494,8 +531,12 @@ def _diff_entries(composer: Composer, a: Container, b: Container, path: StatePat
         yield CellChange(path, "changed", None, None, keys)
 
 
-def _order_of_added(nodes: Nodes, a: Container, b: Container, removed: set[bytes], added: set[bytes]) -> list[bytes] | None:
-    """Return the added keys in their order, if all come last and no other key moved. None if not, or if only a full read could show it.
+def _order_of_added(
+    nodes: Nodes, a: Container, b: Container, removed: set[bytes], added: set[bytes]
+) -> list[bytes] | None:
+    """Return the added keys in their order, if all come last and no other key moved.
+
+    None if not, or if only a full read could show it.
 
     Cost: the nodes of the order that differ.
     """

@@ -7,9 +7,9 @@ A change that only one side made is taken; a value that both sides changed is me
     base  {"a": 1, "log": [x]}  ──┬── ours    {"a": 2, "log": [x]}     ──┬──  {"a": 2, "log": [x, y]}
                                   └── theirs  {"a": 1, "log": [x, y]}  ──┘
 
-Dicts are merged by key, lists by aligned elements, sets by element, texts by line. The ``Decider``, which has the policies, decides about
-a value without parts; if it does not decide, the value is a conflict. Apart from policies, the result does not depend on which side is
-ours, and contains only elements that one of the sides has.
+Dicts are merged by key, lists by aligned elements, sets by element, texts by line. The ``Decider``, which has the
+policies, decides about a value without parts; if it does not decide, the value is a conflict. Apart from policies, the
+result does not depend on which side is ours, and contains only elements that one of the sides has.
 """
 
 from __future__ import annotations
@@ -21,7 +21,17 @@ from functools import partial
 from itertools import pairwise
 from typing import Any, Final, Literal, Protocol
 
-from versioned_state.values.cells import MAX_KEY, Code, array_header, code_of, is_string, is_text, map_header, payload_of, split_cells
+from versioned_state.values.cells import (
+    MAX_KEY,
+    Code,
+    array_header,
+    code_of,
+    is_string,
+    is_text,
+    map_header,
+    payload_of,
+    split_cells,
+)
 from versioned_state.values.changes.diff import Replaced, diff_lists, diff_maps, diff_sequences
 from versioned_state.values.changes.table_merge import TableMerger, UnmergedError, is_table
 from versioned_state.values.containers import Container, Head, container_of, order_keys, typed_parts
@@ -40,7 +50,12 @@ Side = Literal["ours", "theirs"]
 _Entry = tuple[bytes, bytes | None, bytes | None, bytes | None]
 """A key of a map, and its cells in the base, ours and theirs, each None if it is not there."""
 
-_SETS: Final = {Code.SET: Code.SET, Code.SET_TREE: Code.SET, Code.FROZENSET: Code.FROZENSET, Code.FROZENSET_TREE: Code.FROZENSET}
+_SETS: Final = {
+    Code.SET: Code.SET,
+    Code.SET_TREE: Code.SET,
+    Code.FROZENSET: Code.FROZENSET,
+    Code.FROZENSET_TREE: Code.FROZENSET,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +119,14 @@ class Merger:
         self._nodes = composer.nodes
         self._decider = decider
 
-    def roots(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath], *, on_top: bool = False) -> Tree:
+    def roots(
+        self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath], *, on_top: bool = False
+    ) -> Tree:
         """Merge three roots of a state. Cost: the keys that theirs changed, and below them the parts that both changed.
 
         Args:
-            on_top: whether the result follows theirs on the line of the branch: our changes are merged onto its new head.
+            on_top: whether the result follows theirs on the line of the branch: our changes are merged onto its new
+                head.
         """
         changed = self._changed(base, ours, theirs)
         changes = self._entries((each for each in changed if not is_internal(each[0])), path_of)
@@ -120,7 +138,9 @@ class Merger:
                 changes[key] = merge_series(self._nodes, b, o, t)
         return edit_map(self._nodes, ours, changes) if changes else ours
 
-    def _changes(self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath]) -> dict[bytes, bytes | None]:
+    def _changes(
+        self, base: Tree, ours: Tree, theirs: Tree, path_of: Callable[[bytes], StatePath]
+    ) -> dict[bytes, bytes | None]:
         return self._entries(self._changed(base, ours, theirs), path_of)
 
     def _changed(self, base: Tree, ours: Tree, theirs: Tree) -> list[_Entry]:
@@ -166,7 +186,10 @@ class Merger:
     # Values that have parts
 
     def _parts(self, b: bytes | None, o: bytes, t: bytes, path: StatePath, limit: int) -> bytes | None:
-        """Merge two cells by their parts, or None if they have no common parts. Without a base, both sides added the value."""
+        """Merge two cells by their parts, or None if they have no common parts.
+
+        Without a base, both sides added the value.
+        """
         kinds = {self._kind(cell) for cell in (b, o, t) if cell is not None}
         if len(kinds) != 1:
             return None
@@ -254,7 +277,10 @@ class Merger:
         keys = (key for key in sorted({**was, **other}) if was.get(key) != other.get(key))
         changes = self._entries(((key, was.get(key), entries.get(key), other.get(key)) for key in keys), path_of)
         merged = {key: cell for key, cell in {**entries, **changes}.items() if cell is not None}
-        if not self._are_apart(key[1:] for key in merged if key[:1] == b"x") or max(map(len, merged), default=0) > MAX_KEY:
+        if (
+            not self._are_apart(key[1:] for key in merged if key[:1] == b"x")
+            or max(map(len, merged), default=0) > MAX_KEY
+        ):
             return None
         orders = [order_keys(self._nodes, side) for side in sides]
         order = [key for key in merge_orders(*orders) if key in merged]
@@ -264,12 +290,17 @@ class Merger:
     def _can_be_keys(self, tree: Tree, changes: dict[bytes, bytes | None]) -> bool:
         """Return whether one dict can hold these keys. Costs nothing unless keys were added that are not strings."""
         added = [key for key, cell in changes.items() if cell is not None and key[:1] == b"x"]
-        return not added or self._are_apart(key[1:] for key, _ in iter_items(self._nodes, tree, rank(self._nodes, tree, b"x")))
+        return not added or self._are_apart(
+            key[1:] for key, _ in iter_items(self._nodes, tree, rank(self._nodes, tree, b"x"))
+        )
 
     def _order(
         self, base: Container, ours: Container, theirs: Container, tree: Tree, changes: dict[bytes, bytes | None]
     ) -> list[bytes] | Tree | None:
-        """Return the order of the merged keys. Cost: none if one side did not change the order, or else reading all keys."""
+        """Return the order of the merged keys.
+
+        Cost: none if one side did not change the order, or else reading all keys.
+        """
         tops = [side.order.top if isinstance(side.order, Tree) else side.order for side in (base, ours, theirs)]
         if tops == [None, None, None]:
             return None
@@ -294,10 +325,13 @@ class Merger:
             return next(iter_cells(nodes, base, index, index + 1))
 
         if self._decider.counted(path) and (mine.moves(old) or other.moves(old)):
-            return self._composer.list_of(_merged_by_count(*(list(iter_cells(nodes, side.tree)) for side in sides)), limit)
+            return self._composer.list_of(
+                _merged_by_count(*(list(iter_cells(nodes, side.tree)) for side in sides)), limit
+            )
 
         def place(index: int, mine: bytes | None, other: bytes | None) -> bytes | None:
-            # The path has the index in the base: ours and theirs may have several elements, or none, for one element of the base.
+            # The path has the index in the base: ours and theirs may have several elements, or none, for one element of
+            # the base.
             return self._place(Sides(old(index), mine, other), lambda: path.index(index), LIMITS[Shape.SEQUENCE])
 
         merged = _join(mine, other, place, partial(self._insert, path))
@@ -379,7 +413,9 @@ class _Script:
 
     def moves(self, base: Callable[[int], Any]) -> bool:
         """Return whether an element of the base is removed at one place and put in at another."""
-        put = {cell for cells in self.inserted.values() for cell in cells} | {cell for cell in self.changed.values() if cell is not None}
+        put = {cell for cells in self.inserted.values() for cell in cells} | {
+            cell for cell in self.changed.values() if cell is not None
+        }
         return any(base(index) in put for index in self.changed)
 
     def once(self, base: Sequence[Any]) -> _Script:
@@ -472,7 +508,8 @@ def _join_inserts(ours: list[Any], theirs: list[Any]) -> list[Any] | None:
 def merge_orders(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> list[bytes]:
     """Return the keys of a dict in an order that keeps the moves of both sides, and does not depend on which side is which.
 
-    A key that one side moved has the position of that side. Keys that both sides inserted into one gap come in the order of their bytes.
+    A key that one side moved has the position of that side. Keys that both sides inserted into one gap come in the
+    order of their bytes.
     """
     if theirs in (base, ours):
         return ours

@@ -1,4 +1,7 @@
-"""The search for a text or value that occurs more or less often in one state than in another, by the nodes that differ. Layer: values."""
+"""The search for a text or value that occurs more or less often in one state than in another, by the nodes that differ.
+
+Layer: values.
+"""
 
 from __future__ import annotations
 
@@ -71,15 +74,22 @@ class NeedleCounter:
         self._text = None if needle.text is None else needle.text.encode("utf-8", "surrogatepass")
         try:
             self._inline = [composer.encode(value, _NO_LIMIT) for value in needle.values]
-            self._cells = {composer.encode(value, limit) for value in needle.values for limit in (ELEMENT_INLINE, ENTRY_INLINE)}
+            self._cells = {
+                composer.encode(value, limit) for value in needle.values for limit in (ELEMENT_INLINE, ENTRY_INLINE)
+            }
         except PickleRefusedError as error:
-            raise InvalidArgumentError(f"only data can be searched for, and this is a value of type {error.type_name}") from error
+            raise InvalidArgumentError(
+                f"only data can be searched for, and this is a value of type {error.type_name}"
+            ) from error
         self._cells.update(self._inline)
         self._parts = Walk(composer.nodes, composer.decoder, wanted=self._may_hold)
         self._texts = self._values = 0
 
     def differ(self, old: Tree, new: Tree) -> bool:
-        """Return whether a needle occurs more or less often in one root than in another. Cost: the nodes that differ."""
+        """Return whether a needle occurs more or less often in one root than in another.
+
+        Cost: the nodes that differ.
+        """
         self._texts = self._values = 0
         for root_key, a, b in diff_maps(self._nodes, old, new):
             if is_internal(root_key):
@@ -125,7 +135,9 @@ class NeedleCounter:
         for cell in cells:
             self._count(cell, sign, path)
 
-    def _count(self, cell: bytes | None, sign: int, path: StatePath, *, is_key: bool = False, is_data: bool = False) -> None:
+    def _count(
+        self, cell: bytes | None, sign: int, path: StatePath, *, is_key: bool = False, is_data: bool = False
+    ) -> None:
         if cell is None:
             return
         for part in self._parts.iter(cell, path, is_key=is_key, is_data=is_data):

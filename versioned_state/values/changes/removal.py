@@ -1,7 +1,7 @@
 """A state's tree without the values at some paths. Layer: values.
 
-Only the nodes on the path are read and written. The result is canonical: it is the tree that a state without these values has. Nothing is
-unpickled, and no other value is decoded.
+Only the nodes on the path are read and written. The result is canonical: it is the tree that a state without these
+values has. Nothing is unpickled, and no other value is decoded.
 """
 
 from __future__ import annotations
@@ -56,7 +56,10 @@ class Target:
 
 
 def target_of(path: str | StatePath) -> Target:
-    """Return the target at a path: a key, all of a namespace (``@worker``), or a part of a value. Raises ``InvalidPathError``."""
+    """Return the target at a path: a key, all of a namespace (``@worker``), or a part of a value.
+
+    Raises ``InvalidPathError``.
+    """
     if isinstance(path, str) and path.startswith("@"):
         found = StatePath.parse(f"{path}.x")  # a namespace alone is not a path, since it has no value
         if all(isinstance(step, Namespace) for step in found.steps[:-1]):
@@ -94,7 +97,10 @@ class Remover:
         self._kept: OrderedDict[tuple[bytes, Target], bytes | None] = OrderedDict()
 
     def without(self, tree: Tree) -> Tree:
-        """Return the root without the targets, or the same root if it has none of them. Cost: one path for each target, and their size."""
+        """Return the root without the targets, or the same root if it has none of them.
+
+        Cost: one path for each target, and their size.
+        """
         for target in self._targets:
             changes: dict[bytes, bytes | None] = {}
             for key, cell in self._under(tree, target):
@@ -155,7 +161,11 @@ class Remover:
             return None
         index, cells = found
         edited = splice(self._nodes, tree, [Edit(index, index + 1, cells)])
-        return self._composer.list_cell(edited, limit) if large else self._composer.list_of(list(iter_cells(self._nodes, edited)), limit)
+        return (
+            self._composer.list_cell(edited, limit)
+            if large
+            else self._composer.list_of(list(iter_cells(self._nodes, edited)), limit)
+        )
 
     def _without_in_tuple(self, cell: bytes, steps: tuple[Step, ...], limit: int) -> bytes | None:
         tree = tree_of(cell)
@@ -193,7 +203,9 @@ class Remover:
         cell = self._without(next(iter_cells(self._nodes, tree, index, index + 1)), steps[1:], LIMITS[Shape.SEQUENCE])
         return None if cell is None else (index, [cell])
 
-    def _without_in_dict(self, container: Container, steps: tuple[Step, ...], limit: int, *, large: bool) -> bytes | None:
+    def _without_in_dict(
+        self, container: Container, steps: tuple[Step, ...], limit: int, *, large: bool
+    ) -> bytes | None:
         step = steps[0]
         if not isinstance(step, Key):
             return None
@@ -211,4 +223,6 @@ class Remover:
         if large:
             return self._composer.dict_cell(tree, order, limit)
         entries = dict(iter_items(self._nodes, tree))
-        return self._composer.dict_of({key: entries[key] for key in (order if isinstance(order, list) else entries)}, limit)
+        return self._composer.dict_of(
+            {key: entries[key] for key in (order if isinstance(order, list) else entries)}, limit
+        )

@@ -15,7 +15,9 @@ from versioned_state.values.trees.tree import Tree, find, iter_cells, iter_items
 
 
 def replace_in_root(composer: Composer, root: Tree, path: StatePath, cell: bytes) -> Tree:
-    """Replace the cell at a path through lists and dicts. Returns the new root. Cost: one path down each tree on the way.
+    """Replace the cell at a path through lists and dicts.
+
+    Returns the new root. Cost: one path down each tree on the way.
 
     Raises:
         UnknownPathError: the root has nothing at the path.
@@ -44,7 +46,9 @@ def _replaced(composer: Composer, old: bytes, steps: tuple[Step, ...], cell: byt
     return _in_dict(composer, found, steps, cell, limit, large=large)
 
 
-def _in_list(composer: Composer, tree: Tree, steps: tuple[Step, ...], cell: bytes, limit: int, *, large: bool) -> bytes | None:
+def _in_list(
+    composer: Composer, tree: Tree, steps: tuple[Step, ...], cell: bytes, limit: int, *, large: bool
+) -> bytes | None:
     index = offset_of(steps[0], tree.count)
     if index is None:
         return None
@@ -58,7 +62,9 @@ def _in_list(composer: Composer, tree: Tree, steps: tuple[Step, ...], cell: byte
     return composer.list_of(list(iter_cells(composer.nodes, edited)), limit)
 
 
-def _in_dict(composer: Composer, found: Container, steps: tuple[Step, ...], cell: bytes, limit: int, *, large: bool) -> bytes | None:
+def _in_dict(
+    composer: Composer, found: Container, steps: tuple[Step, ...], cell: bytes, limit: int, *, large: bool
+) -> bytes | None:
     if not isinstance(steps[0], Key):
         return None
     key = order_key_of(steps[0])

@@ -1,10 +1,11 @@
 """The three-way merge of a table by columns and rows. Pure: cells in, a cell out. Layer: values.
 
-Rows are the same if their labels are. So two sides may change different cells, add and remove columns and rows, and sort the table; only a
-cell that both changed is a conflict, at its own path. The labels of a ``RangeIndex`` only count: rows that both sides append to one are all
-kept, as two runs.
+Rows are the same if their labels are. So two sides may change different cells, add and remove columns and rows, and
+sort the table; only a cell that both changed is a conflict, at its own path. The labels of a ``RangeIndex`` only count:
+rows that both sides append to one are all kept, as two runs.
 
-Columns are compared and composed as they are stored, so that pandas is needed only where the labels of rows differ, and numpy always.
+Columns are compared and composed as they are stored, so that pandas is needed only where the labels of rows differ, and
+numpy always.
 """
 
 from __future__ import annotations
@@ -45,7 +46,10 @@ _MOST: Final = 1_000
 """Conflicts of cells in one column from which the column is one conflict."""
 
 Settle = Callable[[StatePath, "bytes | None", "bytes | None", "bytes | None"], "bytes | None"]
-"""Decides about a value that both sides changed: its path and its cells in the base, ours and theirs. Returns the cell to keep."""
+"""Decides about a value that both sides changed: its path and its cells in the base, ours and theirs.
+
+Returns the cell to keep.
+"""
 
 
 MergeOrders = Callable[[list[bytes], list[bytes], list[bytes]], list[bytes]]
@@ -116,14 +120,17 @@ class TableMerger:
         self._is_trial = True
         self._clashed = False
 
-    def merge(self, sides: tuple[tuple[Head, bytes], tuple[Head, bytes], tuple[Head, bytes]], path: StatePath, limit: int) -> bytes:
+    def merge(
+        self, sides: tuple[tuple[Head, bytes], tuple[Head, bytes], tuple[Head, bytes]], path: StatePath, limit: int
+    ) -> bytes:
         """Return the cell of the merged table.
 
         Args:
             sides: the head and the data of the table in the base, ours and theirs.
 
         Raises:
-            UnmergedError: rows have no labels to tell them apart, or a row that one side removed was changed by the other.
+            UnmergedError: rows have no labels to tell them apart, or a row that one side removed was changed by the
+                other.
             ImportError: numpy or pandas is needed, and not installed.
         """
         base, ours, theirs = (self._opened(head, data) for head, data in sides)
@@ -131,7 +138,8 @@ class TableMerger:
         merged = self._table(name, base, ours, theirs, path, limit)
         if not self._clashed:
             return merged
-        # No conflict is recorded before it is known that all columns can be merged: else the table would be a conflict, and its cells too.
+        # No conflict is recorded before it is known that all columns can be merged: else the table would be a conflict,
+        # and its cells too.
         self._is_trial = False
         return self._table(name, base, ours, theirs, path, limit)
 
@@ -150,7 +158,9 @@ class TableMerger:
             cell = self._column(base.columns.get(key), ours.columns.get(key), theirs.columns.get(key), rows, where)
             if cell is not None:
                 columns[key] = cell
-        order = [key for key in self._merge_orders(*(list(side.columns) for side in (base, ours, theirs))) if key in columns]
+        order = [
+            key for key in self._merge_orders(*(list(side.columns) for side in (base, ours, theirs))) if key in columns
+        ]
         order += sorted(columns.keys() - set(order))
         notes = self._by_name(base.notes, ours.notes, theirs.notes)
         self._check_labels(order, notes, (ours, theirs))
@@ -185,7 +195,9 @@ class TableMerger:
         entries = dict(iter_items(self._nodes, container.tree))
         return {key: entries[key] for key in order_keys(self._nodes, container)}
 
-    def _by_name(self, base: dict[bytes, bytes], ours: dict[bytes, bytes], theirs: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    def _by_name(
+        self, base: dict[bytes, bytes], ours: dict[bytes, bytes], theirs: dict[bytes, bytes]
+    ) -> dict[bytes, bytes]:
         """Merge what has a name and no rows. Raises ``UnmergedError`` if both sides changed one of them."""
         merged: dict[bytes, bytes] = {}
         for key in sorted({*base, *ours, *theirs}):
@@ -225,7 +237,10 @@ class TableMerger:
         b, o, t = (self._composer.decoder.decode(side.index) for side in (base, ours, theirs))
         import pandas as pd
 
-        if not all(isinstance(each, pd.Index) for each in (b, o, t)) or len({tuple(each.names) for each in (b, o, t)}) > 1:
+        if (
+            not all(isinstance(each, pd.Index) for each in (b, o, t))
+            or len({tuple(each.names) for each in (b, o, t)}) > 1
+        ):
             raise UnmergedError
         if max(map(len, (b, o, t))) > MAX_ELEMENTS:  # a RangeIndex has any number in a few bytes
             raise UnmergedError
@@ -242,11 +257,17 @@ class TableMerger:
         labels = b.append(new) if len(new) else b
         numbers = [labels.get_indexer(each) for each in (b, o, t)]
         # New rows are named by their labels, so that the order does not depend on which side is which.
-        names = [b"b" + n.to_bytes(8, "big") for n in range(len(b))] + [b"n" + InlineEncoder().encode_inline(label) for label in new]
+        names = [b"b" + n.to_bytes(8, "big") for n in range(len(b))] + [
+            b"n" + InlineEncoder().encode_inline(label) for label in new
+        ]
         order = self._merge_orders(*([names[n] for n in each] for each in numbers))
         number_of = {name: number for number, name in enumerate(names)}
         has = [np.isin(np.arange(len(b)), each) for each in numbers[1:]]
-        kept = [number for number in map(number_of.__getitem__, order) if number >= len(b) or (has[0][number] and has[1][number])]
+        kept = [
+            number
+            for number in map(number_of.__getitem__, order)
+            if number >= len(b) or (has[0][number] and has[1][number])
+        ]
         merged = labels.take(np.array(kept, dtype=np.intp))
         places = [each.get_indexer(merged) for each in (b, o, t)]
         gone = tuple(
@@ -284,17 +305,26 @@ class TableMerger:
         nothing = (none(0), none(0))
         placed = [np.concatenate(side) for side in rows]
         return _Rows(
-            np.concatenate([head, none(tail)]), placed[0], placed[1], (nothing, nothing), self._composer.encode(index, ENTRY_INLINE)
+            np.concatenate([head, none(tail)]),
+            placed[0],
+            placed[1],
+            (nothing, nothing),
+            self._composer.encode(index, ENTRY_INLINE),
         )
 
     def _tails(self, side: _Table, start: int) -> list[tuple[bytes, list[tuple[str, list[bytes]]]]]:
         """Return the rows of a table from one on, in a form in which they are compared."""
         columns = ((key, self._column_of(cell)) for key, cell in sorted(side.columns.items()))
-        return [(key, [(name, _bytes_of(rows[start:])) for name, rows in sorted(column.rows.items())]) for key, column in columns]
+        return [
+            (key, [(name, _bytes_of(rows[start:])) for name, rows in sorted(column.rows.items())])
+            for key, column in columns
+        ]
 
     # Columns
 
-    def _column(self, b: bytes | None, o: bytes | None, t: bytes | None, rows: _Rows | None, path: StatePath) -> bytes | None:
+    def _column(
+        self, b: bytes | None, o: bytes | None, t: bytes | None, rows: _Rows | None, path: StatePath
+    ) -> bytes | None:
         """Return the merged cell of a column, or None if it has been removed."""
         same = self._composer.same
         if rows is None:
@@ -309,7 +339,9 @@ class TableMerger:
                 raise
             return self._settle(path, b, o, t)
 
-    def _merged(self, b: bytes | None, o: bytes | None, t: bytes | None, rows: _Rows | None, path: StatePath) -> bytes | None:
+    def _merged(
+        self, b: bytes | None, o: bytes | None, t: bytes | None, rows: _Rows | None, path: StatePath
+    ) -> bytes | None:
         if o is None or t is None:
             if b is not None:
                 kept, side = (o, 0) if o is not None else (t, 1)
@@ -334,7 +366,9 @@ class TableMerger:
             return False
         return not _differ(base, column, *rows.gone[side]).any()
 
-    def _joined(self, base: _Column | None, ours: _Column, theirs: _Column, rows: _Rows | None, path: StatePath) -> _Column:
+    def _joined(
+        self, base: _Column | None, ours: _Column, theirs: _Column, rows: _Rows | None, path: StatePath
+    ) -> _Column:
         import numpy as np
 
         if rows is None:
@@ -353,7 +387,9 @@ class TableMerger:
             changed.append(differs)
         both = np.flatnonzero(changed[0] & changed[1])
         clashes = both[_differ(ours, theirs, at[1][both], at[2][both])]
-        if len(clashes) > _MOST or (len(clashes) and (base is None or (ours.head is not None and "values" not in ours.listed))):
+        if len(clashes) > _MOST or (
+            len(clashes) and (base is None or (ours.head is not None and "values" not in ours.listed))
+        ):
             raise UnmergedError
         from_theirs = changed[1] & ~changed[0]
         joined: dict[str, Array] = {}
@@ -364,7 +400,10 @@ class TableMerger:
             assert base is not None
             spots = [int(each[row]) for each in at]
             where = path.index(spots[0] if spots[0] >= 0 else int(row))
-            cells = [None if spot < 0 else self._element(side, spot) for side, spot in zip((base, ours, theirs), spots, strict=True)]
+            cells = [
+                None if spot < 0 else self._element(side, spot)
+                for side, spot in zip((base, ours, theirs), spots, strict=True)
+            ]
             joined["values"][row] = self._as_element(ours, self._settle(where, *cells))
         return _Column(ours.head, ours.fixed, joined, ours.listed)
 
@@ -398,7 +437,9 @@ class TableMerger:
         if found is None:
             return _Column(None, {}, {"values": self._array(cell)}, frozenset())
         if found.tree.shape is Shape.SEQUENCE:
-            return _Column(found.head, {}, {"values": _object_array(iter_cells(self._nodes, found.tree))}, frozenset({"values"}))
+            return _Column(
+                found.head, {}, {"values": _object_array(iter_cells(self._nodes, found.tree))}, frozenset({"values"})
+            )
         name = None if found.head is None else self._composer.decoder.decode(found.head.name)
         if name not in _ROW_FIELDS:
             raise UnmergedError
@@ -525,6 +566,8 @@ def _filled(column: _Column, places: Array) -> _Column:
             rows[name] = np.where(lacks, np.nan, taken.astype(float))
         else:
             encode = InlineEncoder().encode_inline
-            rows[name] = _object_array(_NAN if lack else encode(bool(each)) for lack, each in zip(lacks, taken, strict=True))
+            rows[name] = _object_array(
+                _NAN if lack else encode(bool(each)) for lack, each in zip(lacks, taken, strict=True)
+            )
             listed.add(name)
     return _Column(column.head, column.fixed, rows, frozenset(listed))

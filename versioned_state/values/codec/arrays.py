@@ -46,7 +46,10 @@ def is_data(value: Any) -> bool:
 
 
 def dtype_data(dtype: np.dtype[Any]) -> Any:
-    """Return a dtype as data. Raises ``NotDataError`` for a dtype with objects in it, or one that would not be read back the same."""
+    """Return a dtype as data.
+
+    Raises ``NotDataError`` for a dtype with objects in it, or one that would not be read back the same.
+    """
     import numpy as np
 
     if dtype.hasobject:
@@ -95,7 +98,10 @@ def raw_view(array: np.ndarray[Any, Any]) -> memoryview:
 
 
 def buffer_of(value: Any) -> tuple[Any, memoryview]:
-    """Return the form (dtype and shape, for an array) and the bytes of a bytearray or array. Raises ``NotDataError``."""
+    """Return the form (dtype and shape, for an array) and the bytes of a bytearray or array.
+
+    Raises ``NotDataError``.
+    """
     if type(value) is bytearray:
         return None, memoryview(value)
     return (dtype_data(value.dtype), value.shape), raw_view(value)

@@ -1,7 +1,9 @@
-"""The pickling of exceptions: by class, args and attributes, and restored without the ``__init__`` of their class. Layer: values.
+"""The pickling of exceptions: by class, args and attributes, and restored without the ``__init__`` of their class.
 
-Pickle itself calls the class with ``args``. That fails if its ``__init__`` takes other arguments: the exception would be stored, and could
-not be read. Traceback and context are left out; notes and the cause are kept.
+Layer: values.
+
+Pickle itself calls the class with ``args``. That fails if its ``__init__`` takes other arguments: the exception would
+be stored, and could not be read. Traceback and context are left out; notes and the cause are kept.
 """
 
 from __future__ import annotations
@@ -27,11 +29,18 @@ def reduce_exception(value: Any) -> Any:
         attributes["__cause__"] = value.__cause__
     elif value.__suppress_context__:
         attributes["__suppress_context__"] = True
-    return (cls, args, *([attributes] if attributes else [])) if cls is base else (restore_exception, (cls, args, attributes))
+    return (
+        (cls, args, *([attributes] if attributes else []))
+        if cls is base
+        else (restore_exception, (cls, args, attributes))
+    )
 
 
 def restore_exception(cls: type[BaseException], args: tuple[Any, ...], attributes: dict[str, Any]) -> BaseException:
-    """Make the exception again. Stored pickles call this function by its name, so its name and parameters must not change."""
+    """Make the exception again.
+
+    Stored pickles call this function by its name, so its name and parameters must not change.
+    """
     base: Any = _builtin_base(cls)
     value: BaseException = base.__new__(cls, *args)
     # The builtin's own __init__ sets attributes that only it can set, such as UnicodeDecodeError.start.

@@ -1,6 +1,7 @@
 """Objects: values that are not data are pickled if the policy allows it. Layer: values.
 
-Unpickling runs code chosen by the writer of the bytes. ``PicklePolicy`` decides when it is allowed; only this module unpickles.
+Unpickling runs code chosen by the writer of the bytes. ``PicklePolicy`` decides when it is allowed; only this module
+unpickles.
 """
 
 from __future__ import annotations
@@ -61,13 +62,21 @@ class PicklePolicy:
     Args:
         mode: ``"own"`` if the store is private, ``"allow"`` always, ``"refuse"`` never.
         private: whether only this user can write to the store.
-        key: with a key, each pickle carries a MAC that is bound to this use, and a pickle without one is refused; ``mode`` is then ignored.
+        key: with a key, each pickle carries a MAC that is bound to this use, and a pickle without one is refused;
+            ``mode`` is then ignored.
         classes: the modules whose classes a typed value may have, whatever the mode.
     """
 
     __slots__ = ("classes", "key", "mode", "private")
 
-    def __init__(self, mode: PickleMode = "own", *, private: bool, key: bytes | None = None, classes: TrustedClasses | None = None) -> None:
+    def __init__(
+        self,
+        mode: PickleMode = "own",
+        *,
+        private: bool,
+        key: bytes | None = None,
+        classes: TrustedClasses | None = None,
+    ) -> None:
         one_of("pickle", mode, PickleMode)
         if key is not None and type(key) is not bytes:
             raise TypeError(f"pickle_key must be bytes, not {type(key).__name__}")
@@ -76,7 +85,9 @@ class PicklePolicy:
         self.mode = mode
         self.private: Final = private
         self.classes: Final = classes
-        self.key: Final = None if key is None else blake3(key, derive_key_context="versioned-state 2026 pickle mac").digest()
+        self.key: Final = (
+            None if key is None else blake3(key, derive_key_context="versioned-state 2026 pickle mac").digest()
+        )
 
     @property
     def allowed(self) -> bool:

@@ -1,7 +1,8 @@
 """Data types as bytes and back, exactly: the extension codes of the format, and the types without parts. Layer: values.
 
-MessagePack writes None, bool, int to 64 bits, float, str, list and dict; ``is_plain`` finds by exact type the values that it may write.
-Every other type is an extension. MessagePack's bin type is never written for a value, so a leaf without an extension holds JSON types only.
+MessagePack writes None, bool, int to 64 bits, float, str, list and dict; ``is_plain`` finds by exact type the values
+that it may write. Every other type is an extension. MessagePack's bin type is never written for a value, so a leaf
+without an extension holds JSON types only.
 """
 
 from __future__ import annotations
@@ -20,7 +21,16 @@ from uuid import UUID, SafeUUID
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from versioned_state.errors import LimitExceededError, StateError
-from versioned_state.values.cells import MAX_COLLISIONS, MAX_DEPTH, Code, array, array_header, extension, pack, pack_text
+from versioned_state.values.cells import (
+    MAX_COLLISIONS,
+    MAX_DEPTH,
+    Code,
+    array,
+    array_header,
+    extension,
+    pack,
+    pack_text,
+)
 
 MANY: Final = 1 << 15
 """The number of containers from which a value may be a small one that repeats: lists that share their parts, endlessly if these are
@@ -51,7 +61,9 @@ _only_str = _STR.issuperset
 
 
 def is_plain(value: Any, depth: int = 0, room: int = sys.maxsize) -> bool:
-    """Return whether a value consists of exact JSON types, string keys included, in ``room`` containers or fewer. Raises ``TooDeepError``.
+    """Return whether a value consists of exact JSON types, string keys included, in ``room`` containers or fewer.
+
+    Raises ``TooDeepError``.
 
     Cost: about 20 ns a scalar, since whole containers of scalars are checked in C.
     """
@@ -154,13 +166,16 @@ def _write_tzinfo(value: dt.tzinfo | None) -> bytes:
 
 
 def _write_datetime(v: dt.datetime) -> bytes:
-    # Most messages have a datetime, so it is packed in one call, after the header of an array that holds the time zone too.
+    # Most messages have a datetime, so it is packed in one call, after the header of an array that holds the time zone
+    # too.
     ints: bytes = pack([v.year, v.month, v.day, v.hour, v.minute, v.second, v.microsecond, v.fold])
     return extension(Code.DATETIME, array_header(9) + ints[1:] + _write_tzinfo(v.tzinfo))
 
 
 def _write_time(v: dt.time) -> bytes:
-    return extension(Code.TIME, array([*_ints(v.hour, v.minute, v.second, v.microsecond, v.fold), _write_tzinfo(v.tzinfo)]))
+    return extension(
+        Code.TIME, array([*_ints(v.hour, v.minute, v.second, v.microsecond, v.fold), _write_tzinfo(v.tzinfo)])
+    )
 
 
 _SAFETY: Final = {SafeUUID.unknown: b"", SafeUUID.safe: b"\x00", SafeUUID.unsafe: b"\x01"}
@@ -206,7 +221,10 @@ WRITERS: Final[dict[type, Callable[[Any], bytes]]] = {
     PureWindowsPath: _write_path,
     WindowsPath: _write_path,
 }
-"""How the cell of a value of each of these types, which have no parts, is written. Float, bool and None are always plain."""
+"""How the cell of a value of each of these types, which have no parts, is written.
+
+Float, bool and None are always plain.
+"""
 
 
 def _read_fraction(parts: list[Any]) -> Fraction:
@@ -250,7 +268,9 @@ def _read_zoneinfo(payload: bytes) -> dt.tzinfo:
     try:
         return ZoneInfo(key)
     except (ZoneInfoNotFoundError, OSError) as error:
-        raise StateError(f"the time zone {key!r} is not known on this machine", hint="install the tzdata package") from error
+        raise StateError(
+            f"the time zone {key!r} is not known on this machine", hint="install the tzdata package"
+        ) from error
 
 
 def _checked(elements: list[Any]) -> list[Any]:

@@ -84,10 +84,12 @@ class Decoder:
 
     Args:
         nodes: reads the objects that cells refer to.
-        policy: whether objects are unpickled, and classes imported; without one, each object is shown as ``ObjectInfo``.
-        classes: the classes whose typed values become instances, unless the policy allows more. Values of other classes are ``Tagged``.
-        spend: called with the bytes of each part of a value as it is read, and as it is decoded: see ``footprint``. What it raises ends the
-            decoding. Large values are then read in more than one call of the store a level.
+        policy: whether objects are unpickled, and classes imported; without one, each object is shown as
+            ``ObjectInfo``.
+        classes: the classes whose typed values become instances, unless the policy allows more. Values of other classes
+            are ``Tagged``.
+        spend: called with the bytes of each part of a value as it is read, and as it is decoded: see ``footprint``.
+            What it raises ends the decoding. Large values are then read in more than one call of the store a level.
         most_steps: extensions that a value may take, each counted as often as it is decoded; by default any number.
     """
 
@@ -130,7 +132,12 @@ class Decoder:
             PickleRefusedError: it holds an object, and the policy refuses to unpickle.
             MissingObjectError, CorruptObjectError: the store lacks a part of it.
         """
-        if self._spend_bytes is None and cell and cell[0] not in _EXTENSIONS and (plain := self.plain_values((cell,))) is not None:
+        if (
+            self._spend_bytes is None
+            and cell
+            and cell[0] not in _EXTENSIONS
+            and (plain := self.plain_values((cell,))) is not None
+        ):
             return plain[0]
         return self._run((cell,), lambda: self._read(cell))
 
@@ -145,7 +152,8 @@ class Decoder:
     def plain_values(self, cells: Sequence[bytes]) -> list[Any] | None:
         """Return what ``plain_values`` does.
 
-        If this decoder may unpickle from the store, it also trusts the store's nesting depth; encoding checks the depth again.
+        If this decoder may unpickle from the store, it also trusts the store's nesting depth; encoding checks the depth
+        again.
         """
         return plain_values(cells, check=not self._trusts)
 
@@ -154,7 +162,8 @@ class Decoder:
 
         Args:
             cells: a cell, or the leaf of a tree without its kind.
-            code: that of the cell whose tree the leaf belongs to. The elements of a set and the keys of a dict must be hashable.
+            code: that of the cell whose tree the leaf belongs to. The elements of a set and the keys of a dict must be
+                hashable.
         """
         self._depth = 0
         self._elements_left, self._bytes_left = MAX_ELEMENTS, MAX_BLOB
@@ -194,7 +203,8 @@ class Decoder:
             return self._attempt(cells, read)
         except RecursionError:
             pass
-        # The caller is deep in calls of its own, and wrote the value where it was not. A thread begins with a stack of its own.
+        # The caller is deep in calls of its own, and wrote the value where it was not. A thread begins with a stack of
+        # its own.
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(1) as thread:
@@ -275,8 +285,8 @@ class Decoder:
             self._exotic = False
             values = self._unpack(memoryview(raw)[1:], is_array=kind == Kind.SEQUENCE_LEAF)
             if not self._trusts or may_have_timestamp(raw):
-                # The check would take a tenth of the time that a long list takes. If this decoder may unpickle from the store, it also
-                # trusts the store's nesting depth; encoding checks the depth again.
+                # The check would take a tenth of the time that a long list takes. If this decoder may unpickle from the
+                # store, it also trusts the store's nesting depth; encoding checks the depth again.
                 self._check(values)
             if self._spend_bytes is not None:
                 self._costs[address] = footprint(values)
@@ -309,7 +319,8 @@ class Decoder:
     def _unpack(self, data: bytes | bytearray | memoryview, *, is_array: bool = False) -> Any:
         """Return the value of a cell, or with ``is_array`` the values of an array of cells."""
         outer = self._unicode_errors, self._keys_left
-        # Decided once for all that is packed in these bytes: if each level tried first, the time would double with each.
+        # Decided once for all that is packed in these bytes: if each level tried first, the time would double with
+        # each.
         self._unicode_errors = "surrogatepass" if _may_hold_surrogates(data) else "strict"
         self._keys_left = MAX_COLLISIONS if len(data) > _UNCOUNTED else _UNCOUNTED
         heads, references, left = self._typed.heads, self._references, (self._elements_left, self._bytes_left)
@@ -405,7 +416,9 @@ class Decoder:
         else:
             self._elements_left -= tree.count + _TREE_COST
         if self._bytes_left < 0 or self._elements_left < 0:
-            raise LimitExceededError("the size of a stored value", limit=MAX_BLOB if self._bytes_left < 0 else MAX_ELEMENTS)
+            raise LimitExceededError(
+                "the size of a stored value", limit=MAX_BLOB if self._bytes_left < 0 else MAX_ELEMENTS
+            )
 
     def _tree(self, code: Code, parts: list[Any]) -> Any:
         tree = read_tree(SHAPES[code], parts)
@@ -444,7 +457,10 @@ class Decoder:
         return values
 
     def _tops(self, tree: Tree) -> Iterator[tuple[bytes | None, Node | None]]:
-        """Yield the leaves of a tree, in order: each by its address, or the inlined leaf itself. Checks the inner nodes on the way."""
+        """Yield the leaves of a tree, in order: each by its address, or the inlined leaf itself.
+
+        Checks the inner nodes on the way.
+        """
         pending: list[tuple[Node | bytes, Node | None, int]] = [(tree.top, None, 0)]
         while pending:
             top, parent, index = pending.pop()
@@ -534,7 +550,10 @@ class Decoder:
 
 
 def _may_hold_surrogates(data: bytes | bytearray | memoryview) -> bool:
-    """Return whether a text in packed bytes may have a lone surrogate. Reading such texts is slower, and reads all other texts alike."""
+    """Return whether a text in packed bytes may have a lone surrogate.
+
+    Reading such texts is slower, and reads all other texts alike.
+    """
     whole: Any = data.obj if isinstance(data, memoryview) else data
     # The first search is ten times as fast as the second, and most texts do not have this byte.
     return b"\xed" in whole and _find_surrogate(whole) is not None
@@ -556,8 +575,9 @@ _BEFORE_TIMESTAMP: Final = frozenset(b"\xd6\xd7\x04\x08\x0c")
 def may_have_timestamp(raw: bytes) -> bool:
     """Return whether packed bytes may hold a MessagePack timestamp.
 
-    Text never has the byte of its type, and few numbers have it behind one of the five others. A search for one byte is far faster than one
-    for two: a leaf in which only the length of a text has the byte takes 0.4 µs instead of 15 to 300.
+    Text never has the byte of its type, and few numbers have it behind one of the five others. A search for one byte is
+    far faster than one for two: a leaf in which only the length of a text has the byte takes 0.4 µs instead of 15 to
+    300.
     """
     at = raw.find(b"\xff", 1)
     while at > 0:
@@ -594,7 +614,10 @@ _NO_HEADERS: Final = bytes(byte for byte in range(256) if not (0x80 <= byte <= 0
 
 
 def _may_be_deep(packed: bytes) -> bool:
-    """Return whether packed values may be nested too deeply. Cost: a tenth of ``check_nesting``, which looks at each value."""
+    """Return whether packed values may be nested too deeply.
+
+    Cost: a tenth of ``check_nesting``, which looks at each value.
+    """
     return len(packed) > MAX_DEPTH and len(packed.translate(None, _NO_HEADERS)) > MAX_DEPTH
 
 
@@ -640,7 +663,10 @@ class _NoObjects:
 
 
 def decode_inline(cell: bytes, policy: PicklePolicy | None = None, *, classes: Classes = "registered") -> Any:
-    """Return the value of a cell that refers to nothing, as meta is. Without a policy, objects are shown as ``ObjectInfo``."""
+    """Return the value of a cell that refers to nothing, as meta is.
+
+    Without a policy, objects are shown as ``ObjectInfo``.
+    """
     try:
         value = msgpack.unpackb(cell, ext_hook=_refuse, max_ext_len=0, max_bin_len=0)
         if _may_be_deep(cell):

@@ -30,7 +30,9 @@ class LiveDecoder(Decoder):
         older: records instances that were stored in an older form; the encoder writes them as they were stored.
     """
 
-    def __init__(self, nodes: Nodes, policy: PicklePolicy, fingerprinter: Fingerprinter, older: OlderForms | None = None) -> None:
+    def __init__(
+        self, nodes: Nodes, policy: PicklePolicy, fingerprinter: Fingerprinter, older: OlderForms | None = None
+    ) -> None:
         super().__init__(nodes, policy)
         self._fingerprinter = fingerprinter
         self._typed.older = older
@@ -49,7 +51,11 @@ class LiveDecoder(Decoder):
         code = code_of(cell)
         if code == Code.TYPED:
             return self._live_typed(cell)
-        if code is None or code == Code.PACKED or (code < Code.LIST_TREE and code != Code.OBJECT and len(cell) <= ELEMENT_INLINE):
+        if (
+            code is None
+            or code == Code.PACKED
+            or (code < Code.LIST_TREE and code != Code.OBJECT and len(cell) <= ELEMENT_INLINE)
+        ):
             return self._read(cell), None
         if code == Code.LIST_TREE:
             return self._live_list(cell)

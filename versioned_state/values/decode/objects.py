@@ -36,7 +36,10 @@ def read_object(parts: list[Any], policy: PicklePolicy | None) -> Any:
 
 
 def read_typed(layout: Layout | None, name: str, data: Any, notes: Notes) -> tuple[Any, bool]:
-    """Return a typed value, and whether it would be stored in the same form again. It is a ``Tagged`` if there is no layout that fits."""
+    """Return a typed value, and whether it would be stored in the same form again.
+
+    It is a ``Tagged`` if there is no layout that fits.
+    """
     if layout is None:
         return Tagged(name, data, notes), True
     try:

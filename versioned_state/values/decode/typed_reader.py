@@ -1,6 +1,7 @@
 """Typed values made from unpacked bytes. Layer: values.
 
-MessagePack unpacks a typed value as a list of a head and the data. After all bytes are unpacked, a walk turns these lists into values.
+MessagePack unpacks a typed value as a list of a head and the data. After all bytes are unpacked, a walk turns these
+lists into values.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ class TypedReader:
 
     Args:
         classes: the classes whose values become instances.
-        describes: whether the values are only shown. One of pandas is then shown as ``Tagged`` if pandas is not installed; else it is an
-            error, since a ``Tagged`` does not do as a table.
+        describes: whether the values are only shown. One of pandas is then shown as ``Tagged`` if pandas is not
+            installed; else it is an error, since a ``Tagged`` does not do as a table.
 
     Attributes:
         heads: how many heads were read whose values are not made yet.
@@ -79,7 +80,8 @@ class TypedReader:
             return self.value(parts[0], parts[2], parts[1])
         self.heads += 1
         head = Head(parts[0], parts[1] if len(parts) == 2 else None)
-        if head.notes is None or (type(head.notes) is dict and "fields" not in head.notes):  # nothing in it that can change
+        # nothing in it that can change
+        if head.notes is None or (type(head.notes) is dict and "fields" not in head.notes):
             self._known[payload] = head
         return head
 
@@ -88,7 +90,8 @@ class TypedReader:
         cls = type(value)
         if depth > MAX_NESTING:
             raise LimitExceededError("the depth of a stored value", limit=MAX_DEPTH)
-        if id(value) in self.made:  # an object may contain itself, and a large list would be walked once for each list around it
+        # an object may contain itself, and a large list would be walked once for each list around it
+        if id(value) in self.made:
             return value
         if cls is list:
             if value and type(value[0]) is Head:

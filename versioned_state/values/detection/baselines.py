@@ -1,7 +1,10 @@
-"""Baselines: a live value as it was last committed: its cell, and fingerprints that show whether it has changed since. Layer: values.
+"""Baselines: a live value as it was last committed: its cell, and fingerprints that show whether it has changed since.
 
-A baseline mirrors the tree: a large list or dict has fingerprints over its small elements and baselines of its large ones, so a change
-deep inside is found and encoded again at the cost of its surroundings. A small value has no baseline of its own; it shares a fingerprint
+Layer: values.
+
+A baseline mirrors the tree: a large list or dict has fingerprints over its small elements and baselines of its large
+ones, so a change deep inside is found and encoded again at the cost of its surroundings. A small value has no baseline
+of its own; it shares a fingerprint
 with its neighbours. A baseline never changes: an update returns a new one.
 """
 
@@ -76,7 +79,8 @@ class Typed(Baseline):
 class Elements(Baseline):
     """A list that is a tree.
 
-    ``firsts`` has the identity of the first element of each group: a hint to the present position of the group, which is then compared.
+    ``firsts`` has the identity of the first element of each group: a hint to the present position of the group, which
+    is then compared.
     """
 
     tree: Tree

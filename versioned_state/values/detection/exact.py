@@ -1,9 +1,9 @@
 """Bytes that distinguish two runs of values, for fingerprints. Nothing reads them back. Layer: values.
 
-A value counts as it is stored. Data counts by value alone, and an instance of an ordinary class by its identity too. cloudpickle stores an
-object with a memo, so it also counts which of its mutable parts are the same object; for equal strings that does not count, as no reader
-could tell. A function or class counts by name if it is stored by name. Otherwise it counts as a whole: one of a script, a notebook or a
-function.
+A value counts as it is stored. Data counts by value alone, and an instance of an ordinary class by its identity too.
+cloudpickle stores an object with a memo, so it also counts which of its mutable parts are the same object; for equal
+strings that does not count, as no reader could tell. A function or class counts by name if it is stored by name.
+Otherwise it counts as a whole: one of a script, a notebook or a function.
 """
 
 from __future__ import annotations
@@ -76,11 +76,14 @@ class ExactPacker:
         self._queues: dict[type, _Queue | None] = {}
         self._waiting: list[_Queue] = []
         self._places: dict[int, int] = {}
-        self._gathered: list[Any] = []  # keeps the values that are made for packing alive until the run is packed, so that no id is reused
+        # keeps the values that are made for packing alive until the run is packed, so that no id is reused
+        self._gathered: list[Any] = []
         self._pack = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES, default=self._make_gather()).pack
 
     def pack(self, run: list[Any]) -> bytes | None:
-        """Return the bytes of a run, or None if it has values that MessagePack cannot write or tell apart. Cost: about 250 ns an instance.
+        """Return the bytes of a run, or None if it has values that MessagePack cannot write or tell apart.
+
+        Cost: about 250 ns an instance.
 
         A run that holds no binary value and one that does never have the same bytes.
         """
@@ -184,7 +187,11 @@ class _Queue:
 def _queue_for(cls: type) -> _Queue | None:
     """Return a queue for a class whose instances are values that pack at once, or None for any other."""
     layout = layout_of(cls)
-    return None if layout is None or layout.has_identity or layout.pack_run([], identities=False) is None else _Queue(layout)
+    return (
+        None
+        if layout is None or layout.has_identity or layout.pack_run([], identities=False) is None
+        else _Queue(layout)
+    )
 
 
 def _make_stand_in(
@@ -223,7 +230,9 @@ def _make_stand_in(
     return stand_in
 
 
-def _find_stand_in(cls: type, known: dict[bytes, bytes], met: dict[int, tuple[int, Any]], *, identities: bool) -> StandIn:
+def _find_stand_in(
+    cls: type, known: dict[bytes, bytes], met: dict[int, tuple[int, Any]], *, identities: bool
+) -> StandIn:
     def of_object(value: Any) -> list[Any]:
         code = _Code()
         if _is_pickled_by_itself(value, code):
@@ -303,7 +312,9 @@ def _is_pickled_by_itself(value: Any, code: _Code) -> bool:
     cls = type(value)
     if cls is FunctionType or issubclass(cls, type):
         return code.is_by_name(value)
-    return (cls is BuiltinFunctionType and isinstance(value.__self__, type | ModuleType | None)) or arrays.is_data(value)
+    return (cls is BuiltinFunctionType and isinstance(value.__self__, type | ModuleType | None)) or arrays.is_data(
+        value
+    )
 
 
 def holds_binary(values: Any, met: dict[int, Any] | None = None) -> bool:
@@ -343,7 +354,10 @@ def _inside(value: Any, met: dict[int, Any]) -> tuple[Any, ...]:
 
 
 class _RunPickler(pickle.Pickler):
-    """A pickler in fast mode, without a memo. ``reducer_override`` gets every value except exact built-in containers and scalars."""
+    """A pickler in fast mode, without a memo.
+
+    ``reducer_override`` gets every value except exact built-in containers and scalars.
+    """
 
     def __init__(self, file: BytesIO, stand_in: StandIn) -> None:
         super().__init__(file, 5)
@@ -417,7 +431,10 @@ class _WholePickler(pickle.Pickler):
 
 
 class _PartsPickler(pickle.Pickler):
-    """A pickler in fast mode, with a memo of mutable parts only. Raises ``_LargeError`` if there are more than about ``most`` of them."""
+    """A pickler in fast mode, with a memo of mutable parts only.
+
+    Raises ``_LargeError`` if there are more than about ``most`` of them.
+    """
 
     code: _Code
     most: int
@@ -453,7 +470,10 @@ class _Code:
         self._by_name: dict[int, bool] = {}
 
     def is_by_name(self, value: Any) -> bool:
-        """Return whether cloudpickle certainly stores a function or class by its name. False is always correct, but costs more."""
+        """Return whether cloudpickle certainly stores a function or class by its name.
+
+        False is always correct, but costs more.
+        """
         found = self._by_name.get(id(value))
         if found is None:
             found = self._by_name[id(value)] = _is_by_name(value)
@@ -461,7 +481,9 @@ class _Code:
 
     def check(self, value: Any) -> None:
         """Raise ``_CodeError`` for a function, method or class that is stored as a whole."""
-        if isinstance(value, FunctionType | MethodType | type) and not self.is_by_name(getattr(value, "__func__", value)):
+        if isinstance(value, FunctionType | MethodType | type) and not self.is_by_name(
+            getattr(value, "__func__", value)
+        ):
             raise _CodeError
 
 

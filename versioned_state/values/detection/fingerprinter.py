@@ -54,11 +54,13 @@ class _Found(NamedTuple):
 
 
 class Fingerprinter:
-    """Fingerprints, made and compared: of JSON types by MessagePack, of others by an ``ExactPacker``. Not for two threads at once.
+    """Fingerprints, made and compared: of JSON types by MessagePack, of others by an ``ExactPacker``.
+
+    Not for two threads at once.
 
     Attributes:
-        keeps_found: whether the results of comparisons are kept, and used again, so that none is made anew at each level. Only while one
-            value is encoded, and none can change.
+        keeps_found: whether the results of comparisons are kept, and used again, so that none is made anew at each
+            level. Only while one value is encoded, and none can change.
         found: these results. ``forget_found`` empties it.
         fast: the accelerator, or None.
         keeps_marks: whether comparisons may keep the leaves of values alive, because the values stay alive anyway.
@@ -72,7 +74,8 @@ class Fingerprinter:
         self._content: ExactPacker | None = None
         self._compared: tuple[Group, bytes] | None = None  # the last unchanged group of JSON types, packed
         self.found: dict[int, _Found] = {}  # by the id of the baseline
-        self._records: dict[int, tuple[Any, tuple[str, Any, Notes]]] = {}  # by id: the instances among them, taken apart
+        # by id: the instances among them, taken apart
+        self._records: dict[int, tuple[Any, tuple[str, Any, Notes]]] = {}
         self.keeps_found = False
 
     def renew_buffers(self) -> None:
@@ -177,13 +180,16 @@ class Fingerprinter:
 
         Each cell must be that of a value of JSON types, or of a value that cannot change.
 
-        Cost: packing the run once. No cell is a prefix of another, so equal bytes of the run mean that each cell is equal.
+        Cost: packing the run once. No cell is a prefix of another, so equal bytes of the run mean that each cell is
+            equal.
         """
         return self._pack_as(cells, run) is not None
 
     # Groups
 
-    def group(self, values: list[Any], sizes: list[int], children: dict[int, Baseline], *, plain: bool = False) -> Groups:
+    def group(
+        self, values: list[Any], sizes: list[int], children: dict[int, Baseline], *, plain: bool = False
+    ) -> Groups:
         """Return the groups over values.
 
         Args:
@@ -238,14 +244,16 @@ class Fingerprinter:
         most = length if prefix is None else prefix
         same = self._same_group
         while first < count and position + (part := parts[first]).size <= most:
-            # Marks first: of a long list nearly all groups are unchanged, and a call for each would take longer than the comparison.
+            # Marks first: of a long list nearly all groups are unchanged, and a call for each would take longer than
+            # the comparison.
             if not ((part.marks is not None and part.marks.same(elements, position)) or same(part, elements, position)):
                 break
             position += part.size
             first += 1
         if first == count and shift == 0:
             return []
-        differs = first < count and position + parts[first].size <= most  # whether the group ``first`` differs at this position
+        # whether the group ``first`` differs at this position
+        differs = first < count and position + parts[first].size <= most
         last, old_end = count, groups.total
         least = max(position, 0 if suffix is None else length - suffix)
         while last > first:
@@ -258,7 +266,11 @@ class Fingerprinter:
             last -= 1
         gap = Run(first, last, position, old_end, position, old_end + shift)
         if prefix is not None or shift:
-            return [gap] if firsts is None or last - first < _MANY_GROUPS else self._find_moved(groups, elements, gap, firsts)
+            return (
+                [gap]
+                if firsts is None or last - first < _MANY_GROUPS
+                else self._find_moved(groups, elements, gap, firsts)
+            )
         runs = []
         for group in range(first, last):
             end = position + parts[group].size
@@ -268,7 +280,10 @@ class Fingerprinter:
         return runs if firsts is None or len(runs) < _MANY_GROUPS else self._find_moved(groups, elements, gap, firsts)
 
     def find_list_runs(self, value: list[Any], base: Elements) -> list[Run]:
-        """Return the runs of a list that may have changed. Costs nothing if a search in what is around the list has found them before."""
+        """Return the runs of a list that may have changed.
+
+        Costs nothing if a search in what is around the list has found them before.
+        """
         known = self.known_runs(value, base) if self.found else None
         return self.find_runs(base.groups, value, firsts=base.firsts) if known is None else known
 
@@ -288,7 +303,13 @@ class Fingerprinter:
         return known[1] if known is not None and known[0] is value else None
 
     def _note(
-        self, value: Any, base: Baseline, *, unchanged: bool, runs: list[Run] | None = None, record: tuple[str, Any, Notes] | None = None
+        self,
+        value: Any,
+        base: Baseline,
+        *,
+        unchanged: bool,
+        runs: list[Run] | None = None,
+        record: tuple[str, Any, Notes] | None = None,
     ) -> bool:
         if self.keeps_found:
             self.found[id(base)] = _Found(base, value, unchanged, runs)
@@ -299,10 +320,16 @@ class Fingerprinter:
     def _find_moved(self, groups: Groups, elements: list[Any], gap: Run, firsts: list[int]) -> list[Run]:
         """Return the runs within a gap, between groups that have moved to another place with all their elements.
 
-        So a list that loses elements at its beginning and gains others at its end, as a bounded one does, is not encoded again.
+        So a list that loses elements at its beginning and gains others at its end, as a bounded one does, is not
+        encoded again.
         """
-        places = {id(element): gap.new_end - 1 - back for back, element in enumerate(reversed(elements[gap.new_start : gap.new_end]))}
-        moved = rising([(group, places[firsts[group]]) for group in range(gap.first, gap.last) if firsts[group] in places])
+        places = {
+            id(element): gap.new_end - 1 - back
+            for back, element in enumerate(reversed(elements[gap.new_start : gap.new_end]))
+        }
+        moved = rising(
+            [(group, places[firsts[group]]) for group in range(gap.first, gap.last) if firsts[group] in places]
+        )
         sizes = [group.size for group in groups.all[gap.first : gap.last]]
         starts = dict(zip(range(gap.first, gap.last), accumulate(sizes, initial=gap.old_start), strict=False))
         runs = []
@@ -361,8 +388,8 @@ class Fingerprinter:
     def _same_marked(self, fast: Accelerator, group: Group, elements: list[Any], start: int) -> bool | None:
         """Do ``_same_group`` for a group of JSON types, and keep its marks.
 
-        Returns None for values that the accelerator does not pack: other types, a longer run than the group's, and values that are too deep
-        to be committed, of which a handle may hold one that a crafted store gave it.
+        Returns None for values that the accelerator does not pack: other types, a longer run than the group's, and
+        values that are too deep to be committed, of which a handle may hold one that a crafted store gave it.
         """
         marked = fast.pack_marked(elements, start, start + group.size, MAX_DEPTH, group.weight + _HEADER)
         if marked is None:
@@ -394,7 +421,9 @@ class Fingerprinter:
         packed = array_header(size) + compared[1][len(array_header(group.size)) :] + b"".join(cells)
         return Group(size, hash_bytes(packed), len(packed))
 
-    def _extended_marked(self, fast: Accelerator, group: Group, before: Marks, cells: list[bytes], values: list[Any], start: int) -> Group:
+    def _extended_marked(
+        self, fast: Accelerator, group: Group, before: Marks, cells: list[bytes], values: list[Any], start: int
+    ) -> Group:
         size = group.size + len(cells)
         marked = fast.pack_marked(values, start, start + size, MAX_DEPTH, MOST_MARKED)
         if marked is not None:
@@ -415,10 +444,14 @@ class Fingerprinter:
             return True
         if not self.found or not self.keeps_found:
             return False
-        children = (group.child for run in runs for group in groups.all[run.first : run.last] if group.child is not None)
+        children = (
+            group.child for run in runs for group in groups.all[run.first : run.last] if group.child is not None
+        )
         found = (self.found.get(id(child)) for child in children)
         return any(
-            isinstance(each.base, Elements | Entries) and each.runs and each.base.groups.packed_without(each.runs) > limit
+            isinstance(each.base, Elements | Entries)
+            and each.runs
+            and each.base.groups.packed_without(each.runs) > limit
             for each in found
             if each is not None
         )
@@ -432,7 +465,12 @@ class Fingerprinter:
             return False
         if type(base) is Pinned:
             return value is base.value
-        if self.keeps_found and (found := self.found.get(id(base))) is not None and found.base is base and found.value is value:
+        if (
+            self.keeps_found
+            and (found := self.found.get(id(base))) is not None
+            and found.base is base
+            and found.value is value
+        ):
             return found.unchanged
         if type(base) is Elements:
             runs = self.find_runs(base.groups, value, firsts=base.firsts if self.keeps_found else None)
@@ -468,7 +506,11 @@ def _is_same_buffer(value: Any, base: Buffer) -> bool:
         form, view = arrays.buffer_of(value)
     except NotDataError:  # an array that is stored in another way than before
         return False
-    return form == base.form and len(view) == base.size and [hash_bytes(view[a:b]) for a, b in binary_spans(len(view))] == base.hashes
+    return (
+        form == base.form
+        and len(view) == base.size
+        and [hash_bytes(view[a:b]) for a, b in binary_spans(len(view))] == base.hashes
+    )
 
 
 def _is_plain(run: list[Any]) -> bool:

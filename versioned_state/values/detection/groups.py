@@ -1,7 +1,7 @@
 """Fingerprints over the parts of a large list or dict, in groups. Layer: values.
 
-A *fingerprint* is the hash of a run of values packed in one call; it is kept in memory only. A changed run always has another fingerprint.
-An unchanged run may have another one too, or none: then the run is encoded again.
+A *fingerprint* is the hash of a run of values packed in one call; it is kept in memory only. A changed run always has
+another fingerprint. An unchanged run may have another one too, or none: then the run is encoded again.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ numbers to messages with calls of tools, they take about that."""
 
 Fingerprint = int | tuple[bytes, ...] | None
 """Not negative: of JSON types. Negative: of other types, packed by an ``ExactPacker``. A tuple: the leaves that the run was read
-from, which give way to a hash at the first comparison, so that loading a list hashes nothing. None: the run cannot be packed, and is
-always encoded again."""
+from, which give way to a hash at the first comparison, so that loading a list hashes nothing. None: the run cannot be
+packed, and is always encoded again."""
 
 UNKNOWN: Final[Fingerprint] = ()
 """No run has this fingerprint. It stands for one that could not be taken where None says that none is needed."""
@@ -80,7 +80,14 @@ class Group:
     __slots__ = ("child", "fingerprint", "held_bytes", "least", "marks", "packed", "size", "weight")
 
     def __init__(
-        self, size: int, fingerprint: Fingerprint, weight: int, child: Any = None, *, least: int = 0, marks: Marks | None = None
+        self,
+        size: int,
+        fingerprint: Fingerprint,
+        weight: int,
+        child: Any = None,
+        *,
+        least: int = 0,
+        marks: Marks | None = None,
     ) -> None:
         self.size: Final = size
         self.fingerprint: Fingerprint = fingerprint
@@ -95,7 +102,8 @@ class Group:
         if type(fingerprint) is tuple:
             headers = 6 * len(fingerprint)
             if accelerator.fast is not None:
-                self.held_bytes += _MARKED_BYTES * size + weight // 2  # of the marks that come with the first comparison
+                # of the marks that come with the first comparison
+                self.held_bytes += _MARKED_BYTES * size + weight // 2
         elif fingerprint is None or fingerprint < 0:  # type: ignore[operator]
             self.packed: int = least
             return
@@ -105,7 +113,9 @@ class Group:
 
 
 class Groups:
-    """Groups over the elements of a list, or the values of a dict. Once built, only fingerprints that are leaves, and marks, change.
+    """Groups over the elements of a list, or the values of a dict.
+
+    Once built, only fingerprints that are leaves, and marks, change.
 
     Attributes:
         all: in the order of the elements.
@@ -159,7 +169,10 @@ class Groups:
         return firsts
 
     def packed_without(self, runs: list[Run]) -> int:
-        """Return ``packed`` without the groups in these runs. A value that holds the other groups is at least that long."""
+        """Return ``packed`` without the groups in these runs.
+
+        A value that holds the other groups is at least that long.
+        """
         packed = self.packed
         for run in runs:
             for group in self.all[run.first : run.last]:

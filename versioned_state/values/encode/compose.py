@@ -1,7 +1,8 @@
 """Cells composed of other cells, in canonical form. Layer: values.
 
-The form of a cell depends on its value and on its place: 300 bytes are inline in a list, and a blob in a dict. A merge, a patch or a
-removal combines cells from several places, and this module converts each to the form for its new place. Nothing is unpickled.
+The form of a cell depends on its value and on its place: 300 bytes are inline in a list, and a blob in a dict. A merge,
+a patch or a removal combines cells from several places, and this module converts each to the form for its new place.
+Nothing is unpickled.
 """
 
 from __future__ import annotations
@@ -59,7 +60,8 @@ class Composer:
         self.nodes = nodes
         self._policy = policy
 
-    # Made when they are first needed: an append to a large list needs neither, and making them would take most of its time.
+    # Made when they are first needed: an append to a large list needs neither, and making them would take most of its
+    # time.
 
     @cached_property
     def decoder(self) -> Decoder:
@@ -92,7 +94,10 @@ class Composer:
         return whole if whole is not None and len(whole) <= ELEMENT_INLINE else None
 
     def encode(self, value: Any, limit: int, path: str = "a value") -> bytes:
-        """Return the cell of a value for a place that takes up to ``limit`` inline bytes. An error names the ``path``."""
+        """Return the cell of a value for a place that takes up to ``limit`` inline bytes.
+
+        An error names the ``path``.
+        """
         return self._encoder.encode_at(value, limit, path)
 
     def same(self, a: bytes | None, b: bytes | None) -> bool:
@@ -119,7 +124,10 @@ class Composer:
         return self.encode(self.decoder.decode(whole), limit)
 
     def _object(self, cell: bytes, limit: int | None) -> bytes | None:
-        """Return the cell of a pickled object under a limit, as ``Encoder`` writes it. None with no limit: it is too long to be inline."""
+        """Return the cell of a pickled object under a limit, as ``Encoder`` writes it.
+
+        None with no limit: it is too long to be inline.
+        """
         type_name, mac, *pairs = split_cells(payload_of(cell))
         parts = [type_name, mac]
         pieces = list(zip(pairs[::2], pairs[1::2], strict=True))
@@ -147,7 +155,10 @@ class Composer:
     # Containers from their parts
 
     def container(self, cell: bytes, *, large: bool) -> Container | None:
-        """Return what ``container_of`` does. ``large`` converts the parts of a small container to their form in a large one."""
+        """Return what ``container_of`` does.
+
+        ``large`` converts the parts of a small container to their form in a large one.
+        """
         found = container_of(self.nodes, cell)
         if found is None or not large or is_large(self.nodes, cell):
             return found

@@ -1,4 +1,6 @@
-"""Python values to cells: small ones packed, large ones as trees, changed ones at the cost of the change. Layer: values.
+"""Python values to cells: small ones packed, large ones as trees, changed ones at the cost of the change.
+
+Layer: values.
 
 A cell is a function of the value alone, so encoding with a baseline gives the same bytes as encoding without one.
 """
@@ -34,11 +36,27 @@ from versioned_state.values.codec.pickles import PicklePolicy
 from versioned_state.values.codec.scalars import WRITERS, NotDataError, TooDeepError, is_plain
 from versioned_state.values.detection.baselines import Baseline, Buffer, Elements, Entries, Pinned, Typed, Whole
 from versioned_state.values.detection.fingerprinter import Fingerprinter
-from versioned_state.values.detection.groups import GROUP_BYTES, GROUP_SIZE, Group, Groups, Run, hash_bytes, is_plain_fingerprint
+from versioned_state.values.detection.groups import (
+    GROUP_BYTES,
+    GROUP_SIZE,
+    Group,
+    Groups,
+    Run,
+    hash_bytes,
+    is_plain_fingerprint,
+)
 from versioned_state.values.encode.inline import InlineEncoder, NotStorableError, RestartError
 from versioned_state.values.encode.walks import CONTAINERS, SHALLOW, exceeds, is_surely_large
 from versioned_state.values.keys import path_of
-from versioned_state.values.trees.blob import CHUNK_BYTES, add_chunk, binary_spans, text_spans, write_blob, write_bytes, write_spans
+from versioned_state.values.trees.blob import (
+    CHUNK_BYTES,
+    add_chunk,
+    binary_spans,
+    text_spans,
+    write_blob,
+    write_bytes,
+    write_spans,
+)
 from versioned_state.values.trees.edit import Edit, edit_map, splice, splice_cells
 from versioned_state.values.trees.nodes import Nodes, Shape
 from versioned_state.values.trees.references import tree_cell, tree_parts
@@ -82,7 +100,8 @@ class Encoder(InlineEncoder):
         The baseline of a small value is None.
 
         Args:
-            base: the baseline from the last encoding of the value, if there is one. The cost is then that of the change.
+            base: the baseline from the last encoding of the value, if there is one. The cost is then that of the
+                change.
             limit: bytes up to which the value is inline.
 
         Raises:
@@ -98,12 +117,15 @@ class Encoder(InlineEncoder):
         except (TooDeepError, RecursionError, NotStorableError, RestartError):
             pass  # encode again: to find the path, or to store a part as an object because it shares something
         finally:
-            fingerprinter.keeps_found = False  # first, so that no Ctrl-C comes in between: what is kept is true of this moment only
+            # first, so that no Ctrl-C comes in between: what is kept is true of this moment only
+            fingerprinter.keeps_found = False
             self._within_whole = False
             if fingerprinter.found or self._large_ones or self.sizes.known or self._pickled:
                 self.forget()
             self._root = None  # do not keep the value alive
-        return self.guarded(partial(self.update, value, base, limit), value, path if callable(path) else partial(_show, path))
+        return self.guarded(
+            partial(self.update, value, base, limit), value, path if callable(path) else partial(_show, path)
+        )
 
     def encode_small(self, value: Any) -> bytes | None:
         """Return the cell of a small value of JSON types, as most are, at half the cost of ``encode``, or None for any other value."""
@@ -128,7 +150,10 @@ class Encoder(InlineEncoder):
     # One part of a value, small or large
 
     def update(self, value: Any, base: Baseline | None, limit: int) -> tuple[bytes, Baseline | None]:
-        """Return the cell and the baseline of a part, for a place that takes up to ``limit`` inline bytes. For ``guarded``."""
+        """Return the cell and the baseline of a part, for a place that takes up to ``limit`` inline bytes.
+
+        For ``guarded``.
+        """
         cls = type(value)
         if cls in _SCALARS:
             cell = self.inline(value)
@@ -145,7 +170,11 @@ class Encoder(InlineEncoder):
                 return self._update_object(value, base, limit)
             if type(base) is Elements or type(base) is Entries:
                 # First, because most values have not changed, and most changed values are still large.
-                runs = self.fingerprinter.find_list_runs(value, base) if isinstance(base, Elements) else _find_dict_runs(self, value, base)
+                runs = (
+                    self.fingerprinter.find_list_runs(value, base)
+                    if isinstance(base, Elements)
+                    else _find_dict_runs(self, value, base)
+                )
                 if not runs:
                     return base.cell, base
                 if self.fingerprinter.is_surely_longer(base.groups, runs, ELEMENT_INLINE):
@@ -154,7 +183,11 @@ class Encoder(InlineEncoder):
                 return base.cell, base
             # A value that was large is probably still large: check before packing all of it.
             walk = exceeds if base is not None else is_surely_large
-            if not (self.is_large(value) if base is None and (self.depth > SHALLOW or self._large_ones) else walk(value, ELEMENT_INLINE)):
+            if not (
+                self.is_large(value)
+                if base is None and (self.depth > SHALLOW or self._large_ones)
+                else walk(value, ELEMENT_INLINE)
+            ):
                 self.depth -= 1  # the inline encoder counts the value again
                 cell = self.inline(value)
                 self.depth += 1
@@ -183,7 +216,8 @@ class Encoder(InlineEncoder):
     def is_large(self, value: Any, data: Any = None) -> bool:
         """Return whether a part is certainly too large to be inline. ``data``: that of a typed value.
 
-        In the depth, where a walk over all that is below would be one for each level, the sizes of all parts are taken at once.
+        In the depth, where a walk over all that is below would be one for each level, the sizes of all parts are taken
+        at once.
         """
         if id(value) in self._large_ones:
             return True
@@ -207,7 +241,9 @@ class Encoder(InlineEncoder):
         self._large_ones[id(value)] = _Large(value, *encoded, self._within_whole)
         return encoded
 
-    def _large(self, value: Any, cls: type, base: Baseline | None, runs: list[Run] | None) -> tuple[bytes, Baseline | None]:
+    def _large(
+        self, value: Any, cls: type, base: Baseline | None, runs: list[Run] | None
+    ) -> tuple[bytes, Baseline | None]:
         limit = MAX_ELEMENTS if cls in CONTAINERS else MAX_BLOB
         if (cls in CONTAINERS or cls in _SIZED) and len(value) > limit:
             raise LimitExceededError(f"a {cls.__name__} of {len(value)}", limit=limit)
@@ -221,9 +257,13 @@ class Encoder(InlineEncoder):
             return known
         encoded: tuple[bytes, Baseline | None]
         if cls is list:
-            encoded = _edit_list(self, value, base, runs) if runs and type(base) is Elements else _encode_list(self, value)
+            encoded = (
+                _edit_list(self, value, base, runs) if runs and type(base) is Elements else _encode_list(self, value)
+            )
         elif cls is dict:
-            encoded = _edit_dict(self, value, base, runs) if runs and type(base) is Entries else _encode_dict(self, value)
+            encoded = (
+                _edit_dict(self, value, base, runs) if runs and type(base) is Entries else _encode_dict(self, value)
+            )
         else:
             encoded = self._encode_as_a_whole(value, cls)
         return encoded if base is not None else self._keep(value, encoded)
@@ -271,7 +311,9 @@ class Encoder(InlineEncoder):
         small = self.numpy(value)
         return self._large_object(value, limit) if small is None else (small, None)
 
-    def _update_typed(self, value: Any, record: tuple[str, Any, Notes], base: Typed | None, limit: int) -> tuple[bytes, Baseline | None]:
+    def _update_typed(
+        self, value: Any, record: tuple[str, Any, Notes], base: Typed | None, limit: int
+    ) -> tuple[bytes, Baseline | None]:
         name, data, notes = record
         inner: Baseline | None = None
         if base is not None:
@@ -299,7 +341,9 @@ class Encoder(InlineEncoder):
         cell = typed_cell(pack_text(name), notes_cell, cell)
         if self._within_whole:
             return self._keep(value, (cell, Typed(type(value), cell, inner, None, None)))
-        baseline = Typed(type(value), cell, inner, *self.fingerprinter.of_record(data if inner is None else None, notes))
+        baseline = Typed(
+            type(value), cell, inner, *self.fingerprinter.of_record(data if inner is None else None, notes)
+        )
         baseline.quick = quick_fingerprint(value)
         return self._keep(value, (cell, baseline))
 
@@ -374,9 +418,11 @@ def _cells_of(encoder: Encoder, values: list[Any]) -> _Cells:
     is_deep = depth > SHALLOW
     for index, value in enumerate(values):
         try:
-            # Most elements are small JSON values. Packing a large one here is wasted, but costs no more than a copy; within lists within
-            # lists it would be a copy for each of them.
-            if not (is_deep and type(value) in CONTAINERS and encoder.is_large(value)) and is_plain(value, depth, ELEMENT_INLINE):
+            # Most elements are small JSON values. Packing a large one here is wasted, but costs no more than a copy;
+            # within lists within lists it would be a copy for each of them.
+            if not (is_deep and type(value) in CONTAINERS and encoder.is_large(value)) and is_plain(
+                value, depth, ELEMENT_INLINE
+            ):
                 cell = pack(value)
                 if len(cell) <= ELEMENT_INLINE:
                     cells.append(cell)
@@ -420,8 +466,13 @@ def _cells_at_once(encoder: Encoder, fast: Accelerator, values: list[Any], limit
     return cast("list[bytes]", packed), children, plain
 
 
-def _update_run(encoder: Encoder, run: Run, floor: int, values: list[Any], groups: Groups, limit: int) -> tuple[list[bytes], Groups]:
-    """Return the new cells of a run of elements, and the groups with the run's replaced. Groups before ``floor`` stay as they are."""
+def _update_run(
+    encoder: Encoder, run: Run, floor: int, values: list[Any], groups: Groups, limit: int
+) -> tuple[list[bytes], Groups]:
+    """Return the new cells of a run of elements, and the groups with the run's replaced.
+
+    Groups before ``floor`` stay as they are.
+    """
     changed = values[run.new_start : run.new_end]
     child = groups.all[run.first].child if run.last - run.first == 1 == len(changed) else None
     if child is not None:
@@ -467,7 +518,8 @@ def _encode_dict(encoder: Encoder, value: dict[Any, Any]) -> tuple[bytes, Baseli
     key_cells = [encoder.key(key) for key in keys]
     order_keys = [order_key(key, cell) for key, cell in zip(keys, key_cells, strict=True)]
     if len(set(order_keys)) < len(keys) or max(map(len, order_keys)) > MAX_KEY:
-        # Several NaNs, which are different keys in a dict and the same key in a map, or keys too long for a node: packed as a whole.
+        # Several NaNs, which are different keys in a dict and the same key in a map, or keys too long for a node:
+        # packed as a whole.
         return encoder.packed(encoder.inline(value))
     cells, children, plain = _entry_cells_of(encoder, values, ENTRY_INLINE)
     tree = edit_map(encoder.nodes, empty(Shape.MAP), dict(zip(order_keys, cells, strict=True)))
@@ -490,7 +542,9 @@ def _find_dict_runs(encoder: Encoder, value: dict[Any, Any], base: Entries) -> l
     return encoder.fingerprinter.find_runs(base.groups, values, prefix=prefix, suffix=suffix)
 
 
-def _edit_dict(encoder: Encoder, value: dict[Any, Any], base: Entries, runs: list[Run]) -> tuple[bytes, Baseline | None]:
+def _edit_dict(
+    encoder: Encoder, value: dict[Any, Any], base: Entries, runs: list[Run]
+) -> tuple[bytes, Baseline | None]:
     """Return what ``_encode_dict`` does, for a dict of which only these runs may have changed."""
     keys, values = list(value), list(value.values())
     same_keys = encoder.fingerprinter.same(base.keys_fingerprint, keys)
@@ -566,7 +620,10 @@ def _common_ends(old: list[Any], new: list[Any]) -> tuple[int, int]:
 
 
 def _encode_text(nodes: Nodes, value: str | bytes, base: Pinned | None) -> tuple[bytes, Baseline]:
-    """Return the cell and the baseline of a large string or bytes. Chunks that it shares with ``base`` are stored already."""
+    """Return the cell and the baseline of a large string or bytes.
+
+    Chunks that it shares with ``base`` are stored already.
+    """
     if isinstance(value, str):
         data = value.encode("utf-8", "surrogatepass")
         code, spans = Code.TEXT, text_spans(data)
@@ -579,7 +636,10 @@ def _encode_text(nodes: Nodes, value: str | bytes, base: Pinned | None) -> tuple
 
 
 def _encode_buffer(encoder: Encoder, value: Any, base: Buffer | None) -> tuple[bytes, Baseline]:
-    """Return the cell and the baseline of a large bytearray or array: its chunks that differ from ``base``. Raises ``NotDataError``."""
+    """Return the cell and the baseline of a large bytearray or array: its chunks that differ from ``base``.
+
+    Raises ``NotDataError``.
+    """
     form, view = buffer_of(value)
     spans = list(binary_spans(len(view)))
     hashes = [hash_bytes(view[a:b]) for a, b in spans]
@@ -587,7 +647,12 @@ def _encode_buffer(encoder: Encoder, value: Any, base: Buffer | None) -> tuple[b
         return base.cell, base
     chunks: list[Address] = []
     for index, (a, b) in enumerate(spans):
-        if base is not None and b <= base.size and base.hashes[index] == hashes[index] and (b - a == CHUNK_BYTES or b == base.size):
+        if (
+            base is not None
+            and b <= base.size
+            and base.hashes[index] == hashes[index]
+            and (b - a == CHUNK_BYTES or b == base.size)
+        ):
             chunks.append(base.blob.chunks[index])
         else:
             chunks.append(add_chunk(encoder.nodes, view[a:b]))
@@ -596,5 +661,7 @@ def _encode_buffer(encoder: Encoder, value: Any, base: Buffer | None) -> tuple[b
         cell = tree_cell(Code.BYTEARRAY_BLOB, blob.tree)
     else:
         descr, shape = form
-        cell = extension(Code.ARRAY_BLOB, array([*tree_parts(blob.tree), encoder.inline(descr), encoder.inline(list(shape))]))
+        cell = extension(
+            Code.ARRAY_BLOB, array([*tree_parts(blob.tree), encoder.inline(descr), encoder.inline(list(shape))])
+        )
     return cell, Buffer(type(value), cell, form, len(view), hashes, blob)

@@ -55,7 +55,10 @@ class NotStorableError(Exception):
 
 
 _DEEP: Final = 24
-"""The depth at which an instance suggests that a value contains itself. The walk that finds out costs less than reaching the limit."""
+"""The depth at which an instance suggests that a value contains itself.
+
+The walk that finds out costs less than reaching the limit.
+"""
 
 
 class RestartError(Exception):
@@ -74,7 +77,8 @@ class InlineEncoder:
         self.pack: Final = msgpack.Packer(strict_types=True, buf_size=PACKER_BYTES).pack
         self.depth: int = 0
         self.older: OlderForms | None = None
-        self.as_objects: dict[int, Any] = {}  # by id, the parts that are stored as objects because something in them is shared
+        # by id, the parts that are stored as objects because something in them is shared
+        self.as_objects: dict[int, Any] = {}
         self._root: Any = None  # the value that is being encoded
         self._looked = False  # whether the parts to store as objects were searched for
         self._room = MANY  # parts that may be packed one by one before the value is measured
@@ -94,7 +98,10 @@ class InlineEncoder:
         return cell if cell is not None else self.guarded(lambda: self.inline(value), value, lambda: path)
 
     def guarded(self, encode: Callable[[], T], value: Any, path: Callable[[], str]) -> T:
-        """Return the result of ``encode``. Raises the errors of ``encode_inline``. ``path`` is called only for an error."""
+        """Return the result of ``encode``.
+
+        Raises the errors of ``encode_inline``. ``path`` is called only for an error.
+        """
         try:
             return self._attempt(encode, value, path)
         finally:
@@ -119,7 +126,9 @@ class InlineEncoder:
                     raise LimitExceededError(cause.measured, limit=cause.limit, path=where, hint=cause.hint) from None
                 if isinstance(error.cause, PickleRefusedError):
                     self.policy.check_write(where, pickles.type_name_of(error.value))
-                raise UnserializableValueError(where, pickles.type_name_of(error.value), str(error.cause)) from error.cause
+                raise UnserializableValueError(
+                    where, pickles.type_name_of(error.value), str(error.cause)
+                ) from error.cause
 
     def begin(self, value: Any) -> None:
         """Start to encode a value."""
@@ -153,7 +162,10 @@ class InlineEncoder:
         return bool(new)
 
     def meet_identity(self) -> None:
-        """Find the parts to store as objects, at the first instance with an identity. Raises ``RestartError`` if there are any."""
+        """Find the parts to store as objects, at the first instance with an identity.
+
+        Raises ``RestartError`` if there are any.
+        """
         if not self._looked:
             self._looked = True
             if self._find_objects():
@@ -234,7 +246,8 @@ class InlineEncoder:
                 cells.append(pack(key) if type(key) is str else self.key(key))
                 cells.append(pack(part) if type(part) in _PLAIN else inline(part))
         except (OverflowError, UnicodeEncodeError):
-            # A lone surrogate, or an int beyond 64 bits. What is packed already stays: a part may hold such a value at each level.
+            # A lone surrogate, or an int beyond 64 bits. What is packed already stays: a part may hold such a value at
+            # each level.
             del cells[len(cells) & ~1 :]
             for each, held in chain([(key, part)], entries):
                 cells += (self.key(each), inline(held))
@@ -302,9 +315,13 @@ class InlineEncoder:
         try:
             if arrays.is_array(value):
                 (descr, shape), view = arrays.buffer_of(value)
-                return extension(Code.NUMPY_ARRAY, array([self.inline(descr), self.inline(list(shape)), pack(bytes(view))]))
+                return extension(
+                    Code.NUMPY_ARRAY, array([self.inline(descr), self.inline(list(shape)), pack(bytes(view))])
+                )
             if arrays.is_scalar(value):
-                return extension(Code.NUMPY_SCALAR, array([self.inline(arrays.dtype_data(value.dtype)), pack(value.tobytes())]))
+                return extension(
+                    Code.NUMPY_SCALAR, array([self.inline(arrays.dtype_data(value.dtype)), pack(value.tobytes())])
+                )
         except NotDataError:
             pass
         return None
@@ -315,7 +332,10 @@ class InlineEncoder:
         return self.object_cell(pickled, [(writable, extension(Code.BYTES, bytes(data))) for writable, data in pieces])
 
     def object_cell(self, pickled: pickles.Pickled, pieces: list[tuple[bool, bytes]]) -> bytes:
-        """Return the cell of an object. ``pieces``: the cells of its pickle and its buffers, and whether each is writable."""
+        """Return the cell of an object.
+
+        ``pieces``: the cells of its pickle and its buffers, and whether each is writable.
+        """
         digests = blake3(pickled.data).digest() + b"".join(blake3(view).digest() for _, view in pickled.buffers)
         mac = self.policy.mac(pickled.type_name.encode() + b"\0" + digests)
         parts = [pack_text(pickled.type_name), pack(mac)]
@@ -341,7 +361,10 @@ class InlineEncoder:
 
 
 def encode_data(values: Mapping[str, Any], path: str, what: str) -> bytes:
-    """Encode a dict. If a value in it is not data, raise ``UnserializableValueError``, which says that ``what`` takes data only."""
+    """Encode a dict.
+
+    If a value in it is not data, raise ``UnserializableValueError``, which says that ``what`` takes data only.
+    """
     try:
         return InlineEncoder().encode_inline(dict(values), path)
     except PickleRefusedError as error:

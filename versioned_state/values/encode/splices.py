@@ -28,8 +28,8 @@ def splice_list(
 ) -> tuple[bytes, Tree | None]:
     """Return the cell of a list in a state after these replacements, which are in order and do not overlap, and its elements, if known.
 
-    The cell depends on the elements alone, not on the edits. Cost: the touched leaves and a path to each; a list of up to
-    ``ELEMENT_INLINE`` bytes is written whole.
+    The cell depends on the elements alone, not on the edits. Cost: the touched leaves and a path to each; a list of up
+    to ``ELEMENT_INLINE`` bytes is written whole.
 
     Args:
         cell: that of a list, or None for an empty list that is not stored.

@@ -36,7 +36,10 @@ def exceeds(value: Any, limit: int) -> bool:
 
 
 def footprint(value: Any) -> int:
-    """Return about how many bytes of memory the texts and containers of a value take. Cost: looks at all parts, once."""
+    """Return about how many bytes of memory the texts and containers of a value take.
+
+    Cost: looks at all parts, once.
+    """
     total = 0
     waiting = [value]
     seen: set[int] = set()  # an object that was read may contain itself
@@ -71,7 +74,10 @@ class Size(NamedTuple):
 
 
 class Sizes:
-    """The sizes of the parts of one value, by identity, while none of them changes. Each is examined once, however many places it has."""
+    """The sizes of the parts of one value, by identity, while none of them changes.
+
+    Each is examined once, however many places it has.
+    """
 
     def __init__(self) -> None:
         self.known: dict[int, Size] = {}
@@ -116,7 +122,8 @@ class Sizes:
         all_of: Any = (*data, *data.values()) if type(data) is dict else data if type(data) in CONTAINERS else (data,)
         inside = [] if _only_atoms(map(type, all_of)) else [each for each in all_of if type(each) not in _ATOMS]
         packed += sum(map(_least_of_atom, all_of))
-        self.known[id(part)] = size = Size(1 + len(all_of) - len(inside), 1, packed)  # for now: a value may contain itself
+        # for now: a value may contain itself
+        self.known[id(part)] = size = Size(1 + len(all_of) - len(inside), 1, packed)
         self._kept.append((part, data))
         return part, size, inside, iter(inside)
 

@@ -23,7 +23,8 @@ _ARRAYS: Final = (Code.NUMPY_ARRAY, Code.ARRAY_BLOB)
 def element_cell(nodes: Nodes, cell: bytes, index: int) -> bytes | None:
     """Return the cell of an element of an array of one dimension, or of one of pandas' own arrays, or None if it has none there.
 
-    Cost: a chunk of an array of numpy, and the whole of one of pandas'. Without numpy, or pandas, an array has no elements.
+    Cost: a chunk of an array of numpy, and the whole of one of pandas'. Without numpy, or pandas, an array has no
+        elements.
     """
     code = code_of(cell)
     try:

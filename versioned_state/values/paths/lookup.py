@@ -16,7 +16,10 @@ from versioned_state.values.trees.tree import find, iter_cells
 
 
 def find_cell(nodes: Nodes, cell: bytes | None, steps: Iterable[Step]) -> bytes | None:
-    """Return the cell that steps lead to from another one, or None if nothing is there. Cost: one path down each tree on the way."""
+    """Return the cell that steps lead to from another one, or None if nothing is there.
+
+    Cost: one path down each tree on the way.
+    """
     for step in steps:
         if cell is None:
             return None

@@ -94,7 +94,10 @@ class StatePath:
 
     @classmethod
     def parse(cls, text: str) -> StatePath:
-        """Return the path that a string shows. Raises ``InvalidPathError`` with the offset at which it stops making sense."""
+        """Return the path that a string shows.
+
+        Raises ``InvalidPathError`` with the offset at which it stops making sense.
+        """
         steps: list[Step] = []
         position = 0
         while position < len(text):

@@ -1,6 +1,7 @@
 """Patterns of paths: ``messages``, ``users.*.score``, ``**.log``. Layer: values.
 
-A pattern is written as a path is. ``*``, or ``[*]``, stands for any one step; ``**`` for any number of them, none included.
+A pattern is written as a path is. ``*``, or ``[*]``, stands for any one step; ``**`` for any number of them, none
+included.
 """
 
 from __future__ import annotations

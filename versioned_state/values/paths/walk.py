@@ -43,9 +43,9 @@ _BARREN: Final = 1 << 18
 class Part(NamedTuple):
     """A part of a value: an element, an entry, or the whole value.
 
-    ``path`` leads to the part or, if the part is not ``named``, to the nearest part around it that a path can name: no path leads into a
-    key, into a set, or to the attributes of a container. ``is_key``: the part is in a key, not in a value. ``is_data``: the part is the
-    data of a typed value, such as its fields, and not a value by itself.
+    ``path`` leads to the part or, if the part is not ``named``, to the nearest part around it that a path can name: no
+    path leads into a key, into a set, or to the attributes of a container. ``is_key``: the part is in a key, not in a
+    value. ``is_data``: the part is the data of a typed value, such as its fields, and not a value by itself.
     """
 
     path: StatePath
@@ -64,8 +64,8 @@ class Walk:
         wanted: whether an inline cell may hold a hit; other inline cells are skipped. By default none is skipped.
 
     Attributes:
-        hits: the caller counts its hits here. A node without hits is skipped when it occurs again, so a list that repeats one node, such as
-            a crafted one of 10**11 elements in six nodes, costs only its stored size.
+        hits: the caller counts its hits here. A node without hits is skipped when it occurs again, so a list that
+            repeats one node, such as a crafted one of 10**11 elements in six nodes, costs only its stored size.
     """
 
     def __init__(self, nodes: Nodes, decoder: Decoder, *, wanted: Callable[[bytes], bool] | None = None) -> None:
@@ -76,12 +76,15 @@ class Walk:
         self.hits = 0
 
     def iter(self, cell: bytes, path: StatePath, *, is_key: bool = False, is_data: bool = False) -> Iterator[Part]:
-        """Yield the parts of a cell, itself first, and of a dict's entries each key before its value. Cost: a leaf of a tree at a time.
+        """Yield the parts of a cell, itself first, and of a dict's entries each key before its value.
+
+        Cost: a leaf of a tree at a time.
 
         Raises:
             CorruptObjectError, LimitExceededError: a cell that no writer writes.
         """
-        # The walks that are open, each within the one before it. They do not delegate to each other: each part would pass through all.
+        # The walks that are open, each within the one before it. They do not delegate to each other: each part would
+        # pass through all.
         walks: list[Iterator[Any]] = [self._parts(Part(path, cell, is_key, not is_key, is_data), 0)]
         try:
             while walks:
@@ -143,7 +146,9 @@ class Walk:
 
     def _tree(self, part: Part, tree: Tree, depth: int, *, named: bool) -> Iterator[Part | Iterator[Any]]:
         if tree.count > MAX_ELEMENTS:
-            raise LimitExceededError(f"a stored value of {tree.count:,} elements", limit=MAX_ELEMENTS, path=str(part.path))
+            raise LimitExceededError(
+                f"a stored value of {tree.count:,} elements", limit=MAX_ELEMENTS, path=str(part.path)
+            )
         level = self._nodes.get(tree.shape, tree.top).level
         yield self._node(part, tree.top, level, tree.count, 0, depth, named=named)
 
@@ -170,7 +175,9 @@ class Walk:
                 self._barren.clear()
             self._barren.add(top)
 
-    def _elements(self, part: Part, cells: list[bytes], depth: int, *, named: bool, first: int = 0) -> Iterator[Part | Iterator[Any]]:
+    def _elements(
+        self, part: Part, cells: list[bytes], depth: int, *, named: bool, first: int = 0
+    ) -> Iterator[Part | Iterator[Any]]:
         named = named and part.named
         for index, cell in enumerate(cells, first):
             yield self._parts(Part(part.path.index(index) if named else part.path, cell, part.is_key, named), depth)
@@ -191,7 +198,10 @@ def text_bytes(nodes: Nodes, cell: bytes) -> bytes | bytearray:
 
 
 def iter_lines(nodes: Nodes, cell: bytes) -> Iterator[str]:
-    """Yield a text line by line, without the line breaks. No empty line follows a final line break. Reads a few chunks at a time."""
+    """Yield a text line by line, without the line breaks.
+
+    No empty line follows a final line break. Reads a few chunks at a time.
+    """
     tree = tree_of(cell, Code.TEXT)
     rest = bytearray()
     is_one_line = True

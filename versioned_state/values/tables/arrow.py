@@ -9,7 +9,21 @@ from versioned_state.values.typed.layout import NotPlainDataError
 
 _SIMPLE: Final = frozenset(
     {
-        *("null", "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "halffloat", "float", "double"),
+        *(
+            "null",
+            "bool",
+            "int8",
+            "int16",
+            "int32",
+            "int64",
+            "uint8",
+            "uint16",
+            "uint32",
+            "uint64",
+            "halffloat",
+            "float",
+            "double",
+        ),
         *("string", "large_string", "binary", "large_binary", "date32[day]", "date64[ms]"),
         *("time32[s]", "time32[ms]", "time64[us]", "time64[ns]"),
         *("duration[s]", "duration[ms]", "duration[us]", "duration[ns]"),
@@ -21,7 +35,10 @@ _MEMBERS: Final = {"bool": "bool_", "halffloat": "float16", "float": "float32", 
 
 
 def type_data(arrow_type: Any) -> Any:
-    """Return a type of Arrow as data: its name, or a list of its kind and its parameters. Raises ``NotPlainDataError`` for other types."""
+    """Return a type of Arrow as data: its name, or a list of its kind and its parameters.
+
+    Raises ``NotPlainDataError`` for other types.
+    """
     import pyarrow as pa
 
     name = str(arrow_type)
@@ -86,7 +103,8 @@ def _plain_type(arrow_type: Any) -> Any:
 def chunked_data(chunked: Any) -> tuple[Any, Any]:
     """Return the values of a chunked array as an array or a list, and the array of what is missing, or None if nothing is.
 
-    Missing values are 0 in an array and None in a list, so that equal columns are equal data. Raises ``NotPlainDataError``.
+    Missing values are 0 in an array and None in a list, so that equal columns are equal data. Raises
+    ``NotPlainDataError``.
     """
     import numpy as np
     import pyarrow as pa
@@ -97,7 +115,9 @@ def chunked_data(chunked: Any) -> tuple[Any, Any]:
     whole = whole.view(_plain_type(chunked.type))
     if whole.null_count:
         missing = whole.is_null().to_numpy(zero_copy_only=False)
-        values = np.where(missing, 0, whole.to_numpy(zero_copy_only=False)) if pa.types.is_floating(whole.type) else None
+        values = (
+            np.where(missing, 0, whole.to_numpy(zero_copy_only=False)) if pa.types.is_floating(whole.type) else None
+        )
         values = whole.fill_null(0).to_numpy() if values is None else values.astype(whole.type.to_pandas_dtype())
         return values, missing
     return whole.to_numpy(), None
@@ -135,6 +155,10 @@ def memory_of(chunked: Any) -> Any:
     if not (is_fixed(chunked.type) or pa.types.is_string(chunked.type) or pa.types.is_large_string(chunked.type)):
         return None
     return [
-        (chunk.offset, len(chunk), [None if buffer is None else hash_bytes(memoryview(buffer)) for buffer in chunk.buffers()])
+        (
+            chunk.offset,
+            len(chunk),
+            [None if buffer is None else hash_bytes(memoryview(buffer)) for buffer in chunk.buffers()],
+        )
         for chunk in chunked.chunks
     ]

@@ -18,7 +18,10 @@ _PYTZ = "pytz:"
 
 
 def column_data(values: Any) -> Any:
-    """Return a column as data. Numbers, and times without a zone, are a view of the column's memory, so nothing is copied."""
+    """Return a column as data.
+
+    Numbers, and times without a zone, are a view of the column's memory, so nothing is copied.
+    """
     import numpy as np
     import pandas as pd
 
@@ -26,7 +29,9 @@ def column_data(values: Any) -> Any:
         values = values.to_numpy()
     if isinstance(values, np.ndarray):
         return values.tolist() if values.dtype == object else np.asarray(values)
-    is_naive = type(values) is pd.arrays.TimedeltaArray or (type(values) is pd.arrays.DatetimeArray and values.tz is None)
+    is_naive = type(values) is pd.arrays.TimedeltaArray or (
+        type(values) is pd.arrays.DatetimeArray and values.tz is None
+    )
     return np.asarray(values) if is_naive else values
 
 

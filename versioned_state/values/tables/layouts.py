@@ -1,7 +1,7 @@
 """How values of pandas become data, by their classes: tables, indexes, arrays and scalars. Layer: values.
 
-The stored names begin with ``pandas.`` and say nothing of the module that a class lies in, which differs between versions of pandas. In
-``docs/format.md`` is what each is made of.
+The stored names begin with ``pandas.`` and say nothing of the module that a class lies in, which differs between
+versions of pandas. In ``docs/format.md`` is what each is made of.
 """
 
 from __future__ import annotations
@@ -12,7 +12,14 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final
 
 from versioned_state.values.tables import arrow
-from versioned_state.values.tables.columns import column_array, column_data, frequency_data, object_array, zone_data, zone_of
+from versioned_state.values.tables.columns import (
+    column_array,
+    column_data,
+    frequency_data,
+    object_array,
+    zone_data,
+    zone_of,
+)
 from versioned_state.values.typed.layout import AssignPart, Layout, NotPlainDataError
 from versioned_state.values.typed.tagged import Notes
 
@@ -66,7 +73,8 @@ class FrameLayout(_TableLayout):
         notes = self._notes_of(value)
         if note is not None:
             notes["columns"] = note
-        data = dict(zip(keys, map(column_data, value._iter_column_arrays()), strict=True))  # neither copies nor keeps views
+        # neither copies nor keeps views
+        data = dict(zip(keys, map(column_data, value._iter_column_arrays()), strict=True))
         data[INDEX_KEY] = value.index
         return data, notes or None
 
@@ -149,7 +157,11 @@ def _as_column(data: Any) -> Any:
 
     array = column_array(data)
     # An array of objects would become one of strings if all of them are.
-    return pd.Index(array, dtype=object, tupleize_cols=False, copy=False) if array.dtype == object and type(data) is list else array
+    return (
+        pd.Index(array, dtype=object, tupleize_cols=False, copy=False)
+        if array.dtype == object and type(data) is list
+        else array
+    )
 
 
 def _record(**fields: Any) -> dict[str, Any]:
@@ -263,7 +275,9 @@ class StringsLayout(_ArrayLayout):
         if type(data) is not list or kind not in ("str", "string") or storage not in ("python", "pyarrow"):
             raise NotPlainDataError("not an array of strings")
         has_storage = storage == "python" or _has_pyarrow()
-        dtype: Any = pd.StringDtype(storage if has_storage else "python", na_value=pd.NA if kind == "string" else np.nan)
+        dtype: Any = pd.StringDtype(
+            storage if has_storage else "python", na_value=pd.NA if kind == "string" else np.nan
+        )
         return pd.array(object_array(data), dtype=dtype), has_storage
 
     def quick(self, value: Any) -> Any:
@@ -300,7 +314,9 @@ class ZonedTimesLayout(_ArrayLayout):
     __slots__ = ()
 
     def take(self, value: Any) -> tuple[dict[str, Any], Notes]:
-        return _record(tz=zone_data(value.tz), values=column_data(value if value.tz is None else value.tz_convert(None))), None
+        return _record(
+            tz=zone_data(value.tz), values=column_data(value if value.tz is None else value.tz_convert(None))
+        ), None
 
     def make(self, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
         import pandas as pd
@@ -354,7 +370,11 @@ class CategoricalLayout(_ArrayLayout):
         return pd.Categorical.from_codes(column_array(fields["codes"]), dtype=dtype), True
 
     def assign(self, live: Any, target: Any, assign_part: AssignPart) -> bool:
-        return live.dtype == target.dtype and list(live.categories) == list(target.categories) and super().assign(live, target, assign_part)
+        return (
+            live.dtype == target.dtype
+            and list(live.categories) == list(target.categories)
+            and super().assign(live, target, assign_part)
+        )
 
 
 class PeriodsLayout(_ArrayLayout):
@@ -395,7 +415,9 @@ class SparseLayout(_ArrayLayout):
     def take(self, value: Any) -> tuple[dict[str, Any], Notes]:
         places = value.sp_index.to_int_index()
         length, values = int(places.length), column_data(value.sp_values)
-        return _record(fill=value.fill_value, kind=value.kind, length=length, places=places.indices, values=values), None
+        return _record(
+            fill=value.fill_value, kind=value.kind, length=length, places=places.indices, values=values
+        ), None
 
     def make(self, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
         import pandas as pd
@@ -547,7 +569,10 @@ def is_array(value: Any) -> bool:
 
 
 def layout_of_class(cls: type) -> Layout | None:
-    """Return the layout of a class of pandas, or None if it has none, as a subclass of ``DataFrame``. Never imports pandas."""
+    """Return the layout of a class of pandas, or None if it has none, as a subclass of ``DataFrame``.
+
+    Never imports pandas.
+    """
     found = _layouts()[0].get(id(cls)) if "pandas" in sys.modules and _is_recent() else None
     return found if found is not None and found.cls is cls else None
 
@@ -604,7 +629,10 @@ def _layouts() -> tuple[dict[int, Layout], dict[str, Layout]]:
 
     found: list[Layout] = [FrameLayout(pd.DataFrame, FRAME), SeriesLayout(pd.Series, SERIES)]
     found += [IndexLayout(getattr(pd, name), "pandas.Index") for name in _INDEXES]
-    found += [RangeIndexLayout(pd.RangeIndex, "pandas.RangeIndex"), MultiIndexLayout(pd.MultiIndex, "pandas.MultiIndex")]
+    found += [
+        RangeIndexLayout(pd.RangeIndex, "pandas.RangeIndex"),
+        MultiIndexLayout(pd.MultiIndex, "pandas.MultiIndex"),
+    ]
     found += [make(getattr(pd.arrays, name), f"pandas.{_STORED_AS.get(name, name)}") for name, make in _ARRAYS.items()]
     for storage in ("python", "pyarrow") if _has_pyarrow() else ("python",):
         for missing in (pd.NA, np.nan):

@@ -1,7 +1,7 @@
 """Long texts and bytes as chunks: their boundaries, and reading them back. Layer: values.
 
-A chunk of bytes has a fixed size, since arrays and buffers change in place. The content of a chunk of text decides at which line it ends,
-so an edit in the middle of a text moves no other boundary.
+A chunk of bytes has a fixed size, since arrays and buffers change in place. The content of a chunk of text decides at
+which line it ends, so an edit in the middle of a text moves no other boundary.
 """
 
 from __future__ import annotations
@@ -44,7 +44,10 @@ def binary_spans(size: int) -> Iterator[tuple[int, int]]:
 
 
 def text_spans(data: bytes) -> Iterator[tuple[int, int]]:
-    """Start and end of each chunk of a text in UTF-8, by the rule of the leaves of a sequence. Cost: one hash a line."""
+    """Start and end of each chunk of a text in UTF-8, by the rule of the leaves of a sequence.
+
+    Cost: one hash a line.
+    """
     start = 0
     for end in text_cuts(data):
         yield start, end
@@ -83,7 +86,10 @@ class Blob:
 
 
 def write_blob(nodes: Nodes, chunks: list[Address], sizes: list[int], old: Blob | None = None) -> Blob:
-    """Return the tree over these chunks. If a similar ``old`` blob is given, only the nodes above the chunks that differ are written."""
+    """Return the tree over these chunks.
+
+    If a similar ``old`` blob is given, only the nodes above the chunks that differ are written.
+    """
     if old is None or len(old.chunks) < 2 or len(chunks) < 2:
         return Blob(build(nodes, Shape.BLOB, 1, Edit(0, 0, list(chunks), sizes)), chunks, sizes)
     edits = _edits(old, chunks, sizes)
@@ -99,11 +105,18 @@ def _edits(old: Blob, chunks: list[Address], sizes: list[int]) -> list[Edit]:
     starts = list(accumulate(old.sizes, initial=0))
     if end - first != new_end - first:
         return [Edit(starts[first], starts[end], list(chunks[first:new_end]), sizes[first:new_end])]
-    return [Edit(starts[i], starts[i + 1], [chunks[i]], [sizes[i]]) for i in range(first, end) if old.chunks[i] != chunks[i]]
+    return [
+        Edit(starts[i], starts[i + 1], [chunks[i]], [sizes[i]]) for i in range(first, end) if old.chunks[i] != chunks[i]
+    ]
 
 
-def write_spans(nodes: Nodes, data: bytes | memoryview, spans: Iterable[tuple[int, int]], old: Blob | None = None) -> Blob:
-    """Return the blob of ``data`` with chunks at these spans. The chunks that it shares with ``old`` are stored already."""
+def write_spans(
+    nodes: Nodes, data: bytes | memoryview, spans: Iterable[tuple[int, int]], old: Blob | None = None
+) -> Blob:
+    """Return the blob of ``data`` with chunks at these spans.
+
+    The chunks that it shares with ``old`` are stored already.
+    """
     view = memoryview(data)
     known = frozenset(old.chunks) if old is not None else frozenset()
     spans = list(spans)

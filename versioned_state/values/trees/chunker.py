@@ -1,8 +1,10 @@
-"""Where the nodes of a tree end: by content alone, so that equal content has equal nodes whatever its history. Layer: values.
+"""Where the nodes of a tree end: by content alone, so that equal content has equal nodes whatever its history.
 
-All rules have one form: the hash of an item decides whether a *boundary* may follow it. A node ends at the first boundary after its least
-weight, or at its greatest weight. The least weight keeps nodes from shrinking to a single item if an item is repeated many times. The
-numbers are part of the format.
+Layer: values.
+
+All rules have one form: the hash of an item decides whether a *boundary* may follow it. A node ends at the first
+boundary after its least weight, or at its greatest weight. The least weight keeps nodes from shrinking to a single item
+if an item is repeated many times. The numbers are part of the format.
 """
 
 from __future__ import annotations
@@ -20,10 +22,11 @@ LEAF_LEAST: Final = 12_288
 LEAF_SCALE: Final = 8192
 LEAF_GREATEST: Final = 36_864
 """Bytes of a leaf of a sequence, without the heads of typed values. A boundary follows an element with a probability of its size over the
-scale, so leaves of large and of small elements weigh the same: 20 KB in the mean. A large leaf makes the whole list cheap to read, and a
-change in the middle of it dear to write; an append writes a segment, whatever the size of the last leaf (docs/design/034). A least weight
-near the mean makes the leaves even (docs/design/002). The greatest one is as large as the number of segments allows that an open leaf may
-have, if each of its elements weighs a quarter of its bytes."""
+scale, so leaves of large and of small elements weigh the same: 20 KB in the mean. A large leaf makes the whole list
+cheap to read, and a change in the middle of it dear to write; an append writes a segment, whatever the size of the last
+leaf (docs/design/034). A least weight near the mean makes the leaves even (docs/design/002). The greatest one is as
+large as the number of segments allows that an open leaf may have, if each of its elements weighs a quarter of its
+bytes."""
 
 NODE_LEAST: Final = 6
 NODE_SCALE: Final = 6
@@ -39,8 +42,9 @@ _CHILDREN_BELOW: Final = 256 // NODE_SCALE
 class Chunker(ABC):
     """The boundaries of one level of a tree, fed from left to right.
 
-    ``feed`` returns the number of items in each node that it completed; the first number includes the items that were pending.
-    ``pending`` is the number of items since the last boundary; ``weight`` their weight, if that is more than a count.
+    ``feed`` returns the number of items in each node that it completed; the first number includes the items that were
+    pending. ``pending`` is the number of items since the last boundary; ``weight`` their weight, if that is more than a
+    count.
     """
 
     __slots__ = ("pending", "weight")
@@ -51,7 +55,9 @@ class Chunker(ABC):
 
     @abstractmethod
     def resume(self, items: list[bytes], keys: list[bytes] | None, weight: int) -> bool:
-        """Begin after the items of the last node of a level, which has no boundary before its end. Returns whether that node is open.
+        """Begin after the items of the last node of a level, which has no boundary before its end.
+
+        Returns whether that node is open.
 
         A node whose only item was replaced comes without items, and is open.
 
@@ -61,7 +67,10 @@ class Chunker(ABC):
 
     @abstractmethod
     def feed(self, items: list[bytes], keys: list[bytes] | None) -> list[int]:
-        """Feed the next items. Cost: a hash for each item at which a node may end, of which most states and values have none."""
+        """Feed the next items.
+
+        Cost: a hash for each item at which a node may end, of which most states and values have none.
+        """
 
 
 class SequenceLeafChunker(Chunker):
@@ -75,7 +84,9 @@ class SequenceLeafChunker(Chunker):
     def resume(self, items: list[bytes], keys: list[bytes] | None, weight: int) -> bool:
         if not weight:
             weight = sum(weights_of(items))
-            if weight >= LEAF_GREATEST or (weight >= LEAF_LEAST and xxh3_64_intdigest(items[-1]) < sum(weights_of(items[-1:])) * _PER_BYTE):
+            if weight >= LEAF_GREATEST or (
+                weight >= LEAF_LEAST and xxh3_64_intdigest(items[-1]) < sum(weights_of(items[-1:])) * _PER_BYTE
+            ):
                 return False
         self.pending, self.weight = len(items), weight
         return True
@@ -88,7 +99,10 @@ class SequenceLeafChunker(Chunker):
             index = bisect_left(ends, start + LEAF_LEAST, first or 1)
             while index < len(ends):
                 cell = items[index - 1]
-                if ends[index] - start >= LEAF_GREATEST or xxh3_64_intdigest(cell) < (ends[index] - ends[index - 1]) * _PER_BYTE:
+                if (
+                    ends[index] - start >= LEAF_GREATEST
+                    or xxh3_64_intdigest(cell) < (ends[index] - ends[index - 1]) * _PER_BYTE
+                ):
                     break
                 index += 1
             else:

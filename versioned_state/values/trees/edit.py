@@ -1,6 +1,7 @@
 """Edits of trees. An edit makes a new tree, which shares all untouched nodes with the old one. Layer: values.
 
-A tree is canonical: its nodes depend on its content alone, so an edited tree equals one that was built from the same content.
+A tree is canonical: its nodes depend on its content alone, so an edited tree equals one that was built from the same
+content.
 """
 
 from __future__ import annotations
@@ -60,7 +61,12 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
     total = tree.count
     while True:
         runs = _rechunk(nodes, tree.shape, top, total, level, edits)
-        if len(runs) == 1 and runs[0].start == 0 and runs[0].end == total and (level == top.level or len(runs[0].nodes) < 2):
+        if (
+            len(runs) == 1
+            and runs[0].start == 0
+            and runs[0].end == total
+            and (level == top.level or len(runs[0].nodes) < 2)
+        ):
             return grow(nodes, tree.shape, runs[0].nodes)
         edits = [_as_edit(nodes, tree.shape, run) for run in runs]
         level += 1
@@ -95,8 +101,8 @@ def _of_leaf(nodes: Nodes, shape: Shape, items: list[bytes], keys: list[bytes] |
 def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[Node] | None:
     """Return the new nodes of the top level after an edit within one leaf, as nearly all are, or None if it touches more than one path.
 
-    Gives the result of ``_rechunk`` at less cost: the touched nodes are chunked again, and each must end in a boundary, or at the end of
-    the tree.
+    Gives the result of ``_rechunk`` at less cost: the touched nodes are chunked again, and each must end in a boundary,
+    or at the end of the tree.
     """
     shape, node, start, end = tree.shape, top, edit.start, edit.end
     path = []
@@ -152,8 +158,12 @@ def _with_last(nodes: Nodes, shape: Shape, parent: Node, child: Node) -> Node:
     return node
 
 
-def _appended(shape: Shape, node: Node, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None) -> tuple[bool, list[Node]]:
-    """Append items to the last node of a level. Returns whether the node was complete and stays, and the nodes after it or instead of it.
+def _appended(
+    shape: Shape, node: Node, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None
+) -> tuple[bool, list[Node]]:
+    """Append items to the last node of a level.
+
+    Returns whether the node was complete and stays, and the nodes after it or instead of it.
 
     Cost: the new items; the old items are not hashed again.
     """
@@ -207,7 +217,10 @@ def append_leaves(nodes: Nodes, tree: Tree, leaves: list[Node]) -> Tree:
 def _split_at_boundaries(
     shape: Shape, level: int, items: list[bytes], counts: list[int] | None, keys: list[bytes] | None, *, at_end: bool
 ) -> list[Node]:
-    """Split items into nodes. Returns none if the last one does not end in a boundary and is not at the end of its level."""
+    """Split items into nodes.
+
+    Returns none if the last one does not end in a boundary and is not at the end of its level.
+    """
     if level and len(items) < NODE_LEAST:
         return [_open(Node(level, items, counts, keys))] if at_end else []  # too few for a boundary
     chunker = chunker_of(shape, level)
@@ -218,7 +231,12 @@ def _split_at_boundaries(
 
 
 def _split(
-    level: int, sizes: list[int], items: list[bytes], counts: list[int] | None, keys: list[bytes] | None, chunker: Chunker
+    level: int,
+    sizes: list[int],
+    items: list[bytes],
+    counts: list[int] | None,
+    keys: list[bytes] | None,
+    chunker: Chunker,
 ) -> list[Node]:
     """Split items into nodes of the given sizes, which the chunker has completed, and an open node of those that it has not."""
     open_at_end = chunker.pending
@@ -230,7 +248,9 @@ def _split(
     start = 0
     for size in (*sizes, open_at_end) if open_at_end else sizes:
         end = start + size
-        nodes.append(Node(level, items[start:end], counts and counts[start:end], None if keys is None else keys[start:end]))
+        nodes.append(
+            Node(level, items[start:end], counts and counts[start:end], None if keys is None else keys[start:end])
+        )
         start = end
     if open_at_end:
         _open(nodes[-1]).weight = chunker.weight
@@ -244,7 +264,10 @@ def _open(node: Node, cuts: Cuts = NO_CUTS) -> Node:
 
 
 def build(nodes: Nodes, shape: Shape, level: int, edit: Edit) -> Tree:
-    """Build a tree from the items of a level. The chunks of a blob are the items of level 1, since its leaves are the chunks."""
+    """Build a tree from the items of a level.
+
+    The chunks of a blob are the items of level 1, since its leaves are the chunks.
+    """
     if not edit.items:
         return empty(shape)
     above = Node(level, [], [] if level else None, [] if shape is Shape.MAP else None)
@@ -375,8 +398,9 @@ class _Gathered:
 def _rechunk(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edits: list[Edit]) -> list[_Run]:
     """Apply edits to one level. Returns the runs of old nodes that they replace.
 
-    A run begins at the node in which its first edit begins, since the boundary before that node does not depend on later items. It ends
-    where a new boundary coincides with an old one after its last edit: from there on, all boundaries stay.
+    A run begins at the node in which its first edit begins, since the boundary before that node does not depend on
+    later items. It ends where a new boundary coincides with an old one after its last edit: from there on, all
+    boundaries stay.
     """
     runs = []
     i = 0
@@ -405,7 +429,10 @@ def _rechunk(nodes: Nodes, shape: Shape, top: Node, total: int, level: int, edit
 
 
 def _index_at(counts: list[int], offset: int) -> int:
-    """Return the index of the child that begins at an offset. There is one, because edits of a level begin and end between its items."""
+    """Return the index of the child that begins at an offset.
+
+    There is one, because edits of a level begin and end between its items.
+    """
     index = 0
     while offset > 0:
         offset -= counts[index]
@@ -428,7 +455,10 @@ def _node_at(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int) -> 
 
 
 def edit_map(nodes: Nodes, tree: Tree, changes: Mapping[bytes, bytes | None]) -> Tree:
-    """Set keys of a map to cells, or remove them if the cell is None. Setting a key to its present cell changes nothing."""
+    """Set keys of a map to cells, or remove them if the cell is None.
+
+    Setting a key to its present cell changes nothing.
+    """
     if tree.count and len(changes) < NODE_GREATEST:
         top = top_of(nodes, tree)
         if not top.level:
@@ -477,7 +507,8 @@ def _edit_map_leaf(nodes: Nodes, tree: Tree, leaf: Node, changes: Mapping[bytes,
 def splice_cells(nodes: Nodes, tree: Tree, replacements: list[tuple[int, int, list[bytes]]]) -> Tree:
     """Replace the elements [start, end) of each triple by its cells.
 
-    Replacing an element by the same cell changes nothing, so an unchanged element that was encoded again touches no node.
+    Replacing an element by the same cell changes nothing, so an unchanged element that was encoded again touches no
+    node.
     """
     edits = []
     for start, end, cells in replacements:

@@ -1,7 +1,7 @@
 """The nodes of trees: their bytes, and a cache of decoded nodes. Layer: values.
 
-A leaf of a sequence is a MessagePack array of its elements, and a leaf of a map a MessagePack map of its entries, so each decodes in one
-call. An inner node names its children by address, with the number of elements under each.
+A leaf of a sequence is a MessagePack array of its elements, and a leaf of a map a MessagePack map of its entries, so
+each decodes in one call. An inner node names its children by address, with the number of elements under each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,15 @@ from versioned_state.objects.address import ADDRESS_SIZE, Address, Kind, address
 from versioned_state.objects.envelope import Segmented
 from versioned_state.objects.store import KeptObjects, Reader, Staging
 from versioned_state.values.cells import array_header, map_header, pack
-from versioned_state.values.trees.segments import NO_CUTS, NODE_IN_SEGMENTS, Cuts, cuts_of, cuts_of_node, leaf_in_segments, node_in_segments
+from versioned_state.values.trees.segments import (
+    NO_CUTS,
+    NODE_IN_SEGMENTS,
+    Cuts,
+    cuts_of,
+    cuts_of_node,
+    leaf_in_segments,
+    node_in_segments,
+)
 
 
 class Shape(Enum):
@@ -32,7 +40,8 @@ class Shape(Enum):
     MAP = "map"
     BLOB = "blob"
 
-    # Each value has one member, so identity is enough. The hash of Enum is a Python call, and every read of a node would make it.
+    # Each value has one member, so identity is enough. The hash of Enum is a Python call, and every read of a node
+    # would make it.
     __hash__: Any = object.__hash__
 
 
@@ -59,18 +68,24 @@ class Node:
 
     Attributes:
         level: 0 for a leaf.
-        items: of a leaf, the cells of its elements or values (of a blob, its one chunk); above, the children's addresses.
-        counts: the number of elements under each item, in bytes for a blob, or None in a leaf, whose items are single elements.
+        items: of a leaf, the cells of its elements or values (of a blob, its one chunk); above, the children's
+            addresses.
+        counts: the number of elements under each item, in bytes for a blob, or None in a leaf, whose items are single
+            elements.
         keys: for a map, the key of each item: in a leaf its own, above the first one under it. None otherwise.
-        is_open: for a node that is new or in segments: whether it is the last of its level and has no boundary at its end.
+        is_open: for a node that is new or in segments: whether it is the last of its level and has no boundary at its
+            end.
         cuts: for an open node, its known segments that are stored or staged.
-        weight: of an open leaf of a sequence that a chunker of this process has made, the weight of its items, so that those that are
-            appended need not be weighed and hashed with all before them. 0 for any other node, such as one that was read.
+        weight: of an open leaf of a sequence that a chunker of this process has made, the weight of its items, so that
+            those that are appended need not be weighed and hashed with all before them. 0 for any other node, such as
+            one that was read.
     """
 
     __slots__ = ("count", "counts", "cuts", "is_open", "items", "keys", "level", "raw", "size", "weight")
 
-    def __init__(self, level: int, items: list[bytes], counts: list[int] | None = None, keys: list[bytes] | None = None) -> None:
+    def __init__(
+        self, level: int, items: list[bytes], counts: list[int] | None = None, keys: list[bytes] | None = None
+    ) -> None:
         self.level: Final = level
         self.items: Final = items
         self.counts: Final = counts
@@ -84,7 +99,10 @@ class Node:
 
 
 def write_node(shape: Shape, node: Node) -> bytes:
-    """Return the raw bytes of a node, kind first. The node keeps them. A leaf of a blob is not written here: it is the chunk itself."""
+    """Return the raw bytes of a node, kind first.
+
+    The node keeps them. A leaf of a blob is not written here: it is the chunk itself.
+    """
     if node.raw is None:
         node.raw = _write(shape, node)
     return node.raw
@@ -187,7 +205,10 @@ def _read_inner(shape: Shape, raw: bytes) -> Node:
 
 
 def _are_sorted(keys: list[bytes]) -> bool:
-    """Return whether these are bytes in rising order. Bytes compare with bytes only: a later key of another type raises ``TypeError``."""
+    """Return whether these are bytes in rising order.
+
+    Bytes compare with bytes only: a later key of another type raises ``TypeError``.
+    """
     return not keys or (type(keys[0]) is bytes and all(map(lt, keys, islice(keys, 1, None))))
 
 
@@ -203,7 +224,8 @@ class NodeCache(OrderedDict[bytes, Node]):
     Several ``Nodes`` and threads may share a cache, and a node may be in several caches: nodes are never changed.
 
     Attributes:
-        clears: how often the cache was emptied. A node that is read while that happens may be one of those that must not stay.
+        clears: how often the cache was emptied. A node that is read while that happens may be one of those that must
+            not stay.
         since: all nodes here existed after this number of gc's ``sweeps`` (see ``GcFence``).
     """
 
@@ -231,7 +253,8 @@ class NodeCache(OrderedDict[bytes, Node]):
         with self._lock:
             if address in self or (clears is not None and clears != self.clears):
                 return
-            # Counted first, and when it is removed last: after an interrupt the cache counts too much, and not too little.
+            # Counted first, and when it is removed last: after an interrupt the cache counts too much, and not too
+            # little.
             self.size += node.size
             self[address] = node
             while self.size > self.max_bytes:
@@ -284,7 +307,9 @@ def check_child(parent: Node, index: int, child: Node) -> None:
         or (parent.counts is not None and child.count != parent.counts[index])
         or (parent.keys is not None and child.keys is not None and child.keys[:1] != [parent.keys[index]])
     ):
-        raise CorruptObjectError(parent.items[index].hex(), "its level, count or first key is not what the node above it says")
+        raise CorruptObjectError(
+            parent.items[index].hex(), "its level, count or first key is not what the node above it says"
+        )
 
 
 class Nodes:
@@ -293,12 +318,19 @@ class Nodes:
     Cost of a cached node: one dict lookup. Not for two threads at once.
 
     Args:
-        cache: holds the nodes that were read or staged here; by default a new one. Others may use it too if nothing is staged here.
-        shared: a second cache, which others use too. It gets the nodes that were read from the store, and those that ``share`` names.
+        cache: holds the nodes that were read or staged here; by default a new one. Others may use it too if nothing is
+            staged here.
+        shared: a second cache, which others use too. It gets the nodes that were read from the store, and those that
+            ``share`` names.
     """
 
     def __init__(
-        self, reader: Reader, *, staging: Staging | None = None, cache: NodeCache | None = None, shared: NodeCache | None = None
+        self,
+        reader: Reader,
+        *,
+        staging: Staging | None = None,
+        cache: NodeCache | None = None,
+        shared: NodeCache | None = None,
     ) -> None:
         self.reader: Reader = reader
         self._staging = staging
@@ -312,7 +344,10 @@ class Nodes:
         return self._common.clears
 
     def bind(self, staging: Staging) -> None:
-        """Use another overlay over the same store from now on. Cached nodes stay valid: an address has one content everywhere."""
+        """Use another overlay over the same store from now on.
+
+        Cached nodes stay valid: an address has one content everywhere.
+        """
         self.reader = self._staging = staging
 
     @property
@@ -377,7 +412,8 @@ class Nodes:
         Leaves out the nodes of a large commit, which would evict the nodes that others use.
 
         Args:
-            sweeps: the number of gc's ``sweeps`` after which they were stored. If another one is known by now, they may be gone.
+            sweeps: the number of gc's ``sweeps`` after which they were stored. If another one is known by now, they may
+                be gone.
         """
         shared, own, addresses = self._shared, self._cache, staged.addresses()
         if shared is None or len(addresses) > _MOST_SHARED:
@@ -397,7 +433,9 @@ class Nodes:
     def fetch(self, shape: Shape, *tops: Node | bytes) -> None:
         """Read these nodes into the cache in one call of the store."""
         wanted = [
-            Address(top) for top in tops if isinstance(top, bytes) and top not in self._cache and self._from_shared(shape, top) is None
+            Address(top)
+            for top in tops
+            if isinstance(top, bytes) and top not in self._cache and self._from_shared(shape, top) is None
         ]
         if len(wanted) > 1:
             clears = self._common.clears
@@ -405,7 +443,10 @@ class Nodes:
                 self._keep_read(address, read_node(shape, raw), raw, clears)
 
     def get_all(self, shape: Shape, addresses: Iterable[bytes]) -> list[Node]:
-        """Return the nodes at some addresses, in their order. Those that are in no cache are read in one call of the store."""
+        """Return the nodes at some addresses, in their order.
+
+        Those that are in no cache are read in one call of the store.
+        """
         used = self._cache.used
         found = {address: used(address) or self._from_shared(shape, address) for address in addresses}
         wanted = [Address(address) for address, node in found.items() if node is None]

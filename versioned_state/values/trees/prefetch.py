@@ -16,10 +16,15 @@ _MOST: Final = 256
 """Nodes of one level up to which they are read ahead: some levels of them fit in the cache of ``Nodes``."""
 
 
-def fetch_difference(nodes: Nodes, shape: Shape, a: Node | bytes, b: Node | bytes) -> tuple[list[Node], list[Node]] | None:
-    """Read into the cache the nodes that two trees, given by their tops, do not share. Cost: those nodes, in one call for each level.
+def fetch_difference(
+    nodes: Nodes, shape: Shape, a: Node | bytes, b: Node | bytes
+) -> tuple[list[Node], list[Node]] | None:
+    """Read into the cache the nodes that two trees, given by their tops, do not share.
 
-    Returns the leaves of the first and those of the second tree, or None if there are too many nodes to keep, of which some were read then.
+    Cost: those nodes, in one call for each level.
+
+    Returns the leaves of the first and those of the second tree, or None if there are too many nodes to keep, of which
+    some were read then.
     """
     nodes.fetch(shape, a, b)
     left, right = [nodes.get(shape, a)], [nodes.get(shape, b)]
@@ -48,7 +53,10 @@ def _children(row: Sequence[Node]) -> dict[bytes, None]:
 
 
 def fetch_paths(nodes: Nodes, top: Node | bytes, keys: Iterable[bytes]) -> None:
-    """Read into the cache the nodes on the paths to some keys of a map, if they are not too many. Cost: one call for each level."""
+    """Read into the cache the nodes on the paths to some keys of a map, if they are not too many.
+
+    Cost: one call for each level.
+    """
     row: dict[Node | bytes, list[bytes]] = {top: list(keys)}
     while row and len(row) <= _MOST:
         nodes.fetch(Shape.MAP, *row)

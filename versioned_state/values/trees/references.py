@@ -1,7 +1,8 @@
 """References: the cells that refer to a tree. Layer: values.
 
-The payload of a reference is an array: the number of elements, then the top node by address, or inlined as ``[node]``. A dict whose keys
-are not in sorted order has a second tree, of its keys in their order. A numpy array also has its dtype and shape.
+The payload of a reference is an array: the number of elements, then the top node by address, or inlined as ``[node]``.
+A dict whose keys are not in sorted order has a second tree, of its keys in their order. A numpy array also has its
+dtype and shape.
 """
 
 from __future__ import annotations
@@ -13,7 +14,16 @@ import msgpack
 
 from versioned_state.errors import LimitExceededError
 from versioned_state.objects.address import ADDRESS_SIZE
-from versioned_state.values.cells import MAX_BLOB, MAX_ELEMENTS, Code, array_header, code_of, extension, pack, payload_of
+from versioned_state.values.cells import (
+    MAX_BLOB,
+    MAX_ELEMENTS,
+    Code,
+    array_header,
+    code_of,
+    extension,
+    pack,
+    payload_of,
+)
 from versioned_state.values.trees.nodes import Shape, read_node, write_node
 from versioned_state.values.trees.tree import Tree
 
@@ -41,8 +51,9 @@ may_refer: Final = re.compile(
     re.DOTALL,
 ).search
 """Finds the header of an extension that is a tree, as it lies in a leaf at any depth. A leaf without a match refers to nothing, and need
-not be decoded, which is ten times faster for most leaves. Each way begins with one byte, so that the search skips all others at once. The
-codes 32 to 47 are those of trees: one that has no meaning yet matches too, so that gc stops there instead of deleting what it refers to."""
+not be decoded, which is ten times faster for most leaves. Each way begins with one byte, so that the search skips all
+others at once. The codes 32 to 47 are those of trees: one that has no meaning yet matches too, so that gc stops there
+instead of deleting what it refers to."""
 
 
 _TWO_PARTS: Final = array_header(2)
@@ -50,7 +61,11 @@ _TWO_PARTS: Final = array_header(2)
 
 def tree_parts(tree: Tree) -> list[bytes]:
     """Return a tree as the first two parts of a payload."""
-    top = pack(tree.top) if isinstance(tree.top, bytes) else b"\x91" + pack(tree.top.raw or write_node(tree.shape, tree.top))
+    top = (
+        pack(tree.top)
+        if isinstance(tree.top, bytes)
+        else b"\x91" + pack(tree.top.raw or write_node(tree.shape, tree.top))
+    )
     return [pack(tree.count), top]
 
 
@@ -63,13 +78,18 @@ def tree_cell(code: Code, tree: Tree, *more: bytes) -> bytes:
 
 
 def read_tree(shape: Shape, parts: list[Any]) -> Tree:
-    """Return the tree in the first two parts of a payload. Raises ``ValueError`` for any other form, ``LimitExceededError``."""
+    """Return the tree in the first two parts of a payload.
+
+    Raises ``ValueError`` for any other form, ``LimitExceededError``.
+    """
     count, top = parts[0], parts[1]
     if type(count) is not int or count < 0:
         raise ValueError("a tree without a count")
     limit = MAX_BLOB if shape is Shape.BLOB else MAX_ELEMENTS
     if count > limit:
-        raise LimitExceededError(f"a stored value of {count:,} {'bytes' if shape is Shape.BLOB else 'elements'}", limit=limit)
+        raise LimitExceededError(
+            f"a stored value of {count:,} {'bytes' if shape is Shape.BLOB else 'elements'}", limit=limit
+        )
     if type(top) is bytes and len(top) == ADDRESS_SIZE:
         return Tree(shape, count, top)
     if type(top) is list and len(top) == 1 and type(top[0]) is bytes:

@@ -1,11 +1,12 @@
 """The segments of open nodes: runs of their bytes that are stored as objects of their own. Layer: values.
 
-Nearly every commit extends the last leaf of a list, and so replaces the last child of the last inner node of each level. If these nodes
-were stored whole, each version would repeat the content of the one before. In segments, a version of a leaf stores only its newest cells, a
-version of an inner node only its last child, and both name the segments with the rest. A node that has reached its boundary is stored
-whole: it will not grow, and can be read in one piece.
+Nearly every commit extends the last leaf of a list, and so replaces the last child of the last inner node of each
+level. If these nodes were stored whole, each version would repeat the content of the one before. In segments, a version
+of a leaf stores only its newest cells, a version of an inner node only its last child, and both name the segments with
+the rest. A node that has reached its boundary is stored whole: it will not grow, and can be read in one piece.
 
-The segments depend on the content of the node alone, as the nodes of a tree do. So they are the same for every writer and every history.
+The segments depend on the content of the node alone, as the nodes of a tree do. So they are the same for every writer
+and every history.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ LEAF_IN_SEGMENTS: Final = 768
 
 NODE_IN_SEGMENTS: Final = 256
 """Raw bytes from which an open inner node of a sequence or blob is. Its one segment has the addresses of all children but the last. A
-reader that begins at the head pays with a call of the store for each such node, so most of them, which have fewer than ten children, are
-stored whole.
+reader that begins at the head pays with a call of the store for each such node, so most of them, which have fewer than
+ten children, are stored whole.
 
-These numbers are part of the format. They were measured on 100-byte elements and on 200 real conversations, with the cost of a row: half of
-a segment is written again at each commit, and the address of each segment, so smaller segments pay only if several become one."""
+These numbers are part of the format. They were measured on 100-byte elements and on 200 real conversations, with the
+cost of a row: half of a segment is written again at each commit, and the address of each segment, so smaller segments
+pay only if several become one."""
 
 
 class Cuts(NamedTuple):
@@ -125,7 +127,9 @@ def _runs(cells: list[bytes], known: Cuts, stop: int) -> tuple[int, list[tuple[i
             # The other segments of the run are the last ones, known or not.
             new = min(RUN - 1, len(runs))
             old = RUN - 1 - new
-            begin = (runs[-new][0] if new else start) - (sum([size for _, size in segments[kept - old : kept]]) if old else 0)
+            begin = (runs[-new][0] if new else start) - (
+                sum([size for _, size in segments[kept - old : kept]]) if old else 0
+            )
             if end - begin <= RUN_MOST:
                 start = begin
                 kept -= old
@@ -151,7 +155,11 @@ def node_in_segments(raw: bytes, children: list[bytes], known: Cuts) -> tuple[by
     part = segment_of(raw[head:-ADDRESS_SIZE])
     segments = ((address := address_of(part), len(part) - 1),)
     cuts = Cuts(segments, (len(children) - 1,), (RUN,), len(part) - 1)
-    return Segmented(raw, head, segments, len(raw) - ADDRESS_SIZE), cuts, [] if known.segments == segments else [(address, part)]
+    return (
+        Segmented(raw, head, segments, len(raw) - ADDRESS_SIZE),
+        cuts,
+        [] if known.segments == segments else [(address, part)],
+    )
 
 
 def cuts_of_node(raw: Segmented, children: list[bytes]) -> Cuts:

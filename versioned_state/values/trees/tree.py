@@ -1,9 +1,10 @@
 """Trees of nodes, walked and searched the same way for sequences, maps and blobs. Layer: values.
 
-A tree is a value: an edit returns another tree, which shares all untouched nodes. It is canonical: its nodes depend on its content alone.
-Positions are offsets of elements (of bytes in a blob); a map converts a key to an offset first.
+A tree is a value: an edit returns another tree, which shares all untouched nodes. It is canonical: its nodes depend on
+its content alone. Positions are offsets of elements (of bytes in a blob); a map converts a key to an offset first.
 
-The idea is that of the prolly trees of Noms and Dolt: B-trees whose nodes end where their content decides (``chunker``).
+The idea is that of the prolly trees of Noms and Dolt: B-trees whose nodes end where their content decides
+(``chunker``).
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from versioned_state.values.trees.nodes import Node, Nodes, Shape, write_node
 
 @dataclass(slots=True, unsafe_hash=True)
 class Tree:
-    """A tree by its top node, which is inlined (a ``Node``) or an address. ``count`` is in elements, or in bytes for a blob.
+    """A tree by its top node, which is inlined (a ``Node``) or an address.
 
-    A tree is never changed. The class is not frozen, since making a frozen instance takes three times as long, and each commit makes
-    several.
+    ``count`` is in elements, or in bytes for a blob.
+
+    A tree is never changed. The class is not frozen, since making a frozen instance takes three times as long, and each
+    commit makes several.
     """
 
     shape: Shape
@@ -51,29 +54,40 @@ def same(a: Tree, b: Tree) -> bool:
 def as_read(tree: Tree) -> Tree:
     """Return the tree as a reader of a reference sees it: an inlined top has no segments, since no stored object names them."""
     top = tree.top
-    return Tree(tree.shape, tree.count, Node(top.level, top.items, top.counts, top.keys)) if isinstance(top, Node) else tree
+    return (
+        Tree(tree.shape, tree.count, Node(top.level, top.items, top.counts, top.keys))
+        if isinstance(top, Node)
+        else tree
+    )
 
 
 def top_of(nodes: Nodes, tree: Tree) -> Node:
     """Return the top node of a tree, checked against its count."""
     top = tree.top if type(tree.top) is Node else nodes.get(tree.shape, tree.top)
     if top.count != tree.count:
-        raise CorruptObjectError(address_of(write_node(tree.shape, top)).hex(), f"a tree of {tree.count} elements that holds {top.count}")
+        raise CorruptObjectError(
+            address_of(write_node(tree.shape, top)).hex(), f"a tree of {tree.count} elements that holds {top.count}"
+        )
     return top
 
 
-def nodes_from(nodes: Nodes, shape: Shape, top: Node, level: int, offset: int, end: int | None = None) -> Iterator[tuple[int, Node]]:
+def nodes_from(
+    nodes: Nodes, shape: Shape, top: Node, level: int, offset: int, end: int | None = None
+) -> Iterator[tuple[int, Node]]:
     """Yield the nodes of one level from the one that covers ``offset``, left to right, each with its first offset.
 
     With ``end``, the nodes up to ``end`` that share a parent are read in one call of the store.
 
     Raises:
-        CorruptObjectError: a node has another level or count than its parent states. So a walk yields as many elements as the top states.
+        CorruptObjectError: a node has another level or count than its parent states. So a walk yields as many elements
+            as the top states.
     """
     return _visit(nodes, shape, top, 0, (level, offset, end))
 
 
-def _visit(nodes: Nodes, shape: Shape, node: Node, first: int, sought: tuple[int, int, int | None]) -> Iterator[tuple[int, Node]]:
+def _visit(
+    nodes: Nodes, shape: Shape, node: Node, first: int, sought: tuple[int, int, int | None]
+) -> Iterator[tuple[int, Node]]:
     """Yield what ``nodes_from`` does under one node with offset ``first``.
 
     Not a nested function, since its reference cycle would keep a store open.
@@ -154,7 +168,8 @@ def iter_items(nodes: Nodes, tree: Tree, start: int = 0, end: int | None = None)
     """Yield keys and cells of a map at offsets [start, end), in the order of the keys.
 
     Raises:
-        CorruptObjectError: the keys of two leaves are not in order. So each leaf is read once, even if a crafted tree repeats it.
+        CorruptObjectError: the keys of two leaves are not in order. So each leaf is read once, even if a crafted tree
+            repeats it.
     """
     end = tree.count if end is None else min(end, tree.count)
     if start >= end:
@@ -222,7 +237,10 @@ def locate(nodes: Nodes, tree: Tree, key: bytes) -> tuple[int, bytes | None]:
 
 
 def items_between(nodes: Nodes, tree: Tree, start: bytes, end: bytes) -> list[tuple[bytes, bytes]]:
-    """Return the keys in [start, end) of a map, in order, and their cells. Cost: two paths, then the leaves with these keys."""
+    """Return the keys in [start, end) of a map, in order, and their cells.
+
+    Cost: two paths, then the leaves with these keys.
+    """
     top = top_of(nodes, tree)
     keys = top.keys
     if top.level or keys is None:

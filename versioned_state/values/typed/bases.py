@@ -224,7 +224,9 @@ class ExceptionLayout(Layout):
     def __init__(self, cls: type, name: str) -> None:
         super().__init__(cls, name)
         self._base: Any = next(
-            base for base in mro_of(cls) if namespace_of(base).get("__module__") is None and module_of(base) == "builtins"
+            base
+            for base in mro_of(cls)
+            if namespace_of(base).get("__module__") is None and module_of(base) == "builtins"
         )
         self._slots = slots_of(cls)
         self._dict_of = dict_getter(cls)

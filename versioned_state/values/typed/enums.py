@@ -11,7 +11,10 @@ from versioned_state.values.typed.tagged import Notes
 
 
 class EnumLayout(Layout):
-    """A member by its name. A combination of flags without a name: by the names of its members, or by value if these do not cover it."""
+    """A member by its name.
+
+    A combination of flags without a name: by the names of its members, or by value if these do not cover it.
+    """
 
     __slots__ = ("_members",)
 

@@ -111,7 +111,9 @@ class InstanceLayout(Layout):
         return notes
 
     def notes_for(self, data: Any, notes: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-        return self.notes_of(data, {name: holder for name, holder in _weak_noted(notes).items() if name not in data}) or {}
+        return (
+            self.notes_of(data, {name: holder for name, holder in _weak_noted(notes).items() if name not in data}) or {}
+        )
 
     # Making
 
@@ -148,7 +150,10 @@ class InstanceLayout(Layout):
         return fitting, not (lost or gained), gained
 
     def fill(self, value: Any, fields: dict[str, Any]) -> bool:
-        """Set the fields of a new instance without its ``__setattr__``. Returns whether the instance can hold all of them."""
+        """Set the fields of a new instance without its ``__setattr__``.
+
+        Returns whether the instance can hold all of them.
+        """
         if self._slots:
             fields = dict(fields)
             for name, member in self._slots.items():
@@ -207,7 +212,11 @@ class InstanceLayout(Layout):
         if self._slots or self._dict_of is None:
             return self.attributes(value).values()
         fields = self._dict_of(value)
-        return fields.values() if DERIVED.isdisjoint(fields) else [held for name, held in fields.items() if name not in DERIVED]
+        return (
+            fields.values()
+            if DERIVED.isdisjoint(fields)
+            else [held for name, held in fields.items() if name not in DERIVED]
+        )
 
 
 class OrdinaryLayout(InstanceLayout):
@@ -227,11 +236,18 @@ class OrdinaryLayout(InstanceLayout):
         packed = super().pack_run(run, identities=identities)
         if packed is None:
             return None
-        return [*packed, list(map(id, run)) if identities else None, [_which_are_one(fields.values()) for fields in packed[-1]]]
+        return [
+            *packed,
+            list(map(id, run)) if identities else None,
+            [_which_are_one(fields.values()) for fields in packed[-1]],
+        ]
 
 
 def _which_are_one(parts: Iterable[Any]) -> list[int] | None:
-    """Return which attributes are the same list, dict or set, as opposed to equal ones. None if all are different objects."""
+    """Return which attributes are the same list, dict or set, as opposed to equal ones.
+
+    None if all are different objects.
+    """
     held = [id(part) for part in parts if type(part) in _MUTABLE]
     return [held.index(each) for each in held] if len(held) > 1 and len(set(held)) < len(held) else None
 
@@ -239,11 +255,14 @@ def _which_are_one(parts: Iterable[Any]) -> list[int] | None:
 def dataclass_layout(cls: type, name: str) -> InstanceLayout | str | None:
     """Return the layout of a dataclass, or the reason why it has none, or None if the class itself is not a dataclass.
 
-    A class that only inherits from a dataclass has the fields of that one, and its further attributes as an ordinary class has.
+    A class that only inherits from a dataclass has the fields of that one, and its further attributes as an ordinary
+    class has.
     """
     fields = lookup(cls, "__dataclass_fields__")
     if type(fields) is Standard:  # of a record, which is described without loading dataclasses
-        declared: dict[str, Default] = {name: _record_default(options) for name, options in fields.options_of(cls).items()}
+        declared: dict[str, Default] = {
+            name: _record_default(options) for name, options in fields.options_of(cls).items()
+        }
         return why_more(cls) or InstanceLayout(cls, name, declared, frozen=fields.frozen)
     if type(fields) is not dict:
         return None
@@ -340,13 +359,18 @@ def _holder(fields: Mapping[str, Any], target: Any) -> str | None:
 def _weak_noted(notes: Mapping[str, Any]) -> Weak:
     """Return the weak references in the notes. Raises ``NotPlainDataError``."""
     weak = notes.get("weak", {})
-    if type(weak) is not dict or not all(type(name) is str and (holder is None or type(holder) is str) for name, holder in weak.items()):
+    if type(weak) is not dict or not all(
+        type(name) is str and (holder is None or type(holder) is str) for name, holder in weak.items()
+    ):
         raise NotPlainDataError("the weak references are not fields")
     return weak
 
 
 def _revived(weak: Weak, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Make the weak references again. One to an object that these fields do not hold is dead: the object is not part of the value."""
+    """Make the weak references again.
+
+    One to an object that these fields do not hold is dead: the object is not part of the value.
+    """
     return {name: _reference_to(None if holder is None else fields.get(holder)) for name, holder in weak.items()}
 
 

@@ -21,7 +21,8 @@ class NotPlainDataError(ValueError):
 class Layout(ABC):
     """The stored form of the values of one class: the name of the class, data, and sometimes notes.
 
-    The data of an instance is the dict of its fields, the data of a container its elements, and the data of an Enum's member its name.
+    The data of an instance is the dict of its fields, the data of a container its elements, and the data of an Enum's
+    member its name.
 
     Attributes:
         cls: the class.
@@ -51,7 +52,8 @@ class Layout(ABC):
     def make(self, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
         """Make a value without its ``__init__``. Returns it, and whether ``take`` would return the same data again.
 
-        Raises ``NotPlainDataError`` for data that is not that of a value of the class, for example if the class was an Enum before.
+        Raises ``NotPlainDataError`` for data that is not that of a value of the class, for example if the class was an
+        Enum before.
         """
 
     def assign(self, live: Any, target: Any, assign_part: AssignPart) -> bool:

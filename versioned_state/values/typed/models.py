@@ -42,22 +42,25 @@ class _Slot:
 class ModelLayout(InstanceLayout):
     """A pydantic model. One record holds fields, extra fields and private attributes, each under its name.
 
-    Notes name the extra ones, and the set of fields given if that is not all of them. A name that begins with ``_`` and is not
-    extra is private.
+    Notes name the extra ones, and the set of fields given if that is not all of them. A name that begins with ``_`` and
+    is not extra is private.
     """
 
     __slots__ = ("_all", "_extra", "_given", "_is_usual", "_private", "allows_extra", "private")
 
     note_names: ClassVar[frozenset[str]] = frozenset({"more", "unset", "extra", "set"})
 
-    def __init__(self, cls: type, name: str, declared: dict[str, Default], private: dict[str, Default], config: dict[str, Any]) -> None:
+    def __init__(
+        self, cls: type, name: str, declared: dict[str, Default], private: dict[str, Default], config: dict[str, Any]
+    ) -> None:
         super().__init__(cls, name, declared, frozen=bool(config.get("frozen")))
         self._slots = {}
         self._given = lookup(cls, "__pydantic_fields_set__")
         self._extra = _Slot(cls, "__pydantic_extra__")
         self._private = _Slot(cls, "__pydantic_private__")
         self._all = frozenset(declared)
-        self._is_usual = lookup(cls, "__getattribute__") is object.__getattribute__  # then the slots can be read directly
+        # then the slots can be read directly
+        self._is_usual = lookup(cls, "__getattribute__") is object.__getattribute__
         self.private: Final = private
         self.allows_extra: Final = config.get("extra") == "allow"
 
@@ -83,7 +86,12 @@ class ModelLayout(InstanceLayout):
     def _parts(self, value: Any) -> tuple[dict[str, Any], dict[str, Any] | None, dict[str, Any] | None, set[str]]:
         assert self._dict_of is not None
         try:
-            return dict(self._dict_of(value)), self._extra.get(value), self._private.get(value), self._given.__get__(value)
+            return (
+                dict(self._dict_of(value)),
+                self._extra.get(value),
+                self._private.get(value),
+                self._given.__get__(value),
+            )
         except AttributeError:
             raise NotPlainDataError("it was never initialised") from None
 
@@ -92,7 +100,9 @@ class ModelLayout(InstanceLayout):
         new = {name for name in data if name not in self.declared and name not in self.private}
         extra, more = names_in(notes, "extra") & new, names_in(notes, "more") & new
         # A field that is assigned counts as given.
-        assigned = {name for name, held in data.items() if held is not before.get(name, _UNSET) and name not in self.private}
+        assigned = {
+            name for name, held in data.items() if held is not before.get(name, _UNSET) and name not in self.private
+        }
         kept = {
             "extra": (new - more) if self.allows_extra else extra,
             "more": more if self.allows_extra else new - extra,

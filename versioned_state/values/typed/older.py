@@ -1,7 +1,8 @@
 """Instances that were read from an older form: until they change, they are stored in that form again. Layer: values.
 
-A class may have gained or lost fields, moved, or got a new version since an instance was stored. The instance is made for the present
-class, so encoding it again would give another cell although nobody changed it. Its stored cell is therefore kept, with its fingerprint.
+A class may have gained or lost fields, moved, or got a new version since an instance was stored. The instance is made
+for the present class, so encoding it again would give another cell although nobody changed it. Its stored cell is
+therefore kept, with its fingerprint.
 """
 
 from __future__ import annotations

@@ -11,7 +11,14 @@ import sys
 from collections.abc import Callable
 from importlib import import_module
 from operator import attrgetter
-from types import BuiltinFunctionType, FunctionType, GenericAlias, GetSetDescriptorType, MemberDescriptorType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    GenericAlias,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    ModuleType,
+)
 from typing import Any, Final, cast
 
 _GET: Any = type.__dict__
@@ -73,7 +80,10 @@ def module_of(cls: type) -> str:
 
 
 def name_of(cls: type) -> str:
-    """Return the stored name of a class: ``module:qualified.name``. That of a parametrised model of pydantic ends with its parameters."""
+    """Return the stored name of a class: ``module:qualified.name``.
+
+    That of a parametrised model of pydantic ends with its parameters.
+    """
     generic = _generic_of(cls)
     if generic is None:
         return f"{module_of(cls)}:{qualname_of(cls)}"
@@ -94,7 +104,11 @@ def _generic_of(cls: type) -> tuple[type, tuple[Any, ...]] | None:
 
 def _name_of_parameter(parameter: Any) -> str:
     """Return a parameter in the name of a class. It is compared only, and nothing is made of it."""
-    return name_of(parameter) if inherits(type(parameter), type) and type(parameter) is not GenericAlias else repr(parameter)
+    return (
+        name_of(parameter)
+        if inherits(type(parameter), type) and type(parameter) is not GenericAlias
+        else repr(parameter)
+    )
 
 
 def find_class(name: str, *, importing: bool = False) -> type | None:
@@ -124,7 +138,10 @@ def find_class(name: str, *, importing: bool = False) -> type | None:
 
 
 def _find_parametrised(name: str, *, importing: bool) -> type | None:
-    """Return the parametrised model with a name. One that nothing has made yet is made only if that runs code of pydantic alone."""
+    """Return the parametrised model with a name.
+
+    One that nothing has made yet is made only if that runs code of pydantic alone.
+    """
     origin_name, _, inner = name[:-1].partition("[")
     origin = find_class(origin_name, importing=importing)
     if origin is None:
@@ -144,7 +161,12 @@ def _find_parametrised(name: str, *, importing: bool) -> type | None:
     return cls if inherits(type(cls), type) and name_of(cls) == name else None
 
 
-_MAKING: Final = ("__class_getitem__", "__init_subclass__", "__pydantic_init_subclass__", "__get_pydantic_core_schema__")
+_MAKING: Final = (
+    "__class_getitem__",
+    "__init_subclass__",
+    "__pydantic_init_subclass__",
+    "__get_pydantic_core_schema__",
+)
 """The methods of a model that run when it is parametrised."""
 
 
@@ -194,7 +216,8 @@ def _is_generated(method: Any) -> bool:
     """Return whether dataclasses, attrs, pydantic or namedtuple generated a pickling method for exactly the fields of the class."""
     module = method.__globals__.get("__name__", "") if type(method) is FunctionType else ""
     return type(module) is str and (
-        module in ("dataclasses", "versioned_state.records", "attr._make", "collections") or module.split(".")[0] == "pydantic"
+        module in ("dataclasses", "versioned_state.records", "attr._make", "collections")
+        or module.split(".")[0] == "pydantic"
     )
 
 
@@ -203,7 +226,9 @@ def slots_of(cls: type) -> dict[str, MemberDescriptorType]:
     slots: dict[str, MemberDescriptorType] = {}
     for base in mro_of(cls):
         declared = namespace_of(base).get("__slots__", ())
-        for name in (declared,) if type(declared) is str else tuple(declared) if type(declared) in _NAMES_OF_SLOTS else ():
+        for name in (
+            (declared,) if type(declared) is str else tuple(declared) if type(declared) in _NAMES_OF_SLOTS else ()
+        ):
             if name in ("__dict__", "__weakref__"):
                 continue
             if name.startswith("__") and not name.endswith("__"):
@@ -219,8 +244,16 @@ def dict_getter(cls: type) -> Callable[[Any], dict[str, Any]] | None:
     for base in mro_of(cls):
         descriptor = namespace_of(base).get("__dict__")
         if descriptor is not None:
-            usual = type(descriptor) is GetSetDescriptorType and lookup(cls, "__getattribute__") is object.__getattribute__
-            return attrgetter("__dict__") if usual else descriptor.__get__ if type(descriptor) is GetSetDescriptorType else None
+            usual = (
+                type(descriptor) is GetSetDescriptorType and lookup(cls, "__getattribute__") is object.__getattribute__
+            )
+            return (
+                attrgetter("__dict__")
+                if usual
+                else descriptor.__get__
+                if type(descriptor) is GetSetDescriptorType
+                else None
+            )
     return None
 
 

@@ -1,7 +1,7 @@
 """The layouts of classes and of stored names, and ``register``. Layer: values.
 
-A class need not be registered to be data. ``register`` gives it a name that survives refactoring, a conversion of its own, or an upgrade
-from older fields. A registration applies to the whole process.
+A class need not be registered to be data. ``register`` gives it a name that survives refactoring, a conversion of its
+own, or an upgrade from older fields. A registration applies to the whole process.
 """
 
 from __future__ import annotations
@@ -24,7 +24,15 @@ from versioned_state.values.typed.enums import enum_layout
 from versioned_state.values.typed.instances import attrs_layout, dataclass_layout, ordinary_layout
 from versioned_state.values.typed.layout import Layout, NotPlainDataError
 from versioned_state.values.typed.models import model_layout
-from versioned_state.values.typed.reflection import find_class, inherits, is_found, is_known_by_identity, module_of, name_of, qualname_of
+from versioned_state.values.typed.reflection import (
+    find_class,
+    inherits,
+    is_found,
+    is_known_by_identity,
+    module_of,
+    name_of,
+    qualname_of,
+)
 from versioned_state.values.typed.tagged import Notes, Tagged, check_name
 
 T = TypeVar("T")
@@ -72,20 +80,21 @@ def register(
 ) -> builtins.type[T]:
     """Store values of exactly this type under a name of their own. Returns the type, so it also serves as a decorator.
 
-    ``name`` is part of every stored value and must stay as it is; without one it is the type's module and qualified name. Values of a
-    registered type come back as instances in every store, trusted or not. Subclasses are types of their own.
+    ``name`` is part of every stored value and must stay as it is; without one it is the type's module and qualified
+    name. Values of a registered type come back as instances in every store, trusted or not. Subclasses are types of
+    their own.
 
     Args:
         to_data: converts a value to data; by default its fields are the data.
         from_data: converts the data back. It gets exactly the data that ``to_data`` returned.
         version: the version of the fields, from 1 up, stored with each value if it is above 1.
-        upgrade: converts fields of an older version: ``upgrade(fields, version)`` returns fields of this version. It may change its
-            argument, and the dicts and lists in it, and return it.
+        upgrade: converts fields of an older version: ``upgrade(fields, version)`` returns fields of this version. It
+            may change its argument, and the dicts and lists in it, and return it.
         also: earlier names of the type in stored values, such as ``old.module:Name``.
 
     Raises:
-        InvalidArgumentError: the name is not a string, or belongs to another type; one function is missing, or the type needs both;
-            ``upgrade`` is given without a version; or the type is a built-in data type.
+        InvalidArgumentError: the name is not a string, or belongs to another type; one function is missing, or the type
+            needs both; ``upgrade`` is given without a version; or the type is a built-in data type.
     """
     _check_type(type)
     names = [each for each in (name, *([also] if isinstance(also, str) else also)) if each is not None]
@@ -98,7 +107,9 @@ def register(
     has_functions = to_data is not None and from_data is not None
     layout = FunctionLayout(type, stored, to_data, from_data) if has_functions else _build(type, stored)
     if isinstance(layout, str):
-        raise InvalidArgumentError(f"{type.__qualname__} is not stored by its fields: {layout}; give to_data and from_data")
+        raise InvalidArgumentError(
+            f"{type.__qualname__} is not stored by its fields: {layout}; give to_data and from_data"
+        )
     layout.version = version
     names = [*dict.fromkeys([stored, *names])]
     with _lock:
@@ -121,14 +132,17 @@ def register(
 def register_module(module: ModuleType) -> tuple[builtins.type, ...]:
     """Register the classes of a module, each under its module and qualified name, and return them.
 
-    These are the classes that the module has under a public name and that were made in it, or, for a package, in a module below it. A class
-    that is registered already stays as it is, and one whose values are not data is left out: ``explain`` says why.
+    These are the classes that the module has under a public name and that were made in it, or, for a package, in a
+    module below it. A class that is registered already stays as it is, and one whose values are not data is left out:
+    ``explain`` says why.
 
     Raises:
         InvalidArgumentError: it is not a module, or none of its classes can be registered. Nothing was changed.
     """
     if not isinstance(module, ModuleType):
-        raise InvalidArgumentError(f"register_module() takes a module, not {module!r:.80}", hint="import it, and give the module itself")
+        raise InvalidArgumentError(
+            f"register_module() takes a module, not {module!r:.80}", hint="import it, and give the module itself"
+        )
     found = {}
     for name, cls in vars(module).items():
         if name.startswith("_") or not inherits(type(cls), type) or id(cls) in _DATA_IDS:
@@ -138,7 +152,9 @@ def register_module(module: ModuleType) -> tuple[builtins.type, ...]:
             found[id(cls)] = cls
     taken = tuple(cls for cls in found.values() if id(cls) in _registered or why_no_data(cls) is None)
     if not taken:
-        raise InvalidArgumentError(f"module {module.__name__} has no class whose values are data", hint="register() takes functions too")
+        raise InvalidArgumentError(
+            f"module {module.__name__} has no class whose values are data", hint="register() takes functions too"
+        )
     for cls in taken:
         if id(cls) not in _registered:
             register(cls)
@@ -151,7 +167,8 @@ def _check_type(type: Any) -> None:
         raise InvalidArgumentError(f"register() takes a type, not {type!r}", hint=hint)
     if type in _DATA:
         raise InvalidArgumentError(
-            f"{type.__qualname__} is data as it is, and cannot be registered", hint="make a subclass, or a dataclass that holds one"
+            f"{type.__qualname__} is data as it is, and cannot be registered",
+            hint="make a subclass, or a dataclass that holds one",
         )
 
 
@@ -236,11 +253,13 @@ def find_layout(name: str, classes: Classes) -> Layout | None:
     if classes == "registered" or (isinstance(classes, TrustedClasses) and not classes.covers(name)):
         return None
     cls = find_class(name, importing=classes != "loaded")
-    if cls is None or name_of(cls) != name:  # an alias of a class, or another class: no instance is stored under this name
+    # an alias of a class, or another class: no instance is stored under this name
+    if cls is None or name_of(cls) != name:
         return None
     if id(cls) in _DATA_IDS or not is_known_by_identity(cls):
         return None
-    # If the class defines how it is pickled, its values are objects: comparing one with what is stored would run that code.
+    # If the class defines how it is pickled, its values are objects: comparing one with what is stored would run that
+    # code.
     return layout_of(cls)
 
 
@@ -275,7 +294,10 @@ def quick_fingerprint(value: Any) -> Any:
 
 
 def fields_of(value: Any) -> dict[str, Any] | None:
-    """Return the fields of a typed value by name, in a new dict, or None for any other value. Raises the errors of ``to_data``."""
+    """Return the fields of a typed value by name, in a new dict, or None for any other value.
+
+    Raises the errors of ``to_data``.
+    """
     try:
         record = take_apart(value)
     except NotPlainDataError:
@@ -301,7 +323,10 @@ def make(layout: Layout, name: str, data: Any, notes: dict[str, Any]) -> tuple[A
 
 
 def _own(data: Any) -> Any:
-    """Return a copy of data that may be changed. The stored data must not change, or the value would be written again without need."""
+    """Return a copy of data that may be changed.
+
+    The stored data must not change, or the value would be written again without need.
+    """
     if type(data) is dict:
         return {key: _own(part) for key, part in data.items()}
     return [_own(part) for part in data] if type(data) is list else data
@@ -312,7 +337,8 @@ def edited(value: Any, edit: Callable[[Any], object], *, given: frozenset[str] |
 
     Args:
         edit: changes the data, which is a dict or a list of its own. If it raises, the value stays as it was.
-        given: the fields that a pydantic model then counts as given, by default those before, and those that were assigned.
+        given: the fields that a pydantic model then counts as given, by default those before, and those that were
+            assigned.
 
     Raises:
         NotPlainDataError: the data of this type cannot be edited.
@@ -351,4 +377,5 @@ for _type in (OrderedDict, Counter, defaultdict, deque):
     _registered[id(_type)] = _by_name[_type.__name__] = _layout
 
 for _file_type in (File, Symlink, Folder, FileTree):
-    register(_file_type, f"versioned_state.{_file_type.__name__}")  # known in every store, without importing the module that makes them
+    # known in every store, without importing the module that makes them
+    register(_file_type, f"versioned_state.{_file_type.__name__}")

@@ -1,8 +1,9 @@
 """The parts of a value that must be stored as objects, because an object in them is at two places. Layer: values.
 
-Data is read back as a tree. So if a value contains itself, or if an instance of an ordinary class is at two places, the smallest part that
-holds all these places is pickled, which preserves the sharing. Dataclasses, models, lists and dicts are values: two places come back as
-two copies. Within an ordinary instance, however, the sharing of lists, dicts and sets is preserved too: its class may rely on it.
+Data is read back as a tree. So if a value contains itself, or if an instance of an ordinary class is at two places, the
+smallest part that holds all these places is pickled, which preserves the sharing. Dataclasses, models, lists and dicts
+are values: two places come back as two copies. Within an ordinary instance, however, the sharing of lists, dicts and
+sets is preserved too: its class may rely on it.
 """
 
 from __future__ import annotations
@@ -182,9 +183,12 @@ class _Walk:
 
 
 def _common(known: _Place) -> _Place:
-    """Return the deepest part that contains both a place and the present one. The places that are not at their end are on the present path.
+    """Return the deepest part that contains both a place and the present one.
 
-    Cost: constant on average, since the way up is remembered (union-find), however long a chain is and however many refer to one part.
+    The places that are not at their end are on the present path.
+
+    Cost: constant on average, since the way up is remembered (union-find), however long a chain is and however many
+        refer to one part.
     """
     passed = []
     place = known

@@ -23,8 +23,10 @@ class Tagged:
     The paths of the instance lead into it. It can be edited, and is stored again without loss.
 
     Attributes:
-        name: ``module:qualified.name``, or the registered name. Raises ``InvalidArgumentError`` if it is not a string, or empty.
-        fields: the data: the fields by name, the elements of a container, the name of an Enum's member, or the result of ``to_data``.
+        name: ``module:qualified.name``, or the registered name. Raises ``InvalidArgumentError`` if it is not a string,
+            or empty.
+        fields: the data: the fields by name, the elements of a container, the name of an Enum's member, or the result
+            of ``to_data``.
     """
 
     name: str
@@ -47,14 +49,18 @@ class Tagged:
             if type(notes[key]) is frozenset:
                 notes[key] = notes[key] - names if key == "unset" else notes[key] & names
         if type(notes.get("set")) is frozenset:
-            own = {name for name in names if name in notes.get("extra", ()) or name[:1] != "_"}.difference(notes.get("more", ()))
+            own = {name for name in names if name in notes.get("extra", ()) or name[:1] != "_"}.difference(
+                notes.get("more", ())
+            )
             notes["set"] |= {name for name in own if name not in before or fields[name] is not before[name]}
             if notes["set"] == own:  # a set of all fields is not noted
                 del notes["set"]
         return {key: held for key, held in notes.items() if held or key not in _NAMES or key == "set"} or None
 
     def __getattr__(self, attribute: str) -> Never:
-        raise AttributeError(f"{attribute!r}: {_why_tagged(self.name)}; its fields are in .fields", name=attribute, obj=self)
+        raise AttributeError(
+            f"{attribute!r}: {_why_tagged(self.name)}; its fields are in .fields", name=attribute, obj=self
+        )
 
 
 def _hash_of(data: Any) -> int:
@@ -80,7 +86,8 @@ def _refuse_change(self: Tagged, attribute: str, *_value: object) -> Never:
     raise FrozenInstanceError(f"{attribute!r}: {_why_tagged(self.name)}; change its fields in .fields")
 
 
-# Up to Python 3.12, the methods that dataclasses makes for a frozen class with slots refer to the class before it had slots.
+# Up to Python 3.12, the methods that dataclasses makes for a frozen class with slots refer to the class before it had
+# slots.
 Tagged.__setattr__ = Tagged.__delattr__ = _refuse_change  # type: ignore[method-assign, assignment]
 
 

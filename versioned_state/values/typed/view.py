@@ -22,7 +22,8 @@ def typed_view(mapping: Mapping[str, Any], model: type[M]) -> M:
     """Return a mapping as an instance of a class, to a type checker. Its fields read and write the keys. Cost: none.
 
     Args:
-        model: a dataclass, a pydantic model, an attrs class, or a ``TypedDict``, for which the mapping itself is returned.
+        model: a dataclass, a pydantic model, an attrs class, or a ``TypedDict``, for which the mapping itself is
+            returned.
 
     Raises:
         InvalidArgumentError: it is another class.
@@ -43,7 +44,9 @@ def typed_view(mapping: Mapping[str, Any], model: type[M]) -> M:
 
 
 class TypedView:
-    """The fields of a class as attributes, over the keys of a mapping. Methods and properties of the class work on it too.
+    """The fields of a class as attributes, over the keys of a mapping.
+
+    Methods and properties of the class work on it too.
 
     It holds no values, so it always shows the mapping as it is.
     """
@@ -64,7 +67,9 @@ class TypedView:
             return mapping[name]
         make = layout.declared[name]
         if make is None:
-            raise AttributeError(f"there is no key {name!r}, and {layout.cls.__name__}.{name} has no default", name=name, obj=self)
+            raise AttributeError(
+                f"there is no key {name!r}, and {layout.cls.__name__}.{name} has no default", name=name, obj=self
+            )
         default = make(self)
         if isinstance(default, _FIXED) or not isinstance(mapping, MutableMapping):
             return default
@@ -112,7 +117,10 @@ class TypedView:
 
 
 def _bound(view: TypedView, cls: type, name: str) -> Any:
-    """Return a method, a property or another attribute of a class, for a view. Those of pydantic itself need an instance."""
+    """Return a method, a property or another attribute of a class, for a view.
+
+    Those of pydantic itself need an instance.
+    """
     owner = None if name.startswith("__") else owner_of(cls, name)
     if owner is None or module_of(owner).partition(".")[0] == "pydantic":
         raise _missing(view, object.__getattribute__(view, "_TypedView__layout"), name)

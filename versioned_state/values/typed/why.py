@@ -91,7 +91,8 @@ def _parts(value: Any, path: StatePath) -> list[tuple[Any, StatePath]]:
 def explain(value: Any) -> list[ObjectReason]:
     """Return each part of a value that is not data, with its path from the value and the reason, or nothing if all of it is data.
 
-    Whatever is data is stored without pickle, in shared stores too. ``str()`` of a reason is a sentence. Cost: as for storing the value.
+    Whatever is data is stored without pickle, in shared stores too. ``str()`` of a reason is a sentence. Cost: as for
+    storing the value.
     """
     from versioned_state.values.encode.inline import InlineEncoder
 
@@ -110,7 +111,10 @@ def explain(value: Any) -> list[ObjectReason]:
 
 
 def is_data(value: Any) -> bool:
-    """Return whether all of a value is data, so that a shared store takes it: no part would have to be pickled. Cost: as ``explain``."""
+    """Return whether all of a value is data, so that a shared store takes it: no part would have to be pickled.
+
+    Cost: as ``explain``.
+    """
     return not explain(value)
 
 

@@ -35,12 +35,23 @@ from versioned_state.values.typed.tagged import Tagged
     shell_complete=completion.event_class,
     help="Show only events of this class.",
 )
-@click.option("--task", metavar="NAME", type=parse_text, shell_complete=completion.task, help="Show only events of calls of this task.")
 @click.option(
-    "--since", metavar="WHEN", type=parse_text, help="Show events from then on: 2026-11-21T12:00 (UTC), yesterday, '2 hours ago' or 2h."
+    "--task",
+    metavar="NAME",
+    type=parse_text,
+    shell_complete=completion.task,
+    help="Show only events of calls of this task.",
+)
+@click.option(
+    "--since",
+    metavar="WHEN",
+    type=parse_text,
+    help="Show events from then on: 2026-11-21T12:00 (UTC), yesterday, '2 hours ago' or 2h.",
 )
 @limit_option("Show at most the last COUNT events.")
-@click.option("-f", "--follow", is_flag=True, help="Keep running, and show new events of the branch REV as they are committed.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Keep running, and show new events of the branch REV as they are committed."
+)
 @json_option
 @click.pass_obj
 def events(
@@ -62,7 +73,11 @@ def events(
     """
     output = settings.output
     when = None if since is None else parse_when(since)
-    with settings.reading() as repository, output.paged(unless=as_json or follow), explained(repository, "vstate events", rev, ""):
+    with (
+        settings.reading() as repository,
+        output.paged(unless=as_json or follow),
+        explained(repository, "vstate events", rev, ""),
+    ):
         if follow:
             begin_to_follow(settings, repository, rev)
         met = _Met()
@@ -76,7 +91,9 @@ def events(
             seen.add(_identity(event))
             _show(output, event, as_json=as_json)
         if not seen and not follow and limit != 0:
-            output.nothing("no events match" if types or task or since else "there are no events", met.hint(types, task))
+            output.nothing(
+                "no events match" if types or task or since else "there are no events", met.hint(types, task)
+            )
         while follow:
             output.flush()  # a pipe is not flushed at the end of a line
             time.sleep(PAUSE_S)

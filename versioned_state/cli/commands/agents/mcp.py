@@ -24,23 +24,59 @@ _CLIENTS = ("claude", "cursor", "vscode", "codex")
 
 @verb("mcp", example="vstate --store ./agent-state mcp --write --redact 'users.*.card'")
 @click.option(
-    "--prefix", metavar="PREFIX", type=parse_text, help="Show the branches that begin with PREFIX too.  [default: those below the branch]"
+    "--prefix",
+    metavar="PREFIX",
+    type=parse_text,
+    help="Show the branches that begin with PREFIX too.  [default: those below the branch]",
 )
 @click.option("--write", is_flag=True, help="Offer tools that set values and mark commits.")
 @click.option("--branches", is_flag=True, help="Offer tools that make and merge branches.")
 @click.option("--undo", is_flag=True, help="Offer a tool that commits earlier content again.")
-@click.option("--redact", multiple=True, metavar="PATTERN", type=parse_text, help="Never show values at these paths, such as users.*.card.")
 @click.option(
-    "--max-chars", type=click.IntRange(min=500), default=8000, show_default=True, metavar="COUNT", help="The length of an answer."
+    "--redact",
+    multiple=True,
+    metavar="PATTERN",
+    type=parse_text,
+    help="Never show values at these paths, such as users.*.card.",
 )
-@click.option("--author", default="model", show_default=True, metavar="NAME", type=parse_text, help="The author of the commits.")
-@click.option("--http", is_flag=True, help="Serve many clients over HTTP, at /mcp, instead of one over stdin and stdout.")
-@click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="With --http: the address to listen on.")
-@click.option("--port", type=click.IntRange(1, 65535), default=8422, show_default=True, metavar="PORT", help="With --http: the port.")
 @click.option(
-    "--tokens", metavar="FILE", shell_complete=completion.file, help="With --http: the tokens, as for vstate serve, of the user *."
+    "--max-chars",
+    type=click.IntRange(min=500),
+    default=8000,
+    show_default=True,
+    metavar="COUNT",
+    help="The length of an answer.",
 )
-@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="With --http: another Host to accept, as behind a proxy.")
+@click.option(
+    "--author", default="model", show_default=True, metavar="NAME", type=parse_text, help="The author of the commits."
+)
+@click.option(
+    "--http", is_flag=True, help="Serve many clients over HTTP, at /mcp, instead of one over stdin and stdout."
+)
+@click.option(
+    "--host", default="127.0.0.1", show_default=True, metavar="HOST", help="With --http: the address to listen on."
+)
+@click.option(
+    "--port",
+    type=click.IntRange(1, 65535),
+    default=8422,
+    show_default=True,
+    metavar="PORT",
+    help="With --http: the port.",
+)
+@click.option(
+    "--tokens",
+    metavar="FILE",
+    shell_complete=completion.file,
+    help="With --http: the tokens, as for vstate serve, of the user *.",
+)
+@click.option(
+    "--allow-host",
+    "hosts",
+    multiple=True,
+    metavar="NAME",
+    help="With --http: another Host to accept, as behind a proxy.",
+)
 @click.option("--config", type=click.Choice(_CLIENTS), help="Print the configuration of a client instead, as JSON.")
 @click.pass_obj
 def mcp(
@@ -55,9 +91,12 @@ def mcp(
     config: str | None,
     **options: Any,
 ) -> None:
-    """Offer a model tools to look at the current branch: values, log, diff, blame, search, branches, events. By default they only read.
+    """Offer a model tools to look at the current branch: values, log, diff, blame, search, branches, events.
 
-    The client starts this command and speaks to it over stdin and stdout. --config prints what to add to its configuration.
+    By default they only read.
+
+    The client starts this command and speaks to it over stdin and stdout. --config prints what to add to its
+    configuration.
     """
     if config is not None:
         click.echo(_config(settings, config))
@@ -103,7 +142,8 @@ def _config(settings: Settings, client: str) -> str:
         at = arguments.index("--config")
         del arguments[at : at + 2]
     place = locate(settings.store)
-    if "://" not in place:  # a client starts the command in a folder of its own; a URL in the environment may have a password
+    # a client starts the command in a folder of its own; a URL in the environment may have a password
+    if "://" not in place:
         arguments = [each for each in arguments if not each.startswith("--store=")]
         if "--store" in arguments:
             at = arguments.index("--store")
@@ -115,7 +155,9 @@ def _config(settings: Settings, client: str) -> str:
     return CONFIGS[client]("vstate", arguments)
 
 
-def _serve_http(settings: Settings, tools: StateTools, host: str, port: int, tokens: str, hosts: tuple[str, ...]) -> None:
+def _serve_http(
+    settings: Settings, tools: StateTools, host: str, port: int, tokens: str, hosts: tuple[str, ...]
+) -> None:
     import uvicorn
 
     from versioned_state.integrations.tools.mcp import http_app
@@ -123,7 +165,9 @@ def _serve_http(settings: Settings, tools: StateTools, host: str, port: int, tok
 
     read = Tokens.read(tokens)
     if any(not name or "/" in name for name in hosts):
-        raise InvalidArgumentError("--allow-host takes a host, such as state.example.com", remains="nothing was started")
+        raise InvalidArgumentError(
+            "--allow-host takes a host, such as state.example.com", remains="nothing was started"
+        )
     names = {f"{host}:{port}", *((f"localhost:{port}",) if host in ("127.0.0.1", "::1") else ()), *hosts}
     settings.output.note(f"serving on http://{host}:{port}/mcp")
     uvicorn.run(http_app(tools, read, hosts=sorted(names)), host=host, port=port, log_level="warning", access_log=False)

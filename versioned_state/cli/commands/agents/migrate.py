@@ -1,4 +1,7 @@
-"""``vstate migrate``: branches brought to the newest version of their shape, by the migrations of a program. Layer: cli."""
+"""``vstate migrate``: branches brought to the newest version of their shape, by the migrations of a program.
+
+Layer: cli.
+"""
 
 from __future__ import annotations
 
@@ -48,9 +51,9 @@ def migrate(
 ) -> None:
     """Commit what the migrations of a program make of each BRANCH (default: the current one).
 
-    MODULE is imported, from this folder too, which runs its code; NAME is its Migrations (default: migrations). All branches are migrated
-    before the first is committed: if a migration fails, nothing is changed. Objects are not unpickled, and instances are migrated as their
-    fields unless the module registers their classes.
+    MODULE is imported, from this folder too, which runs its code; NAME is its Migrations (default: migrations). All
+    branches are migrated before the first is committed: if a migration fails, nothing is changed. Objects are not
+    unpickled, and instances are migrated as their fields unless the module registers their classes.
 
     With --json: one object a line, for each branch.
     """
@@ -62,7 +65,9 @@ def migrate(
     with opened() as repository, settings.output.paged(unless=as_json or not dry_run):
         names = list(repository.branches) if every else list(branches) or [repository.default_branch()]
         states = [_open(repository, name, loaded, author) for name in dict.fromkeys(names)]
-        outdated = [_migrate(settings.output, state, loaded, dry_run=dry_run, full=full, as_json=as_json) for state in states]
+        outdated = [
+            _migrate(settings.output, state, loaded, dry_run=dry_run, full=full, as_json=as_json) for state in states
+        ]
     if exit_code and any(outdated):
         context.exit(1)
 
@@ -75,7 +80,9 @@ def load_migrations(text: str) -> Migrations:
     try:
         found: Any = import_module(module_name)
     except Exception as error:
-        raise InvalidArgumentError(f"{module_name} cannot be imported: {type(error).__name__}: {error}", hint=_HINT) from error
+        raise InvalidArgumentError(
+            f"{module_name} cannot be imported: {type(error).__name__}: {error}", hint=_HINT
+        ) from error
     for part in (name or "migrations").split("."):
         found = getattr(found, part, None)
     return instance_of(f"{module_name}:{name or 'migrations'}", found, Migrations, hint=_HINT)
@@ -86,7 +93,9 @@ def _open(repository: Repository, branch: str, migrations: Migrations, author: s
     return Versioned(repository, branch=branch, author=author or user(), migrations=migrations)
 
 
-def _migrate(output: Output, state: Versioned, migrations: Migrations, *, dry_run: bool, full: bool, as_json: bool) -> bool:
+def _migrate(
+    output: Output, state: Versioned, migrations: Migrations, *, dry_run: bool, full: bool, as_json: bool
+) -> bool:
     """Migrate one branch, and print that. Returns whether it was at an older version."""
     before = state.head
     version = version_of(Nodes(state.repository.database.objects), before.tree)
@@ -97,7 +106,9 @@ def _migrate(output: Output, state: Versioned, migrations: Migrations, *, dry_ru
     if as_json:
         made = None if state.head == before else state.head.id
         shown = [change.to_json() for change in changes]
-        output.json({"branch": state.branch, "from": version, "to": migrations.version, "commit": made, "changes": shown})
+        output.json(
+            {"branch": state.branch, "from": version, "to": migrations.version, "commit": made, "changes": shown}
+        )
     elif version == migrations.version:
         output.print(Span(state.branch, "ref"), f" is at version {version} already")
     elif dry_run:

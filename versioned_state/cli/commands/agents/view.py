@@ -12,7 +12,14 @@ from versioned_state.cli.shared.settings import Settings, json_option, revision_
 @verb("view", example="vstate view main~3 --full")
 @revision_argument("rev", default="HEAD")
 @click.option("--full", is_flag=True, help="Show the keys in order, and each value as a whole while there is room.")
-@click.option("--budget", type=click.IntRange(min=1), default=4000, show_default=True, metavar="COUNT", help="The most characters to show.")
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    default=4000,
+    show_default=True,
+    metavar="COUNT",
+    help="The most characters to show.",
+)
 @json_option
 @click.pass_obj
 def view(settings: Settings, rev: str, *, full: bool, budget: int, as_json: bool) -> None:

@@ -25,10 +25,11 @@ _HINT = "vstate diff A B --patch writes one"
 def apply(settings: Settings, file: str, *, literal: bool, message: str, author: str | None) -> None:
     """Commit the changes of the patch in FILE, or in standard input for -, on the current branch: all of them or none.
 
-    The old value of each change must still be there. vstate cherry-pick merges a commit of the same store by path instead.
+    The old value of each change must still be there. vstate cherry-pick merges a commit of the same store by path
+    instead.
 
-    The lines that vstate diff --json prints are a patch too, and a value may be all that vstate get --json prints, such as
-    {"$Decimal": "2.5"}.
+    The lines that vstate diff --json prints are a patch too, and a value may be all that vstate get --json prints, such
+    as {"$Decimal": "2.5"}.
     """
     patch = _read(file)
     if literal:

@@ -25,7 +25,8 @@ def cherry_pick(
 ) -> None:
     """Commit the changes of the commit REV again on the current branch, or with A..B those of each commit after A up to B.
 
-    Messages and authors stay. A change that the branch already has makes no commit. Conflicts are resolved as in vstate merge.
+    Messages and authors stay. A change that the branch already has makes no commit. Conflicts are resolved as in vstate
+    merge.
     """
     output = settings.output
     with handle(settings) as state:

@@ -1,7 +1,7 @@
 """``vstate import``: a file of messages, conversations or states becomes commits. Layer: cli.
 
-The shape of the file is known before the store is opened, so most errors leave no trace. After that each commit is complete, and
-the message of an error, or of Ctrl-C, says how far the import came.
+The shape of the file is known before the store is opened, so most errors leave no trace. After that each commit is
+complete, and the message of an error, or of Ctrl-C, says how far the import came.
 """
 
 from __future__ import annotations
@@ -64,41 +64,72 @@ class _Plan:
 @verb("import", example="vstate --store ./agent-state import conversations.jsonl.gz")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", shell_complete=completion.file)
 @click.option(
-    "-b", "--branch", metavar="NAME", help="The branch of a single conversation, or of --per-item.  [default: the current one, or main]"
+    "-b",
+    "--branch",
+    metavar="NAME",
+    help="The branch of a single conversation, or of --per-item.  [default: the current one, or main]",
 )
-@click.option("--branch-prefix", metavar="TEXT", help="The prefix of the branches of several conversations.  [default: the file's name]")
+@click.option(
+    "--branch-prefix",
+    metavar="TEXT",
+    help="The prefix of the branches of several conversations.  [default: the file's name]",
+)
 @click.option("--name-key", metavar="FIELD", help="Name these branches by this field instead of numbers.")
-@click.option("--messages-key", metavar="FIELD", help="The field of a conversation that holds its messages.  [default: found by its shape]")
-@click.option("--message-key", metavar="FIELD", help="The field of an item that is the message of its commit.  [default: a summary]")
+@click.option(
+    "--messages-key",
+    metavar="FIELD",
+    help="The field of a conversation that holds its messages.  [default: found by its shape]",
+)
+@click.option(
+    "--message-key",
+    metavar="FIELD",
+    help="The field of an item that is the message of its commit.  [default: a summary]",
+)
 @click.option("--key", metavar="KEY", help="The key of the state for the messages.  [default: messages]")
 @click.option("--author", metavar="NAME", help="The author of the commits.  [default: none]")
-@click.option("--per-item", is_flag=True, help="Commit each item or line as one whole state or, with --key, as one value.")
+@click.option(
+    "--per-item", is_flag=True, help="Commit each item or line as one whole state or, with --key, as one value."
+)
 @click.option("--append", is_flag=True, help="Add to branches that exist, whatever they hold.")
 @literal_option
 @click.option(
-    "--from", "framework", type=click.Choice(FRAMEWORKS), help="Import what a framework has stored: FILE is its database, URL or folder."
+    "--from",
+    "framework",
+    type=click.Choice(FRAMEWORKS),
+    help="Import what a framework has stored: FILE is its database, URL or folder.",
 )
 @click.option("--dry-run", is_flag=True, help="With --from: read everything, and only print what would be imported.")
 @click.option("--keep-going", is_flag=True, help="With --from: continue with the next thread after an error.")
-@click.option("--allow-pickle", is_flag=True, help="With --from: unpickle what is pickled in FILE, which may run any program.")
-@click.option("--user", "users", multiple=True, metavar="ID", help="With --from agentscope: the names of this user's files begin with ID_.")
+@click.option(
+    "--allow-pickle", is_flag=True, help="With --from: unpickle what is pickled in FILE, which may run any program."
+)
+@click.option(
+    "--user",
+    "users",
+    multiple=True,
+    metavar="ID",
+    help="With --from agentscope: the names of this user's files begin with ID_.",
+)
 @click.option("--json", "as_json", is_flag=True, help="With --from: print JSON.")
 @click.pass_obj
 def import_(settings: Settings, /, files: tuple[str, ...], framework: str | None, **options: Any) -> None:
     """Import each FILE, or standard input for -, into the store, which is created if necessary (default: ./.vstate).
 
     FILE is JSON or JSON lines, plain or compressed with gzip, bzip2 or xz. A list of messages becomes one branch with a
-    commit for each message. A list of conversations, which are lists of messages or objects with one, becomes a branch for
-    each; their other fields become keys of the state. With --per-item, the whole state that vstate export writes is read back. A value is
-    read as vstate get --json prints it, {"$Decimal": "2.5"} as a Decimal; --literal takes it as it stands.
+    commit for each message. A list of conversations, which are lists of messages or objects with one, becomes a branch
+    for each; their other fields become keys of the state. With --per-item, the whole state that vstate export writes is
+    read back. A value is read as vstate get --json prints it, {"$Decimal": "2.5"} as a Decimal; --literal takes it as
+    it stands.
 
     With several FILEs, each single conversation becomes a branch that has the name of its file.
 
-    Run it again after an interrupt, or when the file has grown: a branch that has the first messages of its conversation gets the rest.
+    Run it again after an interrupt, or when the file has grown: a branch that has the first messages of its
+        conversation gets the rest.
 
-    With --from, FILE is what a framework has stored: the SQLite file or PostgreSQL URL of LangGraph's checkpoints, the SQLite file of
-    sessions of the OpenAI Agents SDK or of Google's ADK, or AgentScope's folder of JSON sessions. Each thread becomes the branch that the
-    adapter of that framework reads. FILE is only read, and at the end compared with the store.
+    With --from, FILE is what a framework has stored: the SQLite file or PostgreSQL URL of LangGraph's checkpoints, the
+    SQLite file of sessions of the OpenAI Agents SDK or of Google's ADK, or AgentScope's folder of JSON sessions. Each
+    thread becomes the branch that the adapter of that framework reads. FILE is only read, and at the end compared with
+    the store.
     """
     chosen_from = FromOptions(**{name: options.pop(name) for name in FromOptions.__dataclass_fields__})
     _check_fitting(framework, of_files=options, of_frameworks=asdict(chosen_from))
@@ -108,7 +139,9 @@ def import_(settings: Settings, /, files: tuple[str, ...], framework: str | None
     url = store.locate(settings.store, to_write=True)
     several = len(files) > 1
     if several and options["branch"] and not (options["per_item"] or options["append"]):
-        raise click.UsageError("--branch names one branch: with several files, give --branch-prefix, --per-item or --append")
+        raise click.UsageError(
+            "--branch names one branch: with several files, give --branch-prefix, --per-item or --append"
+        )
     own_names = several and not options["branch"] and not options["per_item"]
     options["branch"] = options["branch"] or settings.current_branch(url) or "main"
     chosen = _Options(**options)
@@ -139,7 +172,9 @@ def _check_fitting(framework: str | None, *, of_files: dict[str, Any], of_framew
             context.get_parameter_source(parameter.name) is click.core.ParameterSource.COMMANDLINE
         ):
             raise click.UsageError(
-                f"{parameter.opts[-1]} is for --from" if framework is None else f"{parameter.opts[-1]} is not for --from"
+                f"{parameter.opts[-1]} is for --from"
+                if framework is None
+                else f"{parameter.opts[-1]} is not for --from"
             )
     if framework != "agentscope" and of_frameworks["users"]:
         raise click.UsageError("--user is for --from agentscope")
@@ -222,7 +257,9 @@ def _plan(source: Source, options: _Options) -> _Plan:
     single, rest = single_conversation(source, options.messages_key)
     if single is not None:
         return _Plan(
-            lambda writer: writer.write_conversation(options.branch, single), [(options.branch, single)], _fraction(source, single.length)
+            lambda writer: writer.write_conversation(options.branch, single),
+            [(options.branch, single)],
+            _fraction(source, single.length),
         )
     pairs = _name(source, options, list(rest) if source.in_memory else rest)
     named = list(pairs) if source.in_memory else []

@@ -10,7 +10,14 @@ import click
 from versioned_state.cli.render.changes import print_changes
 from versioned_state.cli.render.output import Output
 from versioned_state.cli.render.text import commit_json
-from versioned_state.cli.shared.conflicts import Choices, attempt_of, conflict_json, explained, resolution_options, resolved
+from versioned_state.cli.shared.conflicts import (
+    Choices,
+    attempt_of,
+    conflict_json,
+    explained,
+    resolution_options,
+    resolved,
+)
 from versioned_state.cli.shared.handle import author_option, handle, message_option, print_commits, print_move
 from versioned_state.cli.shared.settings import Settings, json_option, revision_argument, verb
 from versioned_state.errors import MergeConflictError
@@ -47,8 +54,9 @@ def merge(
 ) -> None:
     """Merge REV, a branch or any commit, into the current branch: by path, to any depth.
 
-    A path that only one side changed takes that change. A path that both changed is a conflict, unless a policy decides. The command
-    then prints the conflicts, changes nothing and exits with 1: repeat it with --ours, --theirs or --set for each, or with --policy.
+    A path that only one side changed takes that change. A path that both changed is a conflict, unless a policy
+    decides. The command then prints the conflicts, changes nothing and exits with 1: repeat it with --ours, --theirs or
+    --set for each, or with --policy.
 
     With --json: one object with the head, the conflicts and, with --dry-run, the changes.
     """
@@ -75,7 +83,13 @@ def _run_for_json(output: Output, state: Versioned, chosen: Choices, run: Any, w
     try:
         head = chosen.run(run)
     except MergeConflictError as error:
-        output.json({"branch": state.branch, "head": state.head.id, "conflicts": [conflict_json(each) for each in error.conflicts]})
+        output.json(
+            {
+                "branch": state.branch,
+                "head": state.head.id,
+                "conflicts": [conflict_json(each) for each in error.conflicts],
+            }
+        )
         raise explained(error, what) from None
     output.json({"branch": state.branch, "head": head.id, "conflicts": [], "commit": commit_json(head, {})})
 

@@ -23,8 +23,8 @@ def rebase(
 ) -> None:
     """Repeat the commits that the current branch has and ONTO has not on top of ONTO, and move the branch there.
 
-    Messages and authors stay. In a conflict, ours is the new base, and theirs the commit that is repeated. Conflicts are resolved as in
-    vstate merge; one resolution holds for every commit. vstate undo takes the rebase back.
+    Messages and authors stay. In a conflict, ours is the new base, and theirs the commit that is repeated. Conflicts
+    are resolved as in vstate merge; one resolution holds for every commit. vstate undo takes the rebase back.
     """
     output = settings.output
     with handle(settings, author) as state:

@@ -11,14 +11,20 @@ from versioned_state.cli.shared.settings import Settings, revision_argument, ver
 
 @verb("reset", example="vstate reset main~2")
 @revision_argument("rev", required=True)
-@click.option("--hard", is_flag=True, hidden=True, expose_value=False)  # git's: a branch has no files that could stay behind
+# git's: a branch has no files that could stay behind
+@click.option("--hard", is_flag=True, hidden=True, expose_value=False)
 @click.option("--soft", "--mixed", "unstaged", is_flag=True, hidden=True)
 @mover_option
 @click.pass_obj
 def reset(settings: Settings, rev: str, *, unstaged: bool, author: str | None) -> None:
-    """Move the current branch to REV. Commits that only this branch had are no longer part of it. vstate undo brings them back."""
+    """Move the current branch to REV.
+
+    Commits that only this branch had are no longer part of it. vstate undo brings them back.
+    """
     if unstaged:
-        raise click.UsageError("a reset moves the branch and its state: vstate squash combines commits and keeps the state")
+        raise click.UsageError(
+            "a reset moves the branch and its state: vstate squash combines commits and keeps the state"
+        )
     output = settings.output
     with handle(settings, author) as state:
         before = state.head

@@ -19,8 +19,20 @@ from versioned_state.repository.repository import Repository
 @verb("restore", example="vstate restore HEAD~5:plan")
 @place_argument(metavar="[REV:]PATH", default="", required=False)
 @click.argument("paths", nargs=-1, metavar="[REV | FILE...]", shell_complete=completion.revision)
-@click.option("--from", "rev", metavar="REV", shell_complete=completion.revision, help="The commit that has the value, if not REV:.")
-@click.option("--files", "folder", metavar="DIR", shell_complete=completion.file, help="Write the files of a commit into DIR instead.")
+@click.option(
+    "--from",
+    "rev",
+    metavar="REV",
+    shell_complete=completion.revision,
+    help="The commit that has the value, if not REV:.",
+)
+@click.option(
+    "--files",
+    "folder",
+    metavar="DIR",
+    shell_complete=completion.file,
+    help="Write the files of a commit into DIR instead.",
+)
 @click.option("--overwrite", is_flag=True, help="With --files: replace files in DIR whose content no commit has.")
 @name_option
 @message_option("restore PATH from REV")
@@ -38,12 +50,15 @@ def restore(
     message: str,
     author: str | None,
 ) -> None:
-    """Commit the value at PATH as it was in REV, and leave everything else as it is. If REV has nothing there, the value is removed.
+    """Commit the value at PATH as it was in REV, and leave everything else as it is.
+
+    If REV has nothing there, the value is removed.
 
     REV:PATH may also be written as two arguments, in either order: vstate restore plan HEAD~5.
 
-    With --files DIR: vstate restore --files DIR [REV] [FILE...] writes the files that REV (default: HEAD) has of a workspace into DIR: all
-    of them, or those named. Nothing is committed, and no file with content of its own is replaced unless --overwrite says so.
+    With --files DIR: vstate restore --files DIR [REV] [FILE...] writes the files that REV (default: HEAD) has of a
+    workspace into DIR: all of them, or those named. Nothing is committed, and no file with content of its own is
+    replaced unless --overwrite says so.
     """
     if folder is not None:
         if rev is not None and place:
@@ -54,7 +69,9 @@ def restore(
         raise click.UsageError("several paths, and --overwrite, are for --files DIR")
     named, path = parse_place(place)
     if sum((named is not None, rev is not None, bool(paths))) != 1 or not path:
-        raise click.UsageError("restore takes REV:PATH, such as HEAD~1:plan, or PATH REV; several paths are for --files DIR")
+        raise click.UsageError(
+            "restore takes REV:PATH, such as HEAD~1:plan, or PATH REV; several paths are for --files DIR"
+        )
     source = named or rev or ""
     with handle(settings, author) as state:
         if paths:
@@ -80,14 +97,20 @@ def _path_and_revision(repository: Repository, one: str, other: str) -> tuple[st
         UnknownRevisionError: neither is a revision.
     """
     # A path may have been deleted since, so it is looked for where the other argument points.
-    found = [(path, rev) for path, rev in ((one, other), (other, one)) if is_revision(repository, rev) and is_path(repository, path, rev)]
+    found = [
+        (path, rev)
+        for path, rev in ((one, other), (other, one))
+        if is_revision(repository, rev) and is_path(repository, path, rev)
+    ]
     if len(found) > 1:
         hint = f"vstate restore {quote(f'{other}:{one}')}, or vstate restore {quote(f'{one}:{other}')}"
         raise InvalidArgumentError(f"{one} and {other} are a path and a revision each", hint=hint)
     return found[0] if found else (other, one) if is_revision(repository, one) else (one, other)
 
 
-def _restore_files(settings: Settings, folder: Path, rev: str, paths: tuple[str, ...], name: str, *, overwrite: bool) -> None:
+def _restore_files(
+    settings: Settings, folder: Path, rev: str, paths: tuple[str, ...], name: str, *, overwrite: bool
+) -> None:
     from versioned_state.agents.workspace.workspace import restore_into
     from versioned_state.cli.commands.agents.files import files_at
     from versioned_state.cli.render.text import plural

@@ -39,7 +39,11 @@ _NAMED = 20
     metavar="NAME",
     help="Without REV: revert the commits of NAME. With it: the author of the commit.  [default: $VSTATE_AUTHOR, or your login name]",
 )
-@click.option("--since", metavar="WHEN", help="Without REV: only commits made then or later: 2026-11-21, yesterday, '2 hours ago' or 3d.")
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="Without REV: only commits made then or later: 2026-11-21, yesterday, '2 hours ago' or 3d.",
+)
 @click.option("--until", metavar="WHEN", help="Without REV: only commits made then or earlier.")
 @click.option("--dry-run", is_flag=True, help="Only show the commits, and the changes or the conflicts.")
 @full_option
@@ -59,7 +63,8 @@ def revert(
 ) -> None:
     """Commit the opposite of the changes of the commit REV, or with A..B of each commit after A up to B, the newest first.
 
-    Without REV: of each commit of the current branch that --author NAME made, which undoes one agent's work, since a time if that is given.
+    Without REV: of each commit of the current branch that --author NAME made, which undoes one agent's work, since a
+        time if that is given.
     Merges are left out: their commits have an author each. All are reverted, or none.
 
     Later changes stay. If one of them is in the way, that is a conflict, which is resolved as in vstate merge.
@@ -72,24 +77,36 @@ def revert(
     what = f"reverting {rev or f'the commits of {author}'}"
     if dry_run:
         with settings.reading() as repository, output.paged():
-            commits = _range(repository, rev) if rev is not None else _commits_by(repository, author or "", since, until)
+            commits = (
+                _range(repository, rev) if rev is not None else _commits_by(repository, author or "", since, until)
+            )
             _preview(repository, output, what, chosen, commits, full=full)
         return
     with handle(settings, None if rev is None else author) as state:
-        source: str | Sequence[Commit] = _commits_by(state.repository, author or "", since, until) if rev is None else rev
+        source: str | Sequence[Commit] = (
+            _commits_by(state.repository, author or "", since, until) if rev is None else rev
+        )
         run = attempt_of(lambda policies: state.revert(source, message=message, policies=policies))
         head = resolved(output, f"{what} on {state.branch}", chosen, run)
         print_commits(output, state, head, nothing=f"{state.branch} has none of these changes: no commit")
 
 
 def _commits_by(repository: Repository, author: str, since: str | None, until: str | None) -> list[Commit]:
-    """Return the commits of the current branch that an author made, newest first. Raises ``InvalidArgumentError`` if there are none."""
-    times: dict[str, Any] = {name: parse_when(given) for name, given in (("since", since), ("until", until)) if given is not None}
-    commits = [commit for commit in repository.log("HEAD", **times) if commit.author == author and len(commit.parents) == 1]
+    """Return the commits of the current branch that an author made, newest first.
+
+    Raises ``InvalidArgumentError`` if there are none.
+    """
+    times: dict[str, Any] = {
+        name: parse_when(given) for name, given in (("since", since), ("until", until)) if given is not None
+    }
+    commits = [
+        commit for commit in repository.log("HEAD", **times) if commit.author == author and len(commit.parents) == 1
+    ]
     if not commits:
         when = " in that time" if times else ""
         raise InvalidArgumentError(
-            f"{repository.default_branch()} has no commits of {author!r}{when}", hint="vstate log --format '{author}' lists the authors"
+            f"{repository.default_branch()} has no commits of {author!r}{when}",
+            hint="vstate log --format '{author}' lists the authors",
         )
     return commits
 
@@ -108,7 +125,9 @@ def _range(repository: Repository, rev: str) -> list[Commit]:
     raise InvalidArgumentError(f"{rev}: {since.short} does not come before {until.short} by first parents")
 
 
-def _preview(repository: Repository, output: Output, what: str, chosen: Choices, commits: Sequence[Commit], *, full: bool) -> None:
+def _preview(
+    repository: Repository, output: Output, what: str, chosen: Choices, commits: Sequence[Commit], *, full: bool
+) -> None:
     """Print the commits to revert, and the changes that this would make."""
     changed = resolved(output, f"{what} on {repository.default_branch()}", chosen, _dry_attempt(repository, commits))
     output.print(f"would revert {plural(len(commits), 'commit')}:")

@@ -25,8 +25,9 @@ from versioned_state.values.typed.tagged import Tagged
 def rm(settings: Settings, paths: tuple[str, ...], *, message: str, author: str | None) -> None:
     """Remove the value at each PATH from the current branch, and commit that: all of them or none.
 
-    PATH is a key, a part of a value such as prefs.theme or messages[3], or a namespace such as @worker. Indices are those before the
-    command. History keeps the values: vstate restore brings one back, vstate purge erases it from history too.
+    PATH is a key, a part of a value such as prefs.theme or messages[3], or a namespace such as @worker. Indices are
+    those before the command. History keeps the values: vstate restore brings one back, vstate purge erases it from
+    history too.
     """
     with handle(settings, author) as state:
         for path in _in_order(state, paths):
@@ -53,8 +54,14 @@ def _in_order(state: Versioned, paths: tuple[str, ...]) -> list[StatePath]:
             path = StatePath.parse(text)
             snapshot.cell_at(path)  # raises if nothing is there
             found[_from_the_start(state, path)] = None
-    kept = [path for path in found if not any(StatePath(path.steps[:length]) in found for length in range(1, len(path.steps)))]
-    return sorted(kept, key=lambda path: [step.index if isinstance(step, Index) else -1 for step in path.steps], reverse=True)
+    kept = [
+        path
+        for path in found
+        if not any(StatePath(path.steps[:length]) in found for length in range(1, len(path.steps)))
+    ]
+    return sorted(
+        kept, key=lambda path: [step.index if isinstance(step, Index) else -1 for step in path.steps], reverse=True
+    )
 
 
 def _from_the_start(state: State, path: StatePath) -> StatePath:
@@ -76,5 +83,6 @@ def _check(state: State, path: StatePath) -> None:
     container = value_at(state, above)
     if type(container) is Tagged and are_fields(container.fields):
         raise InvalidArgumentError(
-            f"{path} is a field of a {short_name(container.name)}, which cannot be without it", hint=f"vstate set '{path}' null empties it"
+            f"{path} is a field of a {short_name(container.name)}, which cannot be without it",
+            hint=f"vstate set '{path}' null empties it",
         )

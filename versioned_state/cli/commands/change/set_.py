@@ -31,14 +31,28 @@ from versioned_state.values.typed.tagged import Tagged
 @message_option("set PATH")
 @author_option
 @click.pass_obj
-def set_(settings: Settings, path: str, value: str, *, text: bool, literal: bool, force: bool, message: str, author: str | None) -> None:
-    """Set the value at PATH on the current branch, and commit the change. VALUE is JSON, or with --text a string. - reads standard input.
+def set_(
+    settings: Settings,
+    path: str,
+    value: str,
+    *,
+    text: bool,
+    literal: bool,
+    force: bool,
+    message: str,
+    author: str | None,
+) -> None:
+    """Set the value at PATH on the current branch, and commit the change.
 
-    PATH is a key of the state, which may be new, or leads into a value: prefs.theme, messages[3].content. The index after the last one
-    appends to a list. A field of an instance is set like a key.
+    VALUE is JSON, or with --text a string. - reads standard input.
 
-    VALUE may be all that vstate get --json prints, such as {"$Decimal": "2.5"}. A field of an instance, and a value of a type that JSON
-    lacks, keep their type: job.price 12.5 stays a Decimal, job.due takes 2026-12-01, a member of an Enum is set by its name.
+    PATH is a key of the state, which may be new, or leads into a value: prefs.theme, messages[3].content. The index
+    after the last one appends to a list. A field of an instance is set like a key.
+
+    VALUE may be all that vstate get --json prints, such as {"$Decimal": "2.5"}. A field of an instance, and a value of
+    a type that JSON
+    lacks, keep their type: job.price 12.5 stays a Decimal, job.due takes 2026-12-01, a member of an Enum is set by its
+        name.
     """
     steps = StatePath.parse(path)
     it = given(_read(value), as_text=text, literal=literal)
@@ -97,7 +111,9 @@ def _held(container: Any, path: StatePath) -> Any:
         if last.index == len(data):
             return None
         if not -len(data) <= last.index < len(data):
-            raise UnknownPathError(str(path), at="HEAD", hint=f"{_parts_hint(data, path)}; {parent}[{len(data)}] appends one")
+            raise UnknownPathError(
+                str(path), at="HEAD", hint=f"{_parts_hint(data, path)}; {parent}[{len(data)}] appends one"
+            )
         return data[last.index]
     if isinstance(last, Key) and isinstance(data, State | dict):
         key = key_of(last)

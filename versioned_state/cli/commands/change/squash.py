@@ -15,7 +15,9 @@ from versioned_state.cli.shared.settings import Settings, revision_argument, ver
 @author_option
 @click.pass_obj
 def squash(settings: Settings, since: str, until: str, *, message: str, author: str | None) -> None:
-    """Combine the commits after SINCE up to UNTIL (default: HEAD) into one. The states of UNTIL and of later commits stay as they are.
+    """Combine the commits after SINCE up to UNTIL (default: HEAD) into one.
+
+    The states of UNTIL and of later commits stay as they are.
 
     vstate undo takes it back.
     """

@@ -31,22 +31,59 @@ _Action = Literal["delete", "force", "rename"]
 
 @verb("branch", example="vstate branch what-if main~3")
 @click.argument("names", nargs=-1, metavar="[NAME [REV]]", shell_complete=completion.branch)
-@click.option("-l", "--list", "listed", is_flag=True, help="List the branches that match a NAME such as 'user/*'; without one, all.")
+@click.option(
+    "-l",
+    "--list",
+    "listed",
+    is_flag=True,
+    help="List the branches that match a NAME such as 'user/*'; without one, all.",
+)
 @click.option("-a", "--all", "listed", is_flag=True, hidden=True)  # git's; a store has no remote branches
 @click.option(
-    "-v", "--verbose", is_flag=True, help="Show heads, and how many commits each is ahead of the current branch (+) and behind (-)."
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Show heads, and how many commits each is ahead of the current branch (+) and behind (-).",
 )
-@click.option("--prefix", default="", metavar="TEXT", help="List only branches whose name begins with TEXT, such as 'user-7/'.")
-@click.option("--since", metavar="WHEN", help="List only branches that changed then or later: 2026-11-21, yesterday, '2 hours ago' or 3d.")
-@click.option("--sort", type=click.Choice(["name", "changed"]), default="name", help="Sort by name, or by the last change, newest first.")
-@click.option("--contains", metavar="REV", help="List only branches whose history has this commit.", shell_complete=completion.revision)
+@click.option(
+    "--prefix", default="", metavar="TEXT", help="List only branches whose name begins with TEXT, such as 'user-7/'."
+)
+@click.option(
+    "--since",
+    metavar="WHEN",
+    help="List only branches that changed then or later: 2026-11-21, yesterday, '2 hours ago' or 3d.",
+)
+@click.option(
+    "--sort",
+    type=click.Choice(["name", "changed"]),
+    default="name",
+    help="Sort by name, or by the last change, newest first.",
+)
+@click.option(
+    "--contains",
+    metavar="REV",
+    help="List only branches whose history has this commit.",
+    shell_complete=completion.revision,
+)
 @limit_option("List at most COUNT branches.")
 @click.option("--dry-run", is_flag=True, help="With -d or -D: only print what would be deleted.")
 @click.option(
-    "-d", "--delete", "action", flag_value="delete", help="Delete each NAME, or all that match a pattern, unless commits would be lost."
+    "-d",
+    "--delete",
+    "action",
+    flag_value="delete",
+    help="Delete each NAME, or all that match a pattern, unless commits would be lost.",
 )
-@click.option("-D", "--delete-unmerged", "action", flag_value="force", help="Delete each NAME in any case; its reflog keeps the commits.")
-@click.option("-m", "--rename", "action", flag_value="rename", help="Rename: -m OLD NEW, or -m NEW for the current branch.")
+@click.option(
+    "-D",
+    "--delete-unmerged",
+    "action",
+    flag_value="force",
+    help="Delete each NAME in any case; its reflog keeps the commits.",
+)
+@click.option(
+    "-m", "--rename", "action", flag_value="rename", help="Rename: -m OLD NEW, or -m NEW for the current branch."
+)
 @json_option
 @click.pass_obj
 def branch(  # noqa: PLR0913 - an option each
@@ -76,7 +113,9 @@ def branch(  # noqa: PLR0913 - an option each
     if action is not None:
         if not names or (action == "rename" and len(names) > 2):
             raise click.UsageError(
-                "-m takes OLD and NEW, or NEW alone" if action == "rename" else "-d takes the NAME of each branch to delete"
+                "-m takes OLD and NEW, or NEW alone"
+                if action == "rename"
+                else "-d takes the NAME of each branch to delete"
             )
         if action == "rename":
             _rename(settings, *names)
@@ -99,17 +138,27 @@ def _delete(settings: Settings, names: tuple[str, ...], *, force: bool, dry_run:
         for name in [name for pattern in names for name in _matching(repository, pattern)]:
             if name == repository.current_branch:
                 raise InvalidArgumentError(
-                    f"{name!r} is the current branch", remains="it was not deleted", hint="vstate switch chooses another one"
+                    f"{name!r} is the current branch",
+                    remains="it was not deleted",
+                    hint="vstate switch chooses another one",
                 )
             head = repository.branches.delete(name, force=force, dry_run=dry_run)
             told = ("would delete ", "is") if dry_run else ("deleted ", "was")
             settings.output.crop(
-                told[0], Span(name, "ref"), f", which {told[1]} at ", Span(head.short, "id"), "  ", first_line(head.message)
+                told[0],
+                Span(name, "ref"),
+                f", which {told[1]} at ",
+                Span(head.short, "id"),
+                "  ",
+                first_line(head.message),
             )
 
 
 def _matching(repository: Repository, pattern: str) -> list[str]:
-    """Return the branches that match a pattern. A plain name stands for itself. Raises ``InvalidArgumentError`` if there are none."""
+    """Return the branches that match a pattern.
+
+    A plain name stands for itself. Raises ``InvalidArgumentError`` if there are none.
+    """
     if not _WILD.search(pattern):
         return [pattern]
     found = [info.name for info in _chosen(repository, (pattern,), "", None, "name", None)]

@@ -21,15 +21,26 @@ from versioned_state.repository.views.json_form import json_value
 @verb("note", example="vstate note main score 0.9")
 @click.argument("words", nargs=-1, metavar="[REV] [KEY VALUE]", shell_complete=completion.revision)
 @click.option("-l", "--list", "listed", is_flag=True, help="List the commits that have a note.")
-@click.option("-d", "--delete", metavar="KEY", multiple=True, help="Remove KEY from the note. May be given several times.")
+@click.option(
+    "-d", "--delete", metavar="KEY", multiple=True, help="Remove KEY from the note. May be given several times."
+)
 @click.option("--text", is_flag=True, help="Take VALUE as a string, not as JSON.")
 @literal_option
 @json_option
 @click.pass_obj
 def note(
-    settings: Settings, words: tuple[str, ...], *, listed: bool, delete: tuple[str, ...], text: bool, literal: bool, as_json: bool
+    settings: Settings,
+    words: tuple[str, ...],
+    *,
+    listed: bool,
+    delete: tuple[str, ...],
+    text: bool,
+    literal: bool,
+    as_json: bool,
 ) -> None:
-    """Show the note of REV (default: HEAD), or set KEY in it to VALUE, which is JSON. A note does not change its commit.
+    """Show the note of REV (default: HEAD), or set KEY in it to VALUE, which is JSON.
+
+    A note does not change its commit.
 
     With --json: one object.
     """

@@ -27,8 +27,8 @@ from versioned_state.errors import InvalidArgumentError
 def sign(settings: Settings, *, message: str, author: str | None, new_key: str | None) -> None:
     """Make a signed commit without changes on the current branch. A signature covers a commit and everything before it.
 
-    --sign-key or $VSTATE_SIGN_KEY names the key: Ed25519, in PEM or in OpenSSH's format, without a password. Every other command that
-    commits signs with it too. vstate verify checks signatures.
+    --sign-key or $VSTATE_SIGN_KEY names the key: Ed25519, in PEM or in OpenSSH's format, without a password. Every
+    other command that commits signs with it too. vstate verify checks signatures.
     """
     if new_key is not None:
         _make_key(settings.output, Path(new_key))
@@ -36,7 +36,9 @@ def sign(settings: Settings, *, message: str, author: str | None, new_key: str |
     with handle(settings, author) as state:
         signer = state.repository.signer
         if signer is None:
-            raise InvalidArgumentError("there is no key to sign with", hint="--sign-key names its file; --new-key makes one")
+            raise InvalidArgumentError(
+                "there is no key to sign with", hint="--sign-key names its file; --new-key makes one"
+            )
         head = state.head
         # The commit's own word is not enough: anybody could have written it.
         if not state.repository.verify(head, keys=[signer.public_key], limit=1).ok:

@@ -22,8 +22,8 @@ from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
 def switch(settings: Settings, branch: str, rev: str, *, create: bool) -> None:
     """Make BRANCH the current one, which HEAD means and which commands move, until you switch again. - means the previous one.
 
-    The choice is yours alone: your home directory keeps it for each store. The store does not change, unless -c creates the branch.
-    --branch chooses for one command, VSTATE_BRANCH for a shell.
+    The choice is yours alone: your home directory keeps it for each store. The store does not change, unless -c creates
+    the branch. --branch chooses for one command, VSTATE_BRANCH for a shell.
     """
     output = settings.output
     url = store.locate(settings.store)

@@ -18,9 +18,13 @@ from versioned_state.repository.repository import Repository
 
 @verb("tag", example="vstate tag v1 main~2 -m 'before the agent paid'")
 @click.argument("names", nargs=-1, metavar="[NAME [REV]]", shell_complete=completion.tag)
-@click.option("-l", "--list", "listed", is_flag=True, help="List the tags that match a NAME such as 'v1.*'; without one, all.")
+@click.option(
+    "-l", "--list", "listed", is_flag=True, help="List the tags that match a NAME such as 'v1.*'; without one, all."
+)
 @click.option("-m", "--message", metavar="TEXT", help="Annotate the tag with TEXT, your name and the time.")
-@click.option("--author", metavar="NAME", help="The author of the annotation.  [default: $VSTATE_AUTHOR, or your login name]")
+@click.option(
+    "--author", metavar="NAME", help="The author of the annotation.  [default: $VSTATE_AUTHOR, or your login name]"
+)
 @click.option("-d", "--delete", is_flag=True, help="Delete each NAME.")
 @json_option
 @click.pass_obj
@@ -34,7 +38,9 @@ def tag(
     delete: bool,
     as_json: bool,
 ) -> None:
-    """List the tags, or create NAME at REV (default: HEAD). A tag does not move: to point it elsewhere, delete it first.
+    """List the tags, or create NAME at REV (default: HEAD).
+
+    A tag does not move: to point it elsewhere, delete it first.
 
     With --json: one object a line.
     """
@@ -48,12 +54,21 @@ def tag(
         with settings.changing() as repository:
             for name in names:
                 commit = repository.tags.delete(name)
-                output.crop("deleted ", Span(name, "ref"), ", which was ", Span(commit.short, "id"), "  ", first_line(commit.message))
+                output.crop(
+                    "deleted ",
+                    Span(name, "ref"),
+                    ", which was ",
+                    Span(commit.short, "id"),
+                    "  ",
+                    first_line(commit.message),
+                )
     elif len(names) > 2:
         raise click.UsageError(f"vstate tag takes one NAME and one REV, not also {' '.join(names[2:])}")
     else:
         with settings.changing() as repository:
-            commit = repository.tags.create(*names, message=message, author=None if message is None else author or user())
+            commit = repository.tags.create(
+                *names, message=message, author=None if message is None else author or user()
+            )
         output.crop(Span(names[0], "ref"), " is ", Span(commit.short, "id"), "  ", first_line(commit.message))
 
 
@@ -77,5 +92,7 @@ def _json(info: TagInfo) -> dict[str, Any]:
         "commit": commit.id,
         "time": iso_time(commit),
         "message": commit.message,
-        "annotation": None if said is None else {"message": said.message, "author": said.author, "time": iso_instant(said.time)},
+        "annotation": None
+        if said is None
+        else {"message": said.message, "author": said.author, "time": iso_instant(said.time)},
     }

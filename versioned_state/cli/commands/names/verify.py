@@ -39,11 +39,15 @@ _STYLES: dict[SignatureStatus, Style] = {SignatureStatus.BAD: "removed", Signatu
 @limit_option("Check at most COUNT commits, newest first.")
 @json_option
 @click.pass_context
-def verify(context: click.Context, rev: str, *, keys: tuple[str, ...], since: str | None, limit: int | None, as_json: bool) -> None:
-    """Check the signatures of REV (default: HEAD) and of every commit before it. Exits with 1 if one is missing, bad, or of another key.
+def verify(
+    context: click.Context, rev: str, *, keys: tuple[str, ...], since: str | None, limit: int | None, as_json: bool
+) -> None:
+    """Check the signatures of REV (default: HEAD) and of every commit before it.
 
-    Keep the id of the last head that you saw in another place, and give it as --since: nothing else shows that the newest commits were
-    removed. With --json: one object.
+    Exits with 1 if one is missing, bad, or of another key.
+
+    Keep the id of the last head that you saw in another place, and give it as --since: nothing else shows that the
+    newest commits were removed. With --json: one object.
     """
     settings: Settings = context.obj
     output = settings.output
@@ -68,7 +72,11 @@ def _print(output: Output, found: Verification, since: str | None) -> None:
         status = Span(check.status.value + who, _STYLES.get(check.status, "changed"))
         output.crop(Span(check.commit.short, "id"), "  ", status, "  ", first_line(check.commit.message))
     told = [f"{count:,} {status.value}" for status, count in found.counts.items() if count]
-    output.print(f"{plural(found.checked, 'commit')} up to ", Span(found.head.short, "id"), f": {', '.join(told) or 'nothing to check'}")
+    output.print(
+        f"{plural(found.checked, 'commit')} up to ",
+        Span(found.head.short, "id"),
+        f": {', '.join(told) or 'nothing to check'}",
+    )
     if found.extends is False:
         output.print(Span(f"{since} is not in this history: commits were removed or rewritten", "removed"))
     if not found.complete:
@@ -81,7 +89,8 @@ def _json(found: Verification) -> dict[str, Any]:
         "head": found.head.id,
         "counts": {status.value: count for status, count in found.counts.items()},
         "faults": [
-            {"commit": check.commit.id, "status": check.status.value, "signed_by": check.commit.signed_by} for check in found.faults
+            {"commit": check.commit.id, "status": check.status.value, "signed_by": check.commit.signed_by}
+            for check in found.faults
         ],
         "complete": found.complete,
         "extends": found.extends,

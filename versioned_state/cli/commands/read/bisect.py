@@ -41,7 +41,9 @@ _ABORT = (126, 127)
 @click.option("--missing", metavar="PATH", help="A commit is bad if there is nothing at PATH.")
 @click.option("--equals", nargs=2, metavar="PATH JSON", help="A commit is bad if PATH has that value.")
 @click.option(
-    "--stamp", metavar="KEY=VALUE", help="A commit is bad if it was made with this VALUE in the stamp of its program: model=large-2."
+    "--stamp",
+    metavar="KEY=VALUE",
+    help="A commit is bad if it was made with this VALUE in the stamp of its program: model=large-2.",
 )
 @click.option("--run", "command", metavar="COMMAND", help="A commit is bad if this shell command fails.")
 @path_option("Give the command of --run the value at PATH, not the whole state.")
@@ -62,16 +64,18 @@ def bisect(  # noqa: PLR0913 - each is an option of its own
 ) -> None:
     """Find the first bad commit after GOOD, up to BAD (default: HEAD), along first parents, in few steps.
 
-    --run COMMAND gets the value at PATH as JSON on its standard input, or no input if there is nothing at PATH, and VSTATE_STORE and
-    VSTATE_REV in its environment, for vstate get "$VSTATE_REV:plan". It exits with 0 for a good commit, with 125 for one that it cannot
-    judge, and with any other code up to 124 for a bad one.
+    --run COMMAND gets the value at PATH as JSON on its standard input, or no input if there is nothing at PATH, and
+    VSTATE_STORE and VSTATE_REV in its environment, for vstate get "$VSTATE_REV:plan". It exits with 0 for a good
+    commit, with 125 for one that it cannot judge, and with any other code up to 124 for a bad one.
 
     Exits with 1 if skipped commits leave open which one was the first. With --json: one object.
     """
     settings: Settings = context.obj
     output = settings.output
     if sum(given is not None for given in (empty, missing, equals, stamp, command)) != 1:
-        raise click.UsageError("give one of --empty, --missing, --equals, --stamp and --run: it says which commits are bad")
+        raise click.UsageError(
+            "give one of --empty, --missing, --equals, --stamp and --run: it says which commits are bad"
+        )
     if path is not None and command is None:
         raise click.UsageError("--path goes with --run")
     with settings.reading() as repository:
@@ -142,7 +146,9 @@ def _equals(path: str, wanted: str) -> Condition:
     try:
         expected = _canonical(json.loads(wanted))
     except (ValueError, RecursionError) as error:
-        raise InvalidArgumentError(not_json(wanted, error), hint="a string is written in quotes within quotes: '\"done\"'") from error
+        raise InvalidArgumentError(
+            not_json(wanted, error), hint="a string is written in quotes within quotes: '\"done\"'"
+        ) from error
 
     def equals(snapshot: Snapshot) -> bool:
         try:
@@ -192,7 +198,9 @@ def _runs(settings: Settings, command: str, path: str) -> Condition:
         if code == _SKIP:
             raise Skip
         if code in _ABORT or not 0 <= code < 128:
-            raise StateError(f"the command could not be run, or was stopped (exit code {code})", remains="nothing was found")
+            raise StateError(
+                f"the command could not be run, or was stopped (exit code {code})", remains="nothing was found"
+            )
         return code != _GOOD
 
     return fails
@@ -204,7 +212,9 @@ def _runs(settings: Settings, command: str, path: str) -> Condition:
 def _print(output: Output, repository: Repository, found: Bisection) -> None:
     names = names_of(repository)
     if not found.is_certain:
-        output.print(f"{plural(len(found.suspects), 'commit')} may be the first bad one; all but the last were skipped:")
+        output.print(
+            f"{plural(len(found.suspects), 'commit')} may be the first bad one; all but the last were skipped:"
+        )
         for commit in found.suspects:
             output.crop(*commit_line(commit, names))
         return

@@ -33,17 +33,26 @@ def _parse_range(value: str) -> _Span:
 @revision_argument("rev", default=None)
 @click.option("-n", "--last", type=click.IntRange(min=1), metavar="COUNT", help="Show only the last COUNT parts.")
 @click.option(
-    "-L", "--range", "span", type=_parse_range, metavar="START:END", help="Show only these parts, counted from 0; -5: is the last 5."
+    "-L",
+    "--range",
+    "span",
+    type=_parse_range,
+    metavar="START:END",
+    help="Show only these parts, counted from 0; -5: is the last 5.",
 )
 @json_option
 @click.pass_obj
-def blame(settings: Settings, place: str, rev: str | None, *, last: int | None, span: _Span | None, as_json: bool) -> None:
+def blame(
+    settings: Settings, place: str, rev: str | None, *, last: int | None, span: _Span | None, as_json: bool
+) -> None:
     """Show, for each part of the value at PATH in REV (default: HEAD), the commit that added or last changed it.
 
-    The parts of a list are its elements, of a dict its entries, of a text its lines; any other value is one part. Without PATH:
-    the keys of the state; with @name, those of a namespace. An element keeps its commit when others are inserted before it.
+    The parts of a list are its elements, of a dict its entries, of a text its lines; any other value is one part.
+    Without PATH: the keys of the state; with @name, those of a namespace. An element keeps its commit when others are
+    inserted before it.
 
-    A ^ marks the oldest commit that is kept: the part is from that commit, or an earlier one. With --json: one part a line.
+    A ^ marks the oldest commit that is kept: the part is from that commit, or an earlier one. With --json: one part a
+    line.
     """
     if last is not None and span is not None:
         raise click.UsageError("-n and -L exclude each other")
@@ -69,7 +78,9 @@ def _lines(parts: Sequence[Blame], width: int | None) -> Iterator[Line]:
     wheres = [str(part.path) if part.line is None else str(part.line) for part in parts]
     longest = max(map(columns, wheres), default=0)
 
-    def cells(*, seconds: bool = False, author: bool = False, time: bool = True) -> Callable[[tuple[Blame, str]], Cells]:
+    def cells(
+        *, seconds: bool = False, author: bool = False, time: bool = True
+    ) -> Callable[[tuple[Blame, str]], Cells]:
         def of(item: tuple[Blame, str]) -> Cells:
             part, where = item
             commit = part.commit

@@ -41,7 +41,9 @@ from versioned_state.values.paths.path import Key, StatePath
 @click.option("--word", "how", flag_value="word", help="Mark the changed words within their text: [-old-]{+new+}.")
 @click.option("-p", "how", flag_value="changes", hidden=True)  # what git calls a patch is shown anyway
 @click.option("--patch", "how", flag_value="patch", help="Print a patch for vstate apply: JSON that loses nothing.")
-@click.option("--files", "how", flag_value="files", help="Show the files of a workspace alone, as git does; git apply reads it.")
+@click.option(
+    "--files", "how", flag_value="files", help="Show the files of a workspace alone, as git does; git apply reads it."
+)
 @name_option
 @full_option
 @limit_option("Show the first COUNT changes; by default all, and on a terminal 1,000.")
@@ -63,8 +65,9 @@ def diff(  # noqa: PLR0913 - an option each
 ) -> None:
     """Show the changes from A to B, by path.
 
-    Without B: from A to HEAD. Without both: the last commit, HEAD~1 to HEAD. A..B is the same as A B, and A...B shows the changes
-    of B since it left A; HEAD stands for a side that is left out. A:PATH shows only the changes at PATH, as --path does.
+    Without B: from A to HEAD. Without both: the last commit, HEAD~1 to HEAD. A..B is the same as A B, and A...B shows
+    the changes of B since it left A; HEAD stands for a side that is left out. A:PATH shows only the changes at PATH, as
+    --path does.
 
     With --files: only the files of a workspace, as a git patch; --path 'workspace["src/main.py"]' chooses one.
 
@@ -102,7 +105,9 @@ def diff(  # noqa: PLR0913 - an option each
         context.exit(1)
 
 
-def _tell_of_others(output: Output, repository: Repository, sides: tuple[str | None, str | None], changes: Diff, path: str) -> None:
+def _tell_of_others(
+    output: Output, repository: Repository, sides: tuple[str | None, str | None], changes: Diff, path: str
+) -> None:
     """Tell of the changes that a limit leaves out, or that neither side has a value at the path, and of the paths near it."""
     if changes.more:
         output.note("-n COUNT shows more of them, --stat counts all, --path chooses")

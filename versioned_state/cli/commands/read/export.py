@@ -34,8 +34,9 @@ from versioned_state.repository.views.snapshot import Snapshot
 def export(settings: Settings, place: str, *, target: str | None, compact: bool) -> None:
     """Write the state at REV (default: HEAD), or the value at PATH in it, as JSON.
 
-    A type that JSON does not have becomes {"$type": ...}, objects too: nothing is unpickled. Namespaces are under "$namespaces", the note
-    of the commit, if it has one and no PATH is given, under "$note". vstate import --per-item reads it back, except objects.
+    A type that JSON does not have becomes {"$type": ...}, objects too: nothing is unpickled. Namespaces are under
+    "$namespaces", the note of the commit, if it has one and no PATH is given, under "$note". vstate import --per-item
+    reads it back, except objects.
     """
     output = settings.output
     rev, path = revision_and_path(place)

@@ -25,22 +25,34 @@ from versioned_state.repository.views.json_form import json_value, plain_value
 def get(settings: Settings, place: str, *, raw: bool, plain: bool, as_json: bool) -> None:
     """Show the value at PATH in REV (default: HEAD). REV: alone shows the whole state.
 
-    A string is printed as text, a date or time in ISO 8601, any other value as Python writes it. Control characters are escaped, in a
-    pipe too, unless --raw is given.
+    A string is printed as text, a date or time in ISO 8601, any other value as Python writes it. Control characters are
+    escaped, in a pipe too, unless --raw is given.
 
-    With --json: one JSON value; a type that JSON does not have becomes {"$type": ...}, which vstate set, merge --set, import and apply
-    read back. With --plain: an instance is its fields, a date its ISO text, a tuple or set a list, NaN null, and nothing says so.
+    With --json: one JSON value; a type that JSON does not have becomes {"$type": ...}, which vstate set, merge --set,
+    import and apply
+    read back. With --plain: an instance is its fields, a date its ISO text, a tuple or set a list, NaN null, and
+    nothing says so.
     """
     if raw + plain + as_json > 1:
         raise click.UsageError("--raw, --plain and --json exclude each other")
     rev, path = path_in(place)
     output, convert = settings.output, plain_value if plain else json_value if as_json else None
-    with settings.reading() as repository, output.paged(unless=convert is not None or raw), explained(repository, "vstate get", rev, path):
+    with (
+        settings.reading() as repository,
+        output.paged(unless=convert is not None or raw),
+        explained(repository, "vstate get", rev, path),
+    ):
         print_value(output, repository, rev, path, raw=raw, convert=convert)
 
 
 def print_value(
-    output: Output, repository: Repository, rev: str, path: str, *, raw: bool = False, convert: Callable[[Any], Any] | None = None
+    output: Output,
+    repository: Repository,
+    rev: str,
+    path: str,
+    *,
+    raw: bool = False,
+    convert: Callable[[Any], Any] | None = None,
 ) -> None:
     """Print the value at a path, or the whole state for an empty one: as text, or as the JSON that ``convert`` makes of it."""
     snapshot = repository.snapshot(rev, describe=True)

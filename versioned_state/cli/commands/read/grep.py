@@ -26,7 +26,12 @@ _SHOWN = 200
 @place_argument(default="HEAD", metavar="[REV[:PATH]]")
 @path_option("Search only at PATH.")
 @click.option("--all", "all_branches", is_flag=True, help="Search the states of all branches.")
-@click.option("--prefix", metavar="TEXT", help="Search the branches whose name begins with TEXT.", shell_complete=completion.branch)
+@click.option(
+    "--prefix",
+    metavar="TEXT",
+    help="Search the branches whose name begins with TEXT.",
+    shell_complete=completion.branch,
+)
 @click.option("-i", "--ignore-case", is_flag=True, help="Ignore the difference between upper and lower case.")
 @click.option("-F", "--fixed-strings", is_flag=True, help="Take REGEX as plain text, not as a regular expression.")
 @click.option("-l", "--name-only", "paths_only", is_flag=True, help="Print only the paths.")
@@ -49,8 +54,8 @@ def grep(  # noqa: PLR0913 - an option each
 ) -> None:
     """Show the lines of strings in REV (default: HEAD), keys included, that match the regular expression REGEX.
 
-    A line is shown as PATH: LINE; if the text has several lines, as PATH:NUMBER: LINE; with --all as BRANCH:PATH: LINE. Exits with 1 if
-    nothing matches.
+    A line is shown as PATH: LINE; if the text has several lines, as PATH:NUMBER: LINE; with --all as BRANCH:PATH: LINE.
+    Exits with 1 if nothing matches.
 
     With --json: one object a line.
     """
@@ -60,13 +65,23 @@ def grep(  # noqa: PLR0913 - an option each
     settings: Settings = context.obj
     output = settings.output
     pattern = filters.regex(
-        re.escape(regex) if fixed_strings else regex, re.IGNORECASE if ignore_case else 0, hint="-F takes it as plain text"
+        re.escape(regex) if fixed_strings else regex,
+        re.IGNORECASE if ignore_case else 0,
+        hint="-F takes it as plain text",
     )
     rev, path = revision_and_path(place, path)
     found = 0
     last = ""
-    with settings.reading() as repository, output.paged(unless=as_json), explained(repository, "vstate grep REGEX", rev, path):
-        matches = _matches(repository, pattern, path, prefix or "") if several else _matches_in(repository, pattern, rev, path)
+    with (
+        settings.reading() as repository,
+        output.paged(unless=as_json),
+        explained(repository, "vstate grep REGEX", rev, path),
+    ):
+        matches = (
+            _matches(repository, pattern, path, prefix or "")
+            if several
+            else _matches_in(repository, pattern, rev, path)
+        )
         for branch, match in matches:
             found += 1
             if count:

@@ -9,7 +9,15 @@ import click
 from versioned_state.cli.render.changes import print_changes
 from versioned_state.cli.render.text import commit_json, commit_line, commit_lines, names_of
 from versioned_state.cli.shared.place import explained, path_in
-from versioned_state.cli.shared.settings import Settings, full_option, json_option, limit_option, place_argument, revision_argument, verb
+from versioned_state.cli.shared.settings import (
+    Settings,
+    full_option,
+    json_option,
+    limit_option,
+    place_argument,
+    revision_argument,
+    verb,
+)
 from versioned_state.errors import UnknownPathError
 
 
@@ -22,7 +30,9 @@ from versioned_state.errors import UnknownPathError
 @full_option
 @json_option
 @click.pass_obj
-def history(settings: Settings, place: str, rev: str | None, *, limit: int | None, oneline: bool, full: bool, as_json: bool) -> None:
+def history(
+    settings: Settings, place: str, rev: str | None, *, limit: int | None, oneline: bool, full: bool, as_json: bool
+) -> None:
     """Show the commits up to REV (default: HEAD) that changed the value at PATH, newest first, with their changes there.
 
     An element of a list is followed to its earlier positions. A deleted value has a history too.
@@ -31,7 +41,11 @@ def history(settings: Settings, place: str, rev: str | None, *, limit: int | Non
     """
     output = settings.output
     rev, path = path_in(place, rev)
-    with settings.reading() as repository, output.paged(unless=as_json), explained(repository, "vstate history", rev, path):
+    with (
+        settings.reading() as repository,
+        output.paged(unless=as_json),
+        explained(repository, "vstate history", rev, path),
+    ):
         commit = repository.commit(rev)
         found = repository.history(path, commit)
         names = names_of(repository)
@@ -39,7 +53,9 @@ def history(settings: Settings, place: str, rev: str | None, *, limit: int | Non
         for count, touch in enumerate(islice(found, limit)):
             if as_json:
                 changes = [change.to_json() for change in touch.changes]
-                output.json(commit_json(touch.commit, names) | {"path": str(touch.path), "kind": touch.kind, "changes": changes})
+                output.json(
+                    commit_json(touch.commit, names) | {"path": str(touch.path), "kind": touch.kind, "changes": changes}
+                )
             elif oneline:
                 output.crop(*commit_line(touch.commit, names))
             else:

@@ -24,8 +24,8 @@ def keys(settings: Settings, place: str, prefix: str, *, as_json: bool) -> None:
 
     Without PATH, list those of the state and its namespaces.
 
-    REV alone is a revision: vstate keys main. With PREFIX, only keys that begin with it, such as user/. Keys are shown as paths for
-    vstate get.
+    REV alone is a revision: vstate keys main. With PREFIX, only keys that begin with it, such as user/. Keys are shown
+    as paths for vstate get.
 
     With --json: one object a line, with the key itself, its path and its namespaces.
     """

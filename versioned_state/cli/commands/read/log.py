@@ -16,7 +16,15 @@ from versioned_state.cli.render.text import commit_json, commit_line, commit_lin
 from versioned_state.cli.shared.filters import filter_options
 from versioned_state.cli.shared.follow import PAUSE_S, begin_to_follow
 from versioned_state.cli.shared.place import explained, near_path, parse_place
-from versioned_state.cli.shared.settings import Settings, full_option, html_option, json_option, limit_option, place_argument, verb
+from versioned_state.cli.shared.settings import (
+    Settings,
+    full_option,
+    html_option,
+    json_option,
+    limit_option,
+    place_argument,
+    verb,
+)
 from versioned_state.errors import InvalidArgumentError
 from versioned_state.records import dataclass, replace
 from versioned_state.repository.history.commit import ROOT_ID, Commit
@@ -53,7 +61,9 @@ _FOLLOWED: Final = 10
 )
 @click.option("--reverse", is_flag=True, help="Show the chosen commits oldest first.")
 @click.option("--source", is_flag=True, help="Show the branch or tag by which each commit was found, for --all.")
-@click.option("-f", "--follow", is_flag=True, help="Keep running, and show new commits of the branch REV as they are made.")
+@click.option(
+    "-f", "--follow", is_flag=True, help="Keep running, and show new commits of the branch REV as they are made."
+)
 @click.option("--graph", is_flag=True, help="Draw branches and merges.")
 @click.option("--stat", is_flag=True, help="Show the number of changes of each commit, by key.")
 @click.option("-p", "--patch", is_flag=True, help="Show the changes of each commit.")
@@ -63,17 +73,21 @@ _FOLLOWED: Final = 10
 @html_option
 @click.pass_obj
 def log(settings: Settings, /, place: str, **options: Any) -> None:
-    """Show the commits of REV (default: HEAD, the current branch), newest first. A commit is shown if it passes all filters.
+    """Show the commits of REV (default: HEAD, the current branch), newest first.
+
+    A commit is shown if it passes all filters.
 
     A..B shows the commits of B that A does not have, such as main..what-if; HEAD stands for a side that is left out.
 
-    --path and -S compare a commit with its parents: a merge is shown if it differs from each of them. REV:PATH is short for --path.
-    -S looks for a number, true, null, a list or an object in JSON both as a value and as text.
+    --path and -S compare a commit with its parents: a merge is shown if it differs from each of them. REV:PATH is short
+    for --path. -S looks for a number, true, null, a list or an object in JSON both as a value and as text.
 
-    The fields of --format are {id} {short} {time} {age} {author} {message} (its first line) {body} (all of it) {meta[KEY]} {meta}
-    {branches} {tags} {source} {note[KEY]} {stamp[KEY]} {parents} {root}; {author:<10} is ten columns wide.
+    The fields of --format are {id} {short} {time} {age} {author} {message} (its first line) {body} (all of it)
+    {meta[KEY]} {meta} {branches} {tags} {source} {note[KEY]} {stamp[KEY]} {parents} {root}; {author:<10} is ten columns
+    wide.
 
-    --html writes one file with the list of the commits and the changes of each, 50 unless -n is given, to attach to a ticket.
+    --html writes one file with the list of the commits and the changes of each, 50 unless -n is given, to attach to a
+    ticket.
 
     With --json: one object a line.
     """
@@ -85,7 +99,11 @@ def log(settings: Settings, /, place: str, **options: Any) -> None:
     output, template = settings.output, _template(chosen.template)
     if template is not None and "source" in template.fields:
         chosen = replace(chosen, source=True)
-    with settings.reading() as repository, output.paged(unless=chosen.is_stream), explained(repository, "vstate log", rev, ""):
+    with (
+        settings.reading() as repository,
+        output.paged(unless=chosen.is_stream),
+        explained(repository, "vstate log", rev, ""),
+    ):
         if chosen.follow:
             begin_to_follow(settings, repository, rev)
         listing = _Listing(repository, output, chosen, rev)
@@ -174,8 +192,13 @@ class _Listing:
             whole: all ancestors of each commit are among them.
         """
         options = self._options
-        drawn = _drawn(self._repository, self._commits(), options.filters, first_parent=options.first_parent, whole=whole)
-        shown = ((self._lines_of(commit), commit.id, parents) for commit, parents in self._noticed(islice(drawn, options.limit)))
+        drawn = _drawn(
+            self._repository, self._commits(), options.filters, first_parent=options.first_parent, whole=whole
+        )
+        shown = (
+            (self._lines_of(commit), commit.id, parents)
+            for commit, parents in self._noticed(islice(drawn, options.limit))
+        )
         _print_graph(self._output, shown, oneline=options.oneline)
 
     def print(self) -> None:
@@ -211,7 +234,9 @@ class _Listing:
         if not options.all_refs:
             return self._repository.log(self._rev, first_parent=options.first_parent)
         by_time = not options.graph
-        return _commits_of_all(self._repository, by_time=by_time, first_parent=options.first_parent, sources=self._sources)
+        return _commits_of_all(
+            self._repository, by_time=by_time, first_parent=options.first_parent, sources=self._sources
+        )
 
     def _chosen(self) -> Iterator[Commit]:
         """Yield the commits that pass the filters, in the order in which they are shown."""
@@ -222,7 +247,8 @@ class _Listing:
             yield from reversed(list(found)) if options.reverse else found
             return
         branch = self._repository.default_branch() if self._rev == "HEAD" else self._rev
-        watch = self._repository.watch(branches=[branch], interval=PAUSE_S)  # first: nothing made during the listing is missed
+        # first: nothing made during the listing is missed
+        watch = self._repository.watch(branches=[branch], interval=PAUSE_S)
         last = self._repository.commit(self._rev)
         yield from reversed(list(islice(found, _FOLLOWED if options.limit is None else options.limit)))
         yield from self._new(last, watch)
@@ -236,7 +262,9 @@ class _Listing:
                 self._output.note(f"the branch {move.name} was deleted: waiting for one of that name")
                 continue
             new = only_in(move.head, [last], read, first_parent=options.first_parent)
-            yield from reversed(list(_selected(self._repository, new, options.filters, first_parent=options.first_parent)))
+            yield from reversed(
+                list(_selected(self._repository, new, options.filters, first_parent=options.first_parent))
+            )
             last = move.head
             self._output.flush()
 
@@ -247,7 +275,9 @@ class _Listing:
 
     def _lines_of(self, commit: Commit) -> Iterator[Line]:
         options, source = self._options, self._source_of(commit)
-        yield from [commit_line(commit, self._names, source)] if options.oneline else commit_lines(commit, self._names, source)
+        yield from (
+            [commit_line(commit, self._names, source)] if options.oneline else commit_lines(commit, self._names, source)
+        )
         if options.notes:
             from versioned_state.cli.commands.names.note import note_lines
 
@@ -295,7 +325,9 @@ def _check_together(options: _Options) -> None:
                 raise click.UsageError(f"{option} and {excluded} exclude each other")
 
 
-def _selected(repository: Repository, commits: Iterable[Commit], filters: Filters, *, first_parent: bool) -> Iterable[Commit]:
+def _selected(
+    repository: Repository, commits: Iterable[Commit], filters: Filters, *, first_parent: bool
+) -> Iterable[Commit]:
     """Return the commits that the filters let through."""
     if not filters:
         return commits
@@ -313,7 +345,9 @@ def _revision(place: str, filters: Filters, *, all_refs: bool) -> tuple[str, boo
     before, three_dots, after = rev.partition("...")
     if three_dots:
         one, other = quote(f"{before}..{after}"), quote(f"{after}..{before}")
-        raise InvalidArgumentError(f"{rev!r} is not a range", hint=f"vstate log {one} and vstate log {other} show what one side has alone")
+        raise InvalidArgumentError(
+            f"{rev!r} is not a range", hint=f"vstate log {one} and vstate log {other} show what one side has alone"
+        )
     is_range = split_range(rev) is not None
     if is_range and all_refs:
         raise click.UsageError("--all shows the commits of all branches and tags, and takes no range")
@@ -327,7 +361,9 @@ def _changes_of(repository: Repository, commit: Commit, filters: Filters) -> Seq
     return changes_at(diff_of(repository, commit), str(filters.get("path", "")))
 
 
-def _changes_json(repository: Repository, commit: Commit, filters: Filters, *, stat: bool, patch: bool) -> dict[str, Any]:
+def _changes_json(
+    repository: Repository, commit: Commit, filters: Filters, *, stat: bool, patch: bool
+) -> dict[str, Any]:
     shown: dict[str, Any] = {}
     if stat:
         from versioned_state.cli.commands.read.diff import diff_of
@@ -401,7 +437,9 @@ def _drawn(
     return ((commit, parents[commit.id]) for commit in shown)
 
 
-def _print_graph(output: Output, commits: Iterable[tuple[Iterable[Line], str, Sequence[str]]], *, oneline: bool) -> None:
+def _print_graph(
+    output: Output, commits: Iterable[tuple[Iterable[Line], str, Sequence[str]]], *, oneline: bool
+) -> None:
     from versioned_state.cli.render.graph import Graph, beside
 
     graph = Graph()

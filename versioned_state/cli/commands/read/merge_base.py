@@ -26,7 +26,9 @@ def merge_base(settings: Settings, a: str, b: str, *, only_id: bool, as_json: bo
     with settings.reading() as repository:
         base = repository.merge_base(a, b)
         if base.id == ROOT_ID:
-            raise StateError(f"{a} and {b} have no commit in common", hint="vstate merge compares both with the empty state")
+            raise StateError(
+                f"{a} and {b} have no commit in common", hint="vstate merge compares both with the empty state"
+            )
         if as_json:
             settings.output.json(commit_json(base, names_of(repository)))
         elif only_id:

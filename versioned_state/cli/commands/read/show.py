@@ -11,7 +11,15 @@ from versioned_state.cli.commands.read.get import print_value
 from versioned_state.cli.render.changes import most_changes, print_changes, stat_json
 from versioned_state.cli.render.text import commit_header, commit_json, message_lines, names_of
 from versioned_state.cli.shared.place import explained, parse_place
-from versioned_state.cli.shared.settings import Settings, full_option, html_option, json_option, path_option, place_argument, verb
+from versioned_state.cli.shared.settings import (
+    Settings,
+    full_option,
+    html_option,
+    json_option,
+    path_option,
+    place_argument,
+    verb,
+)
 from versioned_state.repository.views.diff import DiffStat
 from versioned_state.repository.views.json_form import json_value
 
@@ -24,14 +32,20 @@ from versioned_state.repository.views.json_form import json_value
 @json_option
 @html_option
 @click.pass_obj
-def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: bool, as_json: bool, html: Path | None) -> None:
-    """Show the commit REV (default: HEAD) and its changes against its first parent. REV:PATH shows the value there, as vstate get does.
+def show(
+    settings: Settings, place: str, *, path: str | None, stat: bool, full: bool, as_json: bool, html: Path | None
+) -> None:
+    """Show the commit REV (default: HEAD) and its changes against its first parent.
 
-    Many changes begin with their number under each key, and neighbours in a list are shown as one line; --full shows them all.
+    REV:PATH shows the value there, as vstate get does.
+
+    Many changes begin with their number under each key, and neighbours in a list are shown as one line; --full shows
+    them all.
 
     --html writes one file with the commit, its changes and the first level of its state, to attach to a ticket.
 
-    With --json: one object, as in vstate log, with the changes, and with the stamp that the commit was made with, if it has one.
+    With --json: one object, as in vstate log, with the changes, and with the stamp that the commit was made with, if it
+    has one.
     """
     rev, value_path = parse_place(place)
     if rev is not None and (path or stat):
@@ -55,7 +69,11 @@ def show(settings: Settings, place: str, *, path: str | None, stat: bool, full: 
         changes = changes_at(diff_of(repository, commit, most_changes(output, None, unless=as_json or stat)), path)
         stamp = repository.stamp(commit)
         if as_json:
-            shown = {"stat": stat_json(DiffStat.of(changes))} if stat else {"changes": [change.to_json() for change in changes]}
+            shown = (
+                {"stat": stat_json(DiffStat.of(changes))}
+                if stat
+                else {"changes": [change.to_json() for change in changes]}
+            )
             output.json(commit_json(commit, names) | ({"stamp": json_value(stamp)} if stamp else {}) | shown)
             return
         output.wrapped(commit_header(commit, names, stamp), indent=8)

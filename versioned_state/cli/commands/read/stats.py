@@ -26,7 +26,12 @@ _WIDTH, _HEIGHT, _MARGIN = 900, 300, 60
 @verb("stats", example="vstate stats main --depth 2 --plot growth.svg")
 @revision_argument(default="HEAD")
 @click.option(
-    "--depth", type=click.IntRange(min=1), metavar="COUNT", default=1, show_default=True, help="Follow paths COUNT steps into values."
+    "--depth",
+    type=click.IntRange(min=1),
+    metavar="COUNT",
+    default=1,
+    show_default=True,
+    help="Follow paths COUNT steps into values.",
 )
 @click.option(
     "--commits",
@@ -40,11 +45,13 @@ _WIDTH, _HEIGHT, _MARGIN = 900, 300, 60
 @click.option("--plot", metavar="FILE", help="Also draw the growth as an SVG image.", shell_complete=completion.file)
 @json_option
 @click.pass_obj
-def stats(settings: Settings, rev: str, *, depth: int, commits: int, limit: int, plot: str | None, as_json: bool) -> None:
+def stats(
+    settings: Settings, rev: str, *, depth: int, commits: int, limit: int, plot: str | None, as_json: bool
+) -> None:
     """Show the bytes in the store: by branch, by path at REV (default: HEAD), by kind of object, and by each of the last commits of REV.
 
-    Bytes are counted in the store, after compression. The bytes of a branch are those that deleting it would free, once its reflog has
-    expired. The whole store is read once.
+    Bytes are counted in the store, after compression. The bytes of a branch are those that deleting it would free, once
+    its reflog has expired. The whole store is read once.
 
     With --json: one object.
     """
@@ -71,11 +78,21 @@ def _print(output: Output, found: Stats, limit: int) -> None:
     before = f"{size(found.total.raw)} before compression ({found.ratio:.0%})"
     output.print(f"{plural(found.total.objects, 'object')}, {size(found.total.stored)}; {before}")
     output.print(f"garbage: {plural(garbage, 'object')}, {size(found.total.stored - found.reachable.stored)}")
-    _table(output, "branches", [(each.name, each.unique.stored, f"of {size(each.total.stored)} in all") for each in found.branches], limit)
+    _table(
+        output,
+        "branches",
+        [(each.name, each.unique.stored, f"of {size(each.total.stored)} in all") for each in found.branches],
+        limit,
+    )
     if found.shared.objects:
         output.print(f"  shared by several branches and tags: {size(found.shared.stored)}")
     _table(output, "paths", [(each.path, each.stored, "") for each in found.paths], limit)
-    _table(output, "kinds", [(name, each.stored, plural(each.objects, "object")) for name, each in found.kinds.items()], len(found.kinds))
+    _table(
+        output,
+        "kinds",
+        [(name, each.stored, plural(each.objects, "object")) for name, each in found.kinds.items()],
+        len(found.kinds),
+    )
     if found.growth:
         sizes = [growth.stored for growth in found.growth]
         mean = sum(sizes) // len(sizes)
@@ -95,7 +112,9 @@ def _table(output: Output, title: str, rows: Sequence[tuple[str, int, str]], lim
     most = max((stored for _, stored, _ in shown), default=0) or 1
     for name, stored, more in shown:
         bar = ("█" if is_utf8() else "#") * round(20 * stored / most)
-        output.crop("  ", Span(padded(name, width), "path"), f"  {size(stored):>9}  ", Span(f"{bar:<20}", "added"), f"  {more}")
+        output.crop(
+            "  ", Span(padded(name, width), "path"), f"  {size(stored):>9}  ", Span(f"{bar:<20}", "added"), f"  {more}"
+        )
     if len(rows) > limit:
         output.print(f"  and {len(rows) - limit:,} more; -n shows more of them")
 

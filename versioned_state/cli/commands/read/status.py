@@ -29,7 +29,9 @@ _OBJECTS_COUNTED: Final = 1_000_000
 
 @verb("status", example="vstate status -n 50")
 @limit_option("Show at most COUNT branches and COUNT tags.", default=20, show_default=True)
-@click.option("-v", "--verbose", is_flag=True, help="Also show the version of Python, and whether the accelerator is active.")
+@click.option(
+    "-v", "--verbose", is_flag=True, help="Also show the version of Python, and whether the accelerator is active."
+)
 @json_option
 @click.pass_obj
 def status(settings: Settings, limit: int, *, verbose: bool, as_json: bool) -> None:
@@ -47,7 +49,9 @@ def status(settings: Settings, limit: int, *, verbose: bool, as_json: bool) -> N
                 facts[name] = [_ref_json(name, head) for name, head in _heads(refs)]
             output.json(facts)
         else:
-            _print_facts(output, facts, len(repository.branches), len(repository.tags), chosen=repository.current_branch)
+            _print_facts(
+                output, facts, len(repository.branches), len(repository.tags), chosen=repository.current_branch
+            )
             _print_refs(output, repository.branches, limit, default=facts["current_branch"])
             _print_refs(output, repository.tags, limit)
 

@@ -11,9 +11,22 @@ from versioned_state.errors import MissingDependencyError
 
 
 @verb("ui", example="vstate ui")
-@click.option("--port", type=click.IntRange(0, 65535), default=8421, show_default=True, metavar="PORT", help="The port; 0 is any free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8421,
+    show_default=True,
+    metavar="PORT",
+    help="The port; 0 is any free one.",
+)
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
-@click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Another name by which a browser may reach the page.")
+@click.option(
+    "--allow-host",
+    "allow_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Another name by which a browser may reach the page.",
+)
 @click.option("--no-browser", is_flag=True, help="Only print the link.")
 @click.option("--edit", is_flag=True, help="Offer restore, undo, branch, note and tag.")
 @click.option(
@@ -26,12 +39,20 @@ from versioned_state.errors import MissingDependencyError
 )
 @click.pass_obj
 def ui(
-    settings: Settings, /, *, port: int, host: str, allow_hosts: tuple[str, ...], no_browser: bool, edit: bool, read_timeout: float
+    settings: Settings,
+    /,
+    *,
+    port: int,
+    host: str,
+    allow_hosts: tuple[str, ...],
+    no_browser: bool,
+    edit: bool,
+    read_timeout: float,
 ) -> None:
     """Show sessions, log, changes and states in a browser, until Ctrl-C.
 
-    The link signs one browser in, once. The page only reads, unless --edit is given; it never deletes, and never unpickles. It is for this
-    machine: to reach it from another one, forward the port by ssh.
+    The link signs one browser in, once. The page only reads, unless --edit is given; it never deletes, and never
+    unpickles. It is for this machine: to reach it from another one, forward the port by ssh.
     """
     from versioned_state.cli.shared import store
     from versioned_state.cli.shared.handle import user
@@ -51,6 +72,11 @@ def ui(
         if not no_browser:
             click.launch(url)
 
-    page: dict[str, Any] = {"edit": edit, "read_timeout": read_timeout, "store": redact(store.locate(settings.store)), "author": user()}
+    page: dict[str, Any] = {
+        "edit": edit,
+        "read_timeout": read_timeout,
+        "store": redact(store.locate(settings.store)),
+        "author": user(),
+    }
     with settings.changing() if edit else settings.reading() as repository:
         serve(repository, Options(host, port, allow_hosts, PageSettings(**page)), ready=ready)

@@ -30,9 +30,21 @@ from versioned_state.repository.views.render import one_line
 @click.option("--in-doubt", is_flag=True, help="List only effects whose outcome is not known.")
 @click.option("--settle", metavar="KEY", type=parse_text, help="Record that the effect in doubt happened.")
 @click.option("--result", metavar="JSON", type=parse_text, help="With --settle: its result.  [default: null]")
-@click.option("--forget", metavar="KEY", type=parse_text, help="Delete the record: the agent's next attempt carries the effect out again.")
-@click.option("--to", "rev", metavar="REV", type=parse_text, help="With roll-back: the effects of the rounds after REV.")
-@click.option("--using", metavar="MODULE:FUNCTION", multiple=True, help="With roll-back: import a function that rolls effects back.")
+@click.option(
+    "--forget",
+    metavar="KEY",
+    type=parse_text,
+    help="Delete the record: the agent's next attempt carries the effect out again.",
+)
+@click.option(
+    "--to", "rev", metavar="REV", type=parse_text, help="With roll-back: the effects of the rounds after REV."
+)
+@click.option(
+    "--using",
+    metavar="MODULE:FUNCTION",
+    multiple=True,
+    help="With roll-back: import a function that rolls effects back.",
+)
 @click.option("-n", "--dry-run", is_flag=True, help="With roll-back: list the effects, and call nothing.")
 @json_option
 @click.pass_obj
@@ -51,12 +63,12 @@ def effects(  # noqa: PLR0913 - each is an option of its own
 ) -> None:
     """List the effects of agents whose key matches a PATTERN such as 'pay:*' (default: all), oldest first.
 
-    An effect is a call into the outside world, carried out once. It is done, or it is in doubt: it was begun, and nobody knows whether it
-    happened. Find out, then --settle it if it happened, or --forget it if it did not.
+    An effect is a call into the outside world, carried out once. It is done, or it is in doubt: it was begun, and
+    nobody knows whether it happened. Find out, then --settle it if it happened, or --forget it if it did not.
 
-    vstate effects roll-back takes back the effects that lie behind the current branch, because it was moved back past them, or those after
-    --to: the newest first, each by the function that its on_rollback= names. Functions are imported from --using alone, because anyone who
-    writes to the store writes the names.
+    vstate effects roll-back takes back the effects that lie behind the current branch, because it was moved back past
+    them, or those after --to: the newest first, each by the function that its on_rollback= names. Functions are
+    imported from --using alone, because anyone who writes to the store writes the names.
 
     With --json: one object a line.
     """
@@ -74,7 +86,11 @@ def effects(  # noqa: PLR0913 - each is an option of its own
     output = settings.output
     if settle is None and forget is None:
         with settings.reading() as repository, output.paged(unless=as_json):
-            _list(settings, [each for each in all_effects(repository) if _is_listed(each, patterns, in_doubt=in_doubt)], as_json=as_json)
+            _list(
+                settings,
+                [each for each in all_effects(repository) if _is_listed(each, patterns, in_doubt=in_doubt)],
+                as_json=as_json,
+            )
         return
     with settings.changing() as repository:
         done = _settle(repository, settle, result) if settle is not None else _forget(repository, str(forget))
@@ -97,7 +113,9 @@ def _roll_back(settings: Settings, rev: str | None, using: tuple[str, ...], *, d
                 settings.output.json({"key": each.key, "rolled_back": not dry_run, "result": json_value(each.result)})
             else:
                 settings.output.print(
-                    "would roll back " if dry_run else "rolled back ", Span(each.key, "path"), f" {one_line(each.result)}"
+                    "would roll back " if dry_run else "rolled back ",
+                    Span(each.key, "path"),
+                    f" {one_line(each.result)}",
                 )
 
 
@@ -110,7 +128,9 @@ def _imported(name: str) -> Callable[..., Any]:
             found = getattr(found, part)
     except (ImportError, AttributeError, ValueError, TypeError) as error:
         hint = "MODULE:FUNCTION, of a module that Python finds from here: set PYTHONPATH"
-        raise StateError(f"--using {name}: there is no such function", remains="nothing was rolled back", hint=hint) from error
+        raise StateError(
+            f"--using {name}: there is no such function", remains="nothing was rolled back", hint=hint
+        ) from error
     if not callable(found):
         raise StateError(f"--using {name}: it is not a function", remains="nothing was rolled back")
     function: Callable[..., Any] = found

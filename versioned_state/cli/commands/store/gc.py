@@ -17,13 +17,26 @@ from versioned_state.repository.refs.reflog import DEFAULT_EXPIRE
 @verb("gc", example="vstate gc --expire 7d --compact")
 @click.option("--expire", type=parse_age, metavar="AGE", help="Ignore reflog entries older than AGE.  [default: 30d]")
 @click.option("--compact", is_flag=True, help="Rewrite the store afterwards, so that its file shrinks.")
-@click.option("--time", "limit", type=parse_age, metavar="TIME", help="Stop after TIME, such as 30s. The next vstate gc --time continues.")
+@click.option(
+    "--time",
+    "limit",
+    type=parse_age,
+    metavar="TIME",
+    help="Stop after TIME, such as 30s. The next vstate gc --time continues.",
+)
 @click.option("--dry-run", is_flag=True, help="Only print what would be deleted.")
 @click.option("--force", is_flag=True, help="Take over from another gc whose process has died.")
 @json_option
 @click.pass_obj
 def gc(
-    settings: Settings, *, expire: timedelta | None, compact: bool, limit: timedelta | None, dry_run: bool, force: bool, as_json: bool
+    settings: Settings,
+    *,
+    expire: timedelta | None,
+    compact: bool,
+    limit: timedelta | None,
+    dry_run: bool,
+    force: bool,
+    as_json: bool,
 ) -> None:
     """Delete every object that no branch, no tag and no reflog entry younger than AGE refers to.
 
@@ -44,7 +57,10 @@ def gc(
     if as_json:
         output.json(asdict(report))
         return
-    freed, kept = f"{plural(report.freed, 'object')}{of_size(report.freed_bytes)}", f"{report.kept:,}{of_size(report.kept_bytes)}"
+    freed, kept = (
+        f"{plural(report.freed, 'object')}{of_size(report.freed_bytes)}",
+        f"{report.kept:,}{of_size(report.kept_bytes)}",
+    )
     output.print(f"{'would free' if dry_run else 'freed'} {freed}; kept {kept}")
     if report.compacted is not None:
         output.print(f"the store takes {size(max(report.compacted, 0))} less")

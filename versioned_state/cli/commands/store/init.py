@@ -17,7 +17,9 @@ from versioned_state.storage.url import redact
 @click.argument("path", required=False, metavar="[PATH]", shell_complete=completion.store)
 @click.pass_obj
 def init(settings: Settings, path: str | None) -> None:
-    """Create an empty store at PATH, a folder or a URL (default: ./.vstate). Commands in this folder and below it find ./.vstate.
+    """Create an empty store at PATH, a folder or a URL (default: ./.vstate).
+
+    Commands in this folder and below it find ./.vstate.
 
     A store that exists stays as it is. --key-file creates an encrypted store.
     """
@@ -29,4 +31,6 @@ def init(settings: Settings, path: str | None) -> None:
     except (StoreNotFoundError, NotAStoreError):
         exists = False
     with store.writing(url, with_key):
-        settings.output.print("there is a store already: " if exists else "created the store ", Span(redact(url), "path"))
+        settings.output.print(
+            "there is a store already: " if exists else "created the store ", Span(redact(url), "path")
+        )

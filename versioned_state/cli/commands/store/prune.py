@@ -17,7 +17,9 @@ from versioned_state.repository.maintenance.prune import PruneReport
 
 @verb("prune", example="vstate prune 'user/*' --keep-last 100 --gc")
 @click.argument("branches", nargs=-1, metavar="[PATTERN]...")
-@click.option("--keep-last", type=click.IntRange(min=1), metavar="COUNT", help="Keep the last COUNT commits of each branch.")
+@click.option(
+    "--keep-last", type=click.IntRange(min=1), metavar="COUNT", help="Keep the last COUNT commits of each branch."
+)
 @click.option("--older-than", type=parse_age, metavar="AGE", help="Keep commits younger than AGE: 90d, 12h, 30m.")
 @click.option("--untag", is_flag=True, help="Tags keep only their own commit.")
 @click.option("--expire", type=parse_age, metavar="AGE", help="Ignore reflog entries older than AGE.  [default: 30d]")
@@ -39,8 +41,8 @@ def prune(
 ) -> None:
     """Prune the old history of the branches that match a PATTERN (default: all).
 
-    A commit stays if it is among the last COUNT, or younger than AGE, or if another branch, a tag or a reflog still refers to it.
-    Ids do not change. The rest is garbage, which vstate gc, or --gc, frees.
+    A commit stays if it is among the last COUNT, or younger than AGE, or if another branch, a tag or a reflog still
+    refers to it. Ids do not change. The rest is garbage, which vstate gc, or --gc, frees.
 
     With --json: one object.
     """
@@ -73,7 +75,9 @@ def prune(
         f"{plural(len(report.branches), 'branch', 'branches')} {done}; {plural(report.kept, 'commit')} stay, {report.removed:,} are garbage"
     )
     if not report.branches:
-        output.note(Span("tags and moves of the reflog keep older commits too: --untag and --expire let them go", "hint"))
+        output.note(
+            Span("tags and moves of the reflog keep older commits too: --untag and --expire let them go", "hint")
+        )
     if report.collected is not None:
         output.print(f"freed {plural(report.collected.freed, 'object')}{of_size(report.collected.freed_bytes)}")
 

@@ -30,9 +30,20 @@ from versioned_state.repository.repository import Repository
     help="Also erase whole branches, by name or pattern.",
     shell_complete=completion.branch,
 )
-@click.option("--effect", "effects", multiple=True, metavar="PATTERN", help="Also erase effects, by key or pattern: key and result.")
 @click.option(
-    "--replace", "pairs", nargs=2, multiple=True, metavar="WORD OTHER", help="Also replace WORD by OTHER in messages, authors and meta."
+    "--effect",
+    "effects",
+    multiple=True,
+    metavar="PATTERN",
+    help="Also erase effects, by key or pattern: key and result.",
+)
+@click.option(
+    "--replace",
+    "pairs",
+    nargs=2,
+    multiple=True,
+    metavar="WORD OTHER",
+    help="Also replace WORD by OTHER in messages, authors and meta.",
 )
 @click.option("--thorough", is_flag=True, help="Also for branches alone, read the whole store and rewrite its file.")
 @click.option("--dry-run", is_flag=True, help="Only print what would be rewritten.")
@@ -54,9 +65,10 @@ def purge(  # noqa: PLR0913 - an option each
 ) -> None:
     """Rewrite all branches, tags and reflogs without each PATH, and erase its content from the store, free pages and log included.
 
-    PATH is a key, a part of a value such as users.alice, or a whole namespace such as @alice. The ids of the commits that held it, and
-    of all commits after them, change. A branch is erased with its reflog and its name; commits that other refs share stay. An effect loses
-    its key and its result, and is not repeated. This cannot be undone: confirm it, or give --yes.
+    PATH is a key, a part of a value such as users.alice, or a whole namespace such as @alice. The ids of the commits
+    that held it, and of all commits after them, change. A branch is erased with its reflog and its name; commits that
+    other refs share stay. An effect loses its key and its result, and is not repeated. This cannot be undone: confirm
+    it, or give --yes.
 
     With --json: one object, with the new id of each commit by its old one.
     """
@@ -65,7 +77,9 @@ def purge(  # noqa: PLR0913 - an option each
     settings: Settings = context.obj
     output = settings.output
     with settings.changing() as repository:
-        run = partial(repository.purge, *paths, prefixes=prefixes, branches=branches, effects=effects, replace=dict(pairs))
+        run = partial(
+            repository.purge, *paths, prefixes=prefixes, branches=branches, effects=effects, replace=dict(pairs)
+        )
         run = partial(run, thorough=thorough)
         if not (dry_run or yes):
             dry = run(dry_run=True)
@@ -77,7 +91,9 @@ def purge(  # noqa: PLR0913 - an option each
             with progress_bar(output) as told:
                 report = run(dry_run=dry_run, progress=told)
         except UnfinishedPurgeError as error:
-            output.json(asdict(error.report)) if as_json else _print(output, error.report, _summary(repository, error.report))
+            output.json(asdict(error.report)) if as_json else _print(
+                output, error.report, _summary(repository, error.report)
+            )
             raise
         summary = _summary(repository, report)
     for what, patterns, found in (("branch", branches, report.branches), ("effect", effects, report.effects)):
@@ -106,7 +122,9 @@ def _check_found(paths: tuple[str, ...], report: PurgeReport) -> None:
 def _is_confirmed(output: Output, summary: str) -> bool:
     output.note(summary + "; this cannot be undone")
     if not sys.stdin.isatty():
-        raise click.UsageError("purge asks for confirmation, and this is not a terminal: give --yes, or --dry-run to look only")
+        raise click.UsageError(
+            "purge asks for confirmation, and this is not a terminal: give --yes, or --dry-run to look only"
+        )
     try:
         return click.confirm("Go on?", err=True)
     except click.Abort:
@@ -138,7 +156,9 @@ def _print(output: Output, report: PurgeReport, summary: str) -> None:
         output.print(Span(f"- record {name}", "removed"))
     output.print(summary)
     if report.shared:
-        output.note(f"{plural(len(report.shared), 'commit')} of erased branches stay: other branches, tags or reflogs refer to them")
+        output.note(
+            f"{plural(len(report.shared), 'commit')} of erased branches stay: other branches, tags or reflogs refer to them"
+        )
     if report.collected is not None:
         output.print(f"erased {plural(report.collected.freed, 'object')}{of_size(report.collected.freed_bytes)}")
     if report.mentions:

@@ -35,12 +35,21 @@ def _seconds(flag: str, default: float, text: str) -> _Option:
 
 
 def _limit(flag: str, default: int | None, text: str, metavar: str = "BYTES", least: int = 1) -> _Option:
-    return click.option(flag, type=click.IntRange(min=least), default=default, show_default=True, metavar=metavar, help=text)
+    return click.option(
+        flag, type=click.IntRange(min=least), default=default, show_default=True, metavar=metavar, help=text
+    )
 
 
 @verb("serve", example="vstate --store redis://localhost serve --tokens tokens.json")
 @click.option("--host", default="127.0.0.1", show_default=True, metavar="HOST", help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8420, show_default=True, metavar="PORT", help="The port; 0 is any free one.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8420,
+    show_default=True,
+    metavar="PORT",
+    help="The port; 0 is any free one.",
+)
 @click.option(
     "--tokens",
     required=True,
@@ -51,24 +60,40 @@ def _limit(flag: str, default: int | None, text: str, metavar: str = "BYTES", le
 @_limit("--max-body", 16 << 20, "The largest body of a request.")
 @_limit("--max-requests", 256, "The most requests at once.", metavar="COUNT")
 @_limit("--max-bodies", None, "The most bytes of the bodies of all requests at once.  [default: four times --max-body]")
-@_limit("--max-answers", None, "The most bytes of all answers at once, until they are read.  [default: four times --max-body]")
+@_limit(
+    "--max-answers",
+    None,
+    "The most bytes of all answers at once, until they are read.  [default: four times --max-body]",
+)
 @_limit(
     "--max-connections",
     None,
     "The most connections at once.  [default: 256 fewer than the files that the process may open]",
     metavar="COUNT",
 )
-@_limit("--handle-bytes", 64 << 20, "The memory for open sessions of states, of histories and of memories, each.", least=0)
+@_limit(
+    "--handle-bytes", 64 << 20, "The memory for open sessions of states, of histories and of memories, each.", least=0
+)
 @_limit("--cache-bytes", 64 << 20, "The cache of a store across a network.", least=0)
 @_seconds("--timeout", 30, "How long a call may take, and the body of a request.")
 @_seconds("--head-timeout", 10, "How long the head of a request may take.")
 @_seconds("--idle-timeout", 60, "How long a connection may be idle.")
 @_seconds("--grace", 30, "How long accepted requests may take after SIGTERM or Ctrl-C. A second signal quits.")
 @click.option(
-    "--page", is_flag=True, help="Show history in a browser, under /ui: to a token with the scope read, the sessions of its user."
+    "--page",
+    is_flag=True,
+    help="Show history in a browser, under /ui: to a token with the scope read, the sessions of its user.",
 )
-@click.option("--allow-host", "allow_hosts", multiple=True, metavar="NAME", help="Another name by which browsers may reach the page.")
-@click.option("--behind-tls", is_flag=True, help="Browsers reach the page by HTTPS alone: its cookie and its forms are for HTTPS.")
+@click.option(
+    "--allow-host",
+    "allow_hosts",
+    multiple=True,
+    metavar="NAME",
+    help="Another name by which browsers may reach the page.",
+)
+@click.option(
+    "--behind-tls", is_flag=True, help="Browsers reach the page by HTTPS alone: its cookie and its forms are for HTTPS."
+)
 @click.option(
     "--log-level",
     type=click.Choice(["debug", "info", "warning", "error"]),
@@ -80,11 +105,12 @@ def _limit(flag: str, default: int | None, text: str, metavar: str = "BYTES", le
 def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level: str, **options: Any) -> None:
     """Offer the states, histories and memories of many users over HTTP, until SIGTERM or Ctrl-C.
 
-    Any store but one in memory will do. It is created if it does not exist. Several servers may share one on Redis or PostgreSQL. Clients
-    use versioned_state.services.RemoteStateService and its like, or HTTP: /openapi.json has the API. The log is on stderr, a line of
-    JSON for each request, without ids or content. SIGHUP reads the tokens again. There is no TLS: put a proxy in front to serve other
-    machines. With --page, browsers must name the host exactly: --allow-host has the name by which they reach the proxy, and --behind-tls
-    says that it has TLS; no header of a request is believed in that.
+    Any store but one in memory will do. It is created if it does not exist. Several servers may share one on Redis or
+    PostgreSQL. Clients use versioned_state.services.RemoteStateService and its like, or HTTP: /openapi.json has the
+    API. The log is on stderr, a line of JSON for each request, without ids or content. SIGHUP reads the tokens again.
+    There is no TLS: put a proxy in front to serve other machines. With --page, browsers must name the host exactly:
+    --allow-host has the name by which they reach the proxy, and --behind-tls says that it has TLS; no header of a
+    request is believed in that.
     """
     from versioned_state.cli.shared import store
 
@@ -123,6 +149,15 @@ def serve(settings: Settings, /, *, host: str, port: int, tokens: str, log_level
     with store.serving(settings.store, settings.key_file, cache_bytes=options["cache_bytes"]) as served:
         run(
             served,
-            Options(tokens, host, port, limits, options["grace"], options["page"], options["allow_hosts"], options["behind_tls"]),
+            Options(
+                tokens,
+                host,
+                port,
+                limits,
+                options["grace"],
+                options["page"],
+                options["allow_hosts"],
+                options["behind_tls"],
+            ),
             ready=ready,
         )

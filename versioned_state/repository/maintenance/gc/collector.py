@@ -1,8 +1,10 @@
-"""Garbage collection beside writers: mark every object that refs and their logs lead to, delete the rest in batches. Layer: repository.
+"""Garbage collection beside writers: mark every object that refs and their logs lead to, delete the rest in batches.
 
-The fence (``refs/gc_fence``) makes it safe. Each batch is deleted on the condition that the fence's record is as this gc left it, so a gc
-that was delayed, and that another gc has replaced, deletes nothing more; and every ref that moves meanwhile is in the record.
-``docs/design/014-gc-beside-writers.md`` goes through the failures.
+Layer: repository.
+
+The fence (``refs/gc_fence``) makes it safe. Each batch is deleted on the condition that the fence's record is as this
+gc left it, so a gc that was delayed, and that another gc has replaced, deletes nothing more; and every ref that moves
+meanwhile is in the record. ``docs/design/014-gc-beside-writers.md`` goes through the failures.
 """
 
 from __future__ import annotations
@@ -26,10 +28,27 @@ from versioned_state.errors import (
     UnsafeStoreError,
 )
 from versioned_state.objects.address import Address
-from versioned_state.objects.keys import GC, KEEPERS, NOTES, OBJECTS, SHALLOW, SHALLOW_PAGES, SHARED, address_in, commit_in, ref_key
+from versioned_state.objects.keys import (
+    GC,
+    KEEPERS,
+    NOTES,
+    OBJECTS,
+    SHALLOW,
+    SHALLOW_PAGES,
+    SHARED,
+    address_in,
+    commit_in,
+    ref_key,
+)
 from versioned_state.repository.history.keepers import KeeperSet
 from versioned_state.repository.history.shallow import all_cuts
-from versioned_state.repository.maintenance.gc.keeper_table import drop_older, drop_pages, new_salt, read_table, write_pages
+from versioned_state.repository.maintenance.gc.keeper_table import (
+    drop_older,
+    drop_pages,
+    new_salt,
+    read_table,
+    write_pages,
+)
 from versioned_state.repository.maintenance.gc.marking import Marking, Progress
 from versioned_state.repository.maintenance.gc.marks import clear_marks, load_marks, save_marks
 from versioned_state.repository.maintenance.index_meta import drop_wrong_entries
@@ -46,7 +65,8 @@ if TYPE_CHECKING:
 
 TAKEOVER_US: Final = 30 * 1_000_000
 """After this many microseconds without a beat a gc counts as dead: 15 missed beats, since one slow call of the store may delay a few.
-A takeover is safe at any time; it only costs a living gc its work. On the same machine the process itself is checked (``owner``)."""
+A takeover is safe at any time; it only costs a living gc its work. On the same machine the process itself is checked
+(``owner``)."""
 
 _BATCH: Final = 1000
 """Objects of one deletion: on ``Disk`` it keeps a writer waiting for about 10 ms."""
@@ -66,8 +86,8 @@ class GcReport:
     Attributes:
         refs: how many refs were followed; deleted refs count as long as their reflog has not expired.
         kept, freed: how many objects are reachable, and how many were deleted.
-        kept_bytes, freed_bytes: the stored bytes of those objects, as ``stats`` counts them, or None if the store cannot tell the size of a
-            value without reading it.
+        kept_bytes, freed_bytes: the stored bytes of those objects, as ``stats`` counts them, or None if the store
+            cannot tell the size of a value without reading it.
         seconds: how long it took.
         compacted: by how many bytes the store shrank afterwards, or None without ``compact``.
         dry_run: nothing was deleted.
@@ -103,24 +123,28 @@ def collect(
 ) -> GcReport:
     """Delete every object that no ref and no log entry younger than ``expire`` leads to, while others go on reading and writing.
 
-    Cost: reads every reachable object except chunks, and lists all keys; garbage is not read. Memory: see ``AddressSet``. If gc fails,
-    or its process dies, every reachable object is still there, and the next gc does the rest.
+    Cost: reads every reachable object except chunks, and lists all keys; garbage is not read. Memory: see
+    ``AddressSet``. If gc fails, or its process dies, every reachable object is still there, and the next gc does the
+    rest.
 
     Args:
         expire: the age up to which a reflog keeps commits that nothing else leads to. Zero: it keeps none.
         dry_run: count only, and write nothing. The objects that a writer is about to commit may count as garbage.
         compact: rewrite the store afterwards, so that the file shrinks (``Disk``).
         force: begin even if another gc seems to be at work, which then stops, or if the record of gc is damaged.
-        time_limit: stop after about this many seconds. The marks are kept in the store, at 25 bytes an object, and the next gc with a time
-            limit continues there; it keeps what became garbage meanwhile. A gc without one starts from the beginning.
-        progress: called now and then with the number of objects done and their total; the total is None while objects are being marked.
+        time_limit: stop after about this many seconds. The marks are kept in the store, at 25 bytes an object, and the
+            next gc with a time limit continues there; it keeps what became garbage meanwhile. A gc without one starts
+            from the beginning.
+        progress: called now and then with the number of objects done and their total; the total is None while objects
+            are being marked.
         in_memory: how many addresses to hold in memory before a temporary file is used.
 
     Raises:
         StoreBusyError: another gc is at work, or has replaced this one. The objects deleted so far were garbage.
-        UnsafeStoreError: the store takes only one condition a batch, so gc cannot run beside writers; or it has refs of a kind that this
-            release does not have, which may lead to any object.
-        MissingObjectError, CorruptObjectError, CorruptRefError: a reachable object is damaged, so garbage cannot be told from the rest.
+        UnsafeStoreError: the store takes only one condition a batch, so gc cannot run beside writers; or it has refs of
+            a kind that this release does not have, which may lead to any object.
+        MissingObjectError, CorruptObjectError, CorruptRefError: a reachable object is damaged, so garbage cannot be
+            told from the rest.
     """
     arguments.age("expire", expire)
     base = backends(database.store)[0]
@@ -150,7 +174,9 @@ def collect(
         kept = len(seen)
     compacted = base.compact() if compact and not dry_run and isinstance(base, _Compacting) else None
     seconds = time.monotonic() - start
-    return GcReport(marking.refs, kept, tally.kept_bytes, tally.freed, tally.freed_bytes, seconds, compacted, dry_run, finished)
+    return GcReport(
+        marking.refs, kept, tally.kept_bytes, tally.freed, tally.freed_bytes, seconds, compacted, dry_run, finished
+    )
 
 
 def _count_garbage(database: Database, marking: Marking, tally: _Tally, sweeps: int) -> None:
@@ -181,7 +207,10 @@ class _Tally:
         self._sizes: dict[str, int] = {}
 
     def measure(self, keys: list[str], garbage: list[str]) -> None:
-        """Count the bytes of a page of keys, some of which are garbage. Reads sizes from the store's index, and no value."""
+        """Count the bytes of a page of keys, some of which are garbage.
+
+        Reads sizes from the store's index, and no value.
+        """
         sizes = self._store.sizes(keys)
         if sizes is None or self.kept_bytes is None or self.freed_bytes is None:
             self.kept_bytes = self.freed_bytes = None
@@ -232,7 +261,8 @@ class Collector:
                 self.give_up()
             raise
         finally:
-            # If the record still names this owner (because the disk is full, for example), the next gc sees that it is dead.
+            # If the record still names this owner (because the disk is full, for example), the next gc sees that it is
+            # dead.
             self._owner.end()
 
     def begin(self, *, marks: bool) -> None:
@@ -298,7 +328,8 @@ class Collector:
         record = read_gc_record(self._store.get(GC), version=self._database.format_version)
         if record.owner != self._owner.id:
             raise StoreBusyError(
-                "another gc took this one's place, or a writer called it off", remains="the objects deleted so far were garbage"
+                "another gc took this one's place, or a writer called it off",
+                remains="the objects deleted so far were garbage",
             )
         self.record = record
         return record
@@ -310,7 +341,9 @@ class Collector:
 
     def give_up(self) -> None:
         """Remove this gc from the record, if the record names it: a write whose reply was lost may have put it there."""
-        while (record := read_gc_record(self._store.get(GC), version=self._database.format_version)).owner == self._owner.id:
+        while (
+            record := read_gc_record(self._store.get(GC), version=self._database.format_version)
+        ).owner == self._owner.id:
             self.put(record.stored, record.ended())
 
 
@@ -332,7 +365,14 @@ class _Sweep(Collector):
             try:
                 self._mark_and_delete()
             except _TimeOverError:
-                save_marks(self._store, self._marking.seen, self._marking.pending, self.record.sweeps, self._since, put=self._put_as_owner)
+                save_marks(
+                    self._store,
+                    self._marking.seen,
+                    self._marking.pending,
+                    self.record.sweeps,
+                    self._since,
+                    put=self._put_as_owner,
+                )
                 self.end()
                 return False
         return True
@@ -344,7 +384,8 @@ class _Sweep(Collector):
         self._marking.beat = self._beat
         self._marking.drop = self._drop
         if self.deadline is None:
-            # Do this first: if this gc dies after deleting marked objects, they may come back with references that are not marked.
+            # Do this first: if this gc dies after deleting marked objects, they may come back with references that are
+            # not marked.
             clear_marks(self._store)
         else:
             marks = load_marks(self._store, self._marking.seen, self.record.sweeps)
@@ -367,8 +408,8 @@ class _Sweep(Collector):
             clear_marks(self._store)
             self.end()
         except MissingObjectError:
-            # Only the gc that owns the record deletes. If another gc owns it by now, that one may have deleted objects that a ref led to
-            # when this gc read the ref, and the store is sound.
+            # Only the gc that owns the record deletes. If another gc owns it by now, that one may have deleted objects
+            # that a ref led to when this gc read the ref, and the store is sound.
             self.look()
             raise
 
@@ -416,7 +457,9 @@ class _Sweep(Collector):
             self.look()
 
     def _drop(self, gone: list[Ref]) -> list[Ref]:
-        """Remove the records of deleted refs. Returns the refs that stay, perhaps because another writer has brought them back.
+        """Remove the records of deleted refs.
+
+        Returns the refs that stay, perhaps because another writer has brought them back.
 
         The fence's record has the new head of such a ref, but not the log entry that its record had already.
         """
@@ -430,8 +473,8 @@ class _Sweep(Collector):
 
     def _remove(self, refs: list[Ref]) -> bool:
         expected = {ref_key(ref.kind, ref.name): ref.stored for ref in refs}
-        # Without the record nobody can tell that the ref was there at the last marking. An object to which only this ref led then would end
-        # the walk of a reclaiming, above objects that belong to a group and are to be deleted.
+        # Without the record nobody can tell that the ref was there at the last marking. An object to which only this
+        # ref led then would end the walk of a reclaiming, above objects that belong to a group and are to be deleted.
         keys = [KEEPERS, *(key for ref in refs for key in keys_of(ref))]
         return self._store.apply({GC: self.record.stored, **expected}, {}, keys)
 
@@ -465,8 +508,9 @@ class _Sweep(Collector):
             after = record.but(sweeps=record.sweeps + 1, beat=self._database.now(), hold=False, published=())
             if not batch:
                 return 0
-            # An object may come back with other references, in segments or with more of its history, so the keepers that an earlier gc
-            # found must be dropped with it. If this gc dies before it leaves its own table, there is none.
+            # An object may come back with other references, in segments or with more of its history, so the keepers
+            # that an earlier gc found must be dropped with it. If this gc dies before it leaves its own table, there is
+            # none.
             if self.put(record.stored, after, [*batch, KEEPERS]):
                 return len(batch)
             attempt += 1

@@ -1,9 +1,12 @@
-"""The keepers of objects at the last marking of gc, kept in the store for reclaiming at the cost of what is reclaimed. Layer: repository.
+"""The keepers of objects at the last marking of gc, kept in the store for reclaiming at the cost of what is reclaimed.
 
-A gc marks everything, so it finds the keeper of each object (``history/keepers``): the one ref that leads to it, or the group that has all
-refs that do. The table keeps that: 32 bytes for each object, the address and a hash of the keeper's name, in pages by the beginning of the
-address, so that a lookup reads one page. Together with the refs that moved since the marking (``moved/``) it shows whether an object of a
-branch is needed by any other ref. ``docs/design/026-reclaiming-one-branch.md`` has the proof.
+Layer: repository.
+
+A gc marks everything, so it finds the keeper of each object (``history/keepers``): the one ref that leads to it, or the
+group that has all refs that do. The table keeps that: 32 bytes for each object, the address and a hash of the keeper's
+name, in pages by the beginning of the address, so that a lookup reads one page. Together with the refs that moved since
+the marking (``moved/``) it shows whether an object of a branch is needed by any other ref.
+``docs/design/026-reclaiming-one-branch.md`` has the proof.
 """
 
 from __future__ import annotations
@@ -19,7 +22,14 @@ from blake3 import blake3
 
 from versioned_state.errors import CorruptObjectError
 from versioned_state.objects.address import ADDRESS_SIZE, Address
-from versioned_state.objects.keys import KEEPER_PAGES, KEEPERS, MOVED, keeper_page_key, read_keeper_page_key, read_moved_key
+from versioned_state.objects.keys import (
+    KEEPER_PAGES,
+    KEEPERS,
+    MOVED,
+    keeper_page_key,
+    read_keeper_page_key,
+    read_moved_key,
+)
 from versioned_state.objects.record import read_record, write_record
 from versioned_state.repository.history.keepers import KeeperSet
 
@@ -66,7 +76,8 @@ class KeeperTable:
     def find(self, addresses: Iterable[Address]) -> dict[Address, bytes]:
         """Return the keepers, by id, of those objects that were reachable at the marking.
 
-        An object of a ref that was reclaimed since is left out: it may have been deleted, and have come back with other references.
+        An object of a ref that was reclaimed since is left out: it may have been deleted, and have come back with other
+            references.
 
         Cost: one call of the store for all pages that were not read yet.
         """
@@ -98,7 +109,10 @@ def read_table(store: KVStore) -> KeeperTable | None:
 
 
 def new_salt() -> bytes:
-    """Return the salt of a new table. Its pages lie under it, so that a gc that was delayed does not write over those of another one."""
+    """Return the salt of a new table.
+
+    Its pages lie under it, so that a gc that was delayed does not write over those of another one.
+    """
     return secrets.token_bytes(_SALT_SIZE)
 
 
@@ -109,7 +123,13 @@ def write_pages(store: KVStore, seen: KeeperSet, marking: int, salt: bytes, beat
     pages = _pages(seen, ids, bits)
     while some := list(islice(pages, _PAGES_AT_ONCE)):
         beat()
-        store.apply({}, {key: write_record(key, body) for key, body in ((keeper_page_key(salt, page), body) for page, body in some)})
+        store.apply(
+            {},
+            {
+                key: write_record(key, body)
+                for key, body in ((keeper_page_key(salt, page), body) for page, body in some)
+            },
+        )
     return _top(marking, bits, salt, [])
 
 
@@ -173,6 +193,8 @@ def _read_page(key: str, stored: bytes | None) -> bytes:
 
 
 def _look_up(page: bytes, address: bytes) -> bytes | None:
-    position = bisect_left(range(len(page) // _ENTRY), address, key=lambda n: page[n * _ENTRY : n * _ENTRY + ADDRESS_SIZE])
+    position = bisect_left(
+        range(len(page) // _ENTRY), address, key=lambda n: page[n * _ENTRY : n * _ENTRY + ADDRESS_SIZE]
+    )
     start = position * _ENTRY
     return page[start + ADDRESS_SIZE : start + _ENTRY] if page[start : start + ADDRESS_SIZE] == address else None

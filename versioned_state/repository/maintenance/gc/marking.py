@@ -31,7 +31,8 @@ class Marking:
 
     Attributes:
         seen: the marked objects, each with its keeper.
-        expired: log entries before this time are not followed, and the records of refs that were deleted before it can go.
+        expired: log entries before this time are not followed, and the records of refs that were deleted before it can
+            go.
         refs: the number of refs.
         pending: the references that a stopped walk has yet to follow.
         beat: called before each read.
@@ -70,7 +71,10 @@ class Marking:
         return raws
 
     def _mark(self, starts: Iterable[tuple[Reference, int]], pending: Pending) -> None:
-        """Walk from some references, each with its keeper. ``pending`` always has the references that are still to be read."""
+        """Walk from some references, each with its keeper.
+
+        ``pending`` always has the references that are still to be read.
+        """
         shallow, reach = self._database.commits.shallow, self.seen.reach
         for start, keeper in starts:
             whose = reach(start.address, start.role, keeper)
@@ -89,7 +93,10 @@ class Marking:
                         pending.append((found, whose))
 
     def mark_refs(self) -> None:
-        """Mark from all present refs, and from deleted refs because of their reflogs. ``pending`` always has the remaining references."""
+        """Mark from all present refs, and from deleted refs because of their reflogs.
+
+        ``pending`` always has the remaining references.
+        """
         self._database.commits.refresh_shallow()
         self._mark(list(self._roots()), self.pending)
 
@@ -127,8 +134,10 @@ class Marking:
         """Mark from the addresses in the fence's record: commits and log entries, which differ by their kind alone."""
         new = [address for address in addresses if address not in self.seen]
         if new:
-            self._database.commits.refresh_shallow()  # a purge moves refs to commits, and says in the same batch where their history ends
-            # What is left of this walk would be lost. A read in it beats, and a beat marks what was published meanwhile: a walk within it.
+            # a purge moves refs to commits, and says in the same batch where their history ends
+            self._database.commits.refresh_shallow()
+            # What is left of this walk would be lost. A read in it beats, and a beat marks what was published
+            # meanwhile: a walk within it.
             outer, self._aside = self._aside, True
             try:
                 self._mark_new(new)

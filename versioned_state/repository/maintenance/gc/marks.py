@@ -1,8 +1,9 @@
 """The marks of a gc that ran out of time, kept in the store for the next one. Layer: repository.
 
-A mark means that an object is or was reachable, and that its references are marked too, or are pending. Objects never change, so this stays
-true whatever writers do between two gcs; an object that became garbage meanwhile is kept only until the next complete gc. That gc removes
-the marks before it deletes anything, since a commit may come back with parents that were cut off when it was marked.
+A mark means that an object is or was reachable, and that its references are marked too, or are pending. Objects never
+change, so this stays true whatever writers do between two gcs; an object that became garbage meanwhile is kept only
+until the next complete gc. That gc removes the marks before it deletes anything, since a commit may come back with
+parents that were cut off when it was marked.
 """
 
 from __future__ import annotations
@@ -33,9 +34,17 @@ Pending = list[tuple[Reference, int]]
 
 
 def save_marks(
-    store: KVStore, seen: KeeperSet, pending: Pending, sweeps: int, since: int | None, *, put: Callable[[Mapping[str, bytes]], None]
+    store: KVStore,
+    seen: KeeperSet,
+    pending: Pending,
+    sweeps: int,
+    since: int | None,
+    *,
+    put: Callable[[Mapping[str, bytes]], None],
 ) -> None:
-    """Keep the marks of a gc. If the store fails or has no space, no marks are kept, and the next gc starts from the beginning.
+    """Keep the marks of a gc.
+
+    If the store fails or has no space, no marks are kept, and the next gc starts from the beginning.
 
     Args:
         since: the number of the marking, as in ``GcRecord.marking``, or None if its keepers are not valid any more.
@@ -48,7 +57,15 @@ def save_marks(
         marks = seen.items()
         number = 1
         while some := list(islice(marks, _AT_ONCE)):
-            put(_part(number, [b"".join(address for address, _ in some), struct.pack(f"<{len(some)}Q", *(value for _, value in some))]))
+            put(
+                _part(
+                    number,
+                    [
+                        b"".join(address for address, _ in some),
+                        struct.pack(f"<{len(some)}Q", *(value for _, value in some)),
+                    ],
+                )
+            )
             number += 1
         pages = number
         while words := list(islice(names, _AT_ONCE)):
@@ -63,11 +80,13 @@ def _part(number: int, fields: Sequence[object]) -> dict[str, bytes]:
 
 
 def load_marks(store: KVStore, seen: KeeperSet, sweeps: int) -> tuple[Pending, int | None] | None:
-    """Load the saved marks. Returns the pending references and the number of the marking, or None if there are no marks.
+    """Load the saved marks.
+
+    Returns the pending references and the number of the marking, or None if there are no marks.
 
     Args:
-        sweeps: the number of batches that gc has deleted. If it has changed since, a reference may lead to a deleted object, and an object
-            may have come back, so that the keepers in the marks are not valid any more.
+        sweeps: the number of batches that gc has deleted. If it has changed since, a reference may lead to a deleted
+            object, and an object may have come back, so that the keepers in the marks are not valid any more.
     """
     try:
         middle, end, before, since, waiting = _get(store, 0)

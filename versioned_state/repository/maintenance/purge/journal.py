@@ -1,10 +1,12 @@
 """The journal of a purge: a record in the store of what it erases, until the purge has finished. Layer: repository.
 
-A purge that is cut off has erased some of the data, so a repeated one no longer finds it. The journal keeps the findings, so the repeated
-purge, in any process, reports what both of them erased. It is written before anything is erased, and removed last.
+A purge that is cut off has erased some of the data, so a repeated one no longer finds it. The journal keeps the
+findings, so the repeated purge, in any process, reports what both of them erased. It is written before anything is
+erased, and removed last.
 
-The findings hold names and paths, which are personal data. They are encrypted by a key that is derived from the arguments of the purge: who
-repeats the purge can read them, and nobody else, short of a guess of these arguments. The record lies under a hash of the arguments too.
+The findings hold names and paths, which are personal data. They are encrypted by a key that is derived from the
+arguments of the purge: who repeats the purge can read them, and nobody else, short of a guess of these arguments. The
+record lies under a hash of the arguments too.
 """
 
 from __future__ import annotations
@@ -59,12 +61,17 @@ class Findings:
 
     def pack(self) -> bytes:
         """Return the findings as bytes."""
-        packed: bytes = msgpack.packb([getattr(self, each.name) for each in fields(self)], unicode_errors="surrogatepass")
+        packed: bytes = msgpack.packb(
+            [getattr(self, each.name) for each in fields(self)], unicode_errors="surrogatepass"
+        )
         return packed
 
     @classmethod
     def unpack(cls, packed: bytes) -> Findings:
-        """Return the findings in some bytes. Raises ``ValueError``, or another error of decoding, for any other bytes."""
+        """Return the findings in some bytes.
+
+        Raises ``ValueError``, or another error of decoding, for any other bytes.
+        """
         values = msgpack.unpackb(packed, unicode_errors="surrogatepass")
         if [type(value) for value in values] != [dict] * (len(fields(cls)) - 1) + [bool]:
             raise ValueError("a field of another type")
@@ -88,7 +95,9 @@ class Journal:
 
     def __init__(self, store: KVStore, request: Iterable[Any], now: int) -> None:
         packed = msgpack.packb(list(request), unicode_errors="surrogatepass")
-        self.key: Final = purge_key(blake3(packed, derive_key_context="versioned-state: the name of a purge").digest(length=16))
+        self.key: Final = purge_key(
+            blake3(packed, derive_key_context="versioned-state: the name of a purge").digest(length=16)
+        )
         self._secret = blake3(packed, derive_key_context="versioned-state: the journal of a purge").digest()
         self._store = store
         self._since = now
@@ -124,7 +133,9 @@ class Journal:
                 self.accept()
                 return
             self.refresh()
-        raise StoreBusyError("the same purge is at work in other processes", remains="this attempt erased nothing more", hint="try again")
+        raise StoreBusyError(
+            "the same purge is at work in other processes", remains="this attempt erased nothing more", hint="try again"
+        )
 
     def draft(self, found: Findings) -> tuple[dict[str, bytes | None], dict[str, bytes]]:
         """Return the condition and the record with further findings, for a batch that erases at once what these name."""
@@ -142,7 +153,10 @@ class Journal:
         self.is_begun = True
 
     def find_out(self) -> None:
-        """Find out whether the last draft was written, after the write failed. If the store cannot be read, it counts as written."""
+        """Find out whether the last draft was written, after the write failed.
+
+        If the store cannot be read, it counts as written.
+        """
         if self._sent is not None:
             try:
                 was_written = self._store.get(self.key) == self._sent[0]
@@ -152,7 +166,10 @@ class Journal:
                 self.accept()
 
     def remove(self) -> None:
-        """Remove the record once all is done. If the same purge has written it meanwhile in another process, that one removes it."""
+        """Remove the record once all is done.
+
+        If the same purge has written it meanwhile in another process, that one removes it.
+        """
         if self._stored is not None:
             replace_record(self._store, self.key, self._stored, None)
 
@@ -177,7 +194,10 @@ class Journal:
 
 
 def check_journal(key: str, stored: bytes) -> None:
-    """Raise ``CorruptObjectError`` unless a record is whole. Its findings cannot be read without the arguments of the purge."""
+    """Raise ``CorruptObjectError`` unless a record is whole.
+
+    Its findings cannot be read without the arguments of the purge.
+    """
     try:
         since, nonce, sealed = msgpack.unpackb(read_record(key, stored))
         if type(since) is not int or type(nonce) is not bytes or type(sealed) is not bytes:

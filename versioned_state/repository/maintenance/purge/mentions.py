@@ -1,4 +1,7 @@
-"""Mentions of some words in a store: in commits, names of refs, merge policies, effects, notes, records and stamps. Layer: repository."""
+"""Mentions of some words in a store: in commits, names of refs, merge policies, effects, notes, records and stamps.
+
+Layer: repository.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +53,9 @@ def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
     heads: set[Commit] = set()
     yield from _in_refs(database, wanted, heads)
     for commit in graph.walk(heads, database.commits.read):
-        if _has("\0".join((commit.message, commit.author or "", commit.tag or "")), wanted) or _is_in(commit.meta, wanted):
+        if _has("\0".join((commit.message, commit.author or "", commit.tag or "")), wanted) or _is_in(
+            commit.meta, wanted
+        ):
             yield commit.id
 
 
@@ -65,7 +70,10 @@ def _in_refs(database: Database, wanted: Sequence[str], heads: set[Commit]) -> I
         for name, head in refs.items():
             heads.add(head)
             annotation = tags.annotation(name) if kind == "tag" else None
-            if _has("\0".join((name, *(() if annotation is None else (annotation.message, annotation.author or "")))), wanted):
+            if _has(
+                "\0".join((name, *(() if annotation is None else (annotation.message, annotation.author or "")))),
+                wanted,
+            ):
                 yield f"{kind} {name}"
 
 

@@ -1,9 +1,9 @@
 """``purge``: erase some paths or branches from history, and then from the store. Layer: repository.
 
-It rewrites every commit that holds the data, and every later one (``rewrite``), and moves the refs. Then it collects garbage, and rewrites
-a ``Disk`` so that no free page and no log holds the bytes. Every step leaves a sound store. A purge that is cut off leaves a journal of
-what it has erased (``journal``): run it again, and it does the rest, and reports all of it. It does not touch the commits that were
-rewritten.
+It rewrites every commit that holds the data, and every later one (``rewrite``), and moves the refs. Then it collects
+garbage, and rewrites a ``Disk`` so that no free page and no log holds the bytes. Every step leaves a sound store. A
+purge that is cut off leaves a journal of what it has erased (``journal``): run it again, and it does the rest, and
+reports all of it. It does not touch the commits that were rewritten.
 """
 
 from __future__ import annotations
@@ -67,14 +67,16 @@ class PurgeReport:
         branches: the branches that were erased, deleted ones too.
         effects: the keys of the effects whose keys and results were erased.
         records: the names of the records (``Repository.records``) that were erased with the branches.
-        shared: the present ids of the commits of these branches that other refs or their reflogs lead to: they stay. If the branches were
-            erased at their own cost, only the latest of these commits; those before them stay too.
+        shared: the present ids of the commits of these branches that other refs or their reflogs lead to: they stay. If
+            the branches were erased at their own cost, only the latest of these commits; those before them stay too.
         paths: the paths that were found.
-        mentions: places that contain a word of the paths: commits, by their present ids, whose message, author, meta or tag has one; refs,
-            deleted ones too, by their name; merge policies by their pattern; effects by their key or result; records. A purge leaves these
-            alone, except for the words of ``replace``. Empty if branches were erased at their own cost.
+        mentions: places that contain a word of the paths: commits, by their present ids, whose message, author, meta or
+            tag has one; refs, deleted ones too, by their name; merge policies by their pattern; effects by their key or
+            result; records. A purge leaves these alone, except for the words of ``replace``. Empty if branches were
+            erased at their own cost.
         unreached: places that may still hold the data, in sentences.
-        collected: the report of gc, or None in a dry run. If branches were erased at their own cost, it counts only their objects.
+        collected: the report of gc, or None in a dry run. If branches were erased at their own cost, it counts only
+            their objects.
         dry_run: whether nothing was changed.
     """
 
@@ -111,34 +113,39 @@ def purge(
     dry_run: bool = False,
     progress: Progress | None = None,
 ) -> PurgeReport:
-    """Rewrite history without the values at some paths, and erase them from the store. Rewritten and later commits get new ids.
+    """Rewrite history without the values at some paths, and erase them from the store.
 
-    All branches, tags and reflogs are rewritten, those of deleted refs too. Commits that never held the data, and come after none that
-    did, keep their ids. Time, author, message and meta stay; a rewritten commit loses its signature. Others may write meanwhile: their
-    commits are rewritten too, and a handle whose head is an old commit merges onto the new head as onto any other. Cost: reads every
-    commit once, and the paths in each tree; then a gc, and on ``Disk`` a copy of the store; of branches alone, see ``thorough``.
+    Rewritten and later commits get new ids.
+
+    All branches, tags and reflogs are rewritten, those of deleted refs too. Commits that never held the data, and come
+    after none that did, keep their ids. Time, author, message and meta stay; a rewritten commit loses its signature.
+    Others may write meanwhile: their commits are rewritten too, and a handle whose head is an old commit merges onto
+    the new head as onto any other. Cost: reads every commit once, and the paths in each tree; then a gc, and on
+    ``Disk`` a copy of the store; of branches alone, see ``thorough``.
 
     Args:
-        paths: keys (``alice``), parts of values (``users.alice``), or whole namespaces (``@alice``). An index means that element in each
-            commit.
+        paths: keys (``alice``), parts of values (``users.alice``), or whole namespaces (``@alice``). An index means
+            that element in each commit.
         prefixes: beginnings of keys of the state: ``user/alice/``.
-        branches: patterns with ``*`` and ``?`` of branches to erase whole: head, reflog, name and records. Commits that other refs lead to
-            stay. A handle on such a branch finds it gone. A damaged branch can be given up this way.
-        effects: patterns of the keys of effects whose keys and results to erase. Only a hash of the key stays, so that none is repeated.
-        replace: words to replace in messages, the strings of meta, notes and records, and authors, of reflogs too. A commit forgets a tag
-            named so; it stays.
-        thorough: read, collect and rewrite the whole store, also if only branches are to be erased. Otherwise branches are erased at their
-            own cost, forks too, if a gc has finished before and, for each commit that others led to then, a ref is found that leads to it
-            now: see ``reclaim.reclaim``. ``unreached`` names the places that may still hold their data.
+        branches: patterns with ``*`` and ``?`` of branches to erase whole: head, reflog, name and records. Commits that
+            other refs lead to stay. A handle on such a branch finds it gone. A damaged branch can be given up this way.
+        effects: patterns of the keys of effects whose keys and results to erase. Only a hash of the key stays, so that
+            none is repeated.
+        replace: words to replace in messages, the strings of meta, notes and records, and authors, of reflogs too. A
+            commit forgets a tag named so; it stays.
+        thorough: read, collect and rewrite the whole store, also if only branches are to be erased. Otherwise branches
+            are erased at their own cost, forks too, if a gc has finished before and, for each commit that others led to
+            then, a ref is found that leads to it now: see ``reclaim.reclaim``. ``unreached`` names the places that may
+            still hold their data.
         dry_run: only report.
         progress: called with the current step; see ``rewrite.Progress``.
 
     Raises:
         InvalidPathError, InvalidArgumentError: no path, or a bad one. Nothing was changed.
         UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.
-        UnfinishedPurgeError: it failed after it had begun to erase: the store failed, or another gc, writers or a reader kept it from
-            finishing. Its ``report`` has what was erased, and its message says what may be left. The same purge, run again, in any
-            process, does the rest and reports all of it.
+        UnfinishedPurgeError: it failed after it had begun to erase: the store failed, or another gc, writers or a
+            reader kept it from finishing. Its ``report`` has what was erased, and its message says what may be left.
+            The same purge, run again, in any process, does the rest and reports all of it.
         StoreBusyError: another gc, or writers, kept it from beginning. Nothing was erased.
         StorageError: the store failed. Nothing was erased.
     """
@@ -264,7 +271,11 @@ class _Purge:
     def _report_of(self, reclaimed: Reclaimed) -> PurgeReport:
         found, collected = self.journal.findings, reclaimed.collected
         freed, kept = sum(found.freed.values()) or collected.freed, sum(found.kept.values()) or collected.kept
-        left = (f"objects of equal content that others had at the last gc as well ({kept} of these branches)",) if kept else ()
+        left = (
+            (f"objects of equal content that others had at the last gc as well ({kept} of these branches)",)
+            if kept
+            else ()
+        )
         self._places += [*left, *RECLAIMING]
         if not self._dry:
             self._collected = replace(collected, refs=len(found.branches), freed=freed, kept=kept)
@@ -287,7 +298,9 @@ class _Purge:
         """Erase the records of the branches, and those of branches that were never begun."""
         found = find_erased(self._database.store, self._patterns)
         if found:
-            self.left = "some of the records of the branches, and all else that was to be erased, may still be in the store"
+            self.left = (
+                "some of the records of the branches, and all else that was to be erased, may still be in the store"
+            )
             self.journal.findings.records.update(dict.fromkeys(found))
             self.journal.save()
             erase_named(self._database.store, found)
@@ -298,7 +311,13 @@ class _Purge:
         for _ in range(_ATTEMPTS):
             with suppress(SweptError):
                 rewriting = RewritePass(
-                    database, self._targets, self._patterns, self._words, self._progress, clean=passes.clean, dry_run=self._dry
+                    database,
+                    self._targets,
+                    self._patterns,
+                    self._words,
+                    self._progress,
+                    clean=passes.clean,
+                    dry_run=self._dry,
                 )
                 try:
                     rewriting.rewrite()
@@ -316,13 +335,17 @@ class _Purge:
                     self.left = "some branches, tags or reflogs may still lead to the data"
                 if not rewriting.publish():
                     return
-        raise StoreBusyError("writers and gc keep changing the store", remains="part of it may not be rewritten yet", hint="run it again")
+        raise StoreBusyError(
+            "writers and gc keep changing the store", remains="part of it may not be rewritten yet", hint="run it again"
+        )
 
     def _collect(self) -> None:
         """Delete all unreachable objects, and rewrite the files that may still hold their bytes."""
         database = self._database
         self.left = "no ref leads to the data any more, and its objects are still in the store, all or some of them"
-        self._collected = collect(database, expire=_NEVER, progress=lambda count, total: self._progress("collecting", count, total))
+        self._collected = collect(
+            database, expire=_NEVER, progress=lambda count, total: self._progress("collecting", count, total)
+        )
         self.left = "its objects are deleted, and search indexes, or free pages and the log of the store, may still hold the data"
         database.forget()
         database.store.drop_derived()
@@ -333,7 +356,10 @@ class _Purge:
             self._collected = replace(self._collected, compacted=sum(store.compact(secure=True) for store in files))
 
     def _find_mentions(self) -> tuple[str, ...]:
-        """Return the places that contain a word. A gc of others may delete some of them meanwhile: then all are searched again."""
+        """Return the places that contain a word.
+
+        A gc of others may delete some of them meanwhile: then all are searched again.
+        """
         words = [*(target.word for target in self._targets), *self.journal.findings.branches, *self._words]
         for _ in range(_LOOKS):
             sweeps = self._database.fence.refresh().sweeps
@@ -352,7 +378,9 @@ class _Purge:
         if collected is not None and collected.kept_bytes is not None:
             collected = replace(collected, freed=collected.freed + sum(found.freed.values()))
         places = [*self._places, *_kept_by(self._database.store), *BEYOND]
-        places += ["what an earlier attempt of this purge found: its journal is damaged"] if self.journal.is_damaged else []
+        places += (
+            ["what an earlier attempt of this purge found: its journal is damaged"] if self.journal.is_damaged else []
+        )
         places += [
             f"the data of a purge that began at {each:%Y-%m-%d %H:%M} UTC and has not finished: run it again"
             for each in self.journal.others

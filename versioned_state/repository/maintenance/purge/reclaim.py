@@ -1,10 +1,12 @@
-"""``reclaim``, which erases branches with the objects that only they lead to, at the cost of these objects. Layer: repository.
+"""``reclaim``, which erases branches with the objects that only they lead to, at the cost of these objects.
 
-It does not walk over other branches: the last gc left the keeper of each object that it marked (``keeper_table``), and each ref that moved
-since then left a record. So an object of the branches is garbage if no other ref led to it at the last gc, and no ref that moved since
-leads to it now. A commit that others led to, such as the one that a fork began at, stays with all before it if a ref is found that leads to
-it now (``witnesses``). The fence makes this safe beside writers, as it does for gc. ``docs/design/026-reclaiming-one-branch.md`` has the
-proof.
+Layer: repository.
+
+It does not walk over other branches: the last gc left the keeper of each object that it marked (``keeper_table``), and
+each ref that moved since then left a record. So an object of the branches is garbage if no other ref led to it at the
+last gc, and no ref that moved since leads to it now. A commit that others led to, such as the one that a fork began at,
+stays with all before it if a ref is found that leads to it now (``witnesses``). The fence makes this safe beside
+writers, as it does for gc. ``docs/design/026-reclaiming-one-branch.md`` has the proof.
 """
 
 from __future__ import annotations
@@ -60,7 +62,8 @@ _AT_ONCE: Final = 1000
 class Reclaimed:
     """The result: the names of the erased branches, and the count of their objects that were deleted, and of those that stay.
 
-    An object stays because others led to it at the last gc, or do so now. ``shared`` has the ids of the latest commits that stay.
+    An object stays because others led to it at the last gc, or do so now. ``shared`` has the ids of the latest commits
+    that stay.
     """
 
     branches: tuple[str, ...]
@@ -75,13 +78,13 @@ class _UnknownError(Exception):
 def reclaim(database: Database, patterns: Sequence[str], journal: Journal | None) -> Reclaimed | None:
     """Erase the branches that match, deleted ones too, and delete the objects that only they lead to.
 
-    None, and nothing was changed, if no branch matches, if no gc has finished yet, or if others led to one of their commits and no ref
-    is found that still does.
+    None, and nothing was changed, if no branch matches, if no gc has finished yet, or if others led to one of their
+    commits and no ref is found that still does.
 
-    Cost: reads the objects of the branches, a page of the table for each at most, O(log n) commits of a ref that leads to each commit from
-    which they forked, and the objects that came to the refs that moved since the last gc. One batch for up to a thousand objects. If it
-    fails, or its process dies, all branches are there, or none is; the next gc deletes the rest of their objects. The log of a ``Disk``
-    still has the deleted bytes.
+    Cost: reads the objects of the branches, a page of the table for each at most, O(log n) commits of a ref that leads
+    to each commit from which they forked, and the objects that came to the refs that moved since the last gc. One batch
+    for up to a thousand objects. If it fails, or its process dies, all branches are there, or none is; the next gc
+    deletes the rest of their objects. The log of a ``Disk`` still has the deleted bytes.
 
     Args:
         journal: that of the purge, which is written in the batch that erases the branches, or None for a dry run.
@@ -107,7 +110,8 @@ class _Plan:
         refs: the branches, deleted ones too.
         objects: the objects to delete, each in a role in which it was found.
         kept: the objects of the branches to which others led at the last gc, or lead now.
-        shared: the latest of the commits of the branches that stay, by their addresses. Another ref leads to each of them.
+        shared: the latest of the commits of the branches that stay, by their addresses. Another ref leads to each of
+            them.
         records: the records of these commits, without the names of the branches.
         rows: the keys that say that one of the refs has moved.
         table: what it relies on.
@@ -143,21 +147,29 @@ class _Plan:
         """Return those to which at the marking no ref led but the branches, or none at all."""
         some = list(references)
         keepers = self.table.find(each.address for each in some)
-        return [each for each in some if each.address != ROOT_ADDRESS and keepers.get(each.address) in self.keepers | {None}]
+        return [
+            each for each in some if each.address != ROOT_ADDRESS and keepers.get(each.address) in self.keepers | {None}
+        ]
 
     def _collect(self) -> None:
         """Find the objects that the branches lead to, by their heads and all entries of their reflogs, whatever history still has.
 
-        Below an object of another keeper everything has another one too. If it is a commit, perhaps nobody but the branches leads there
-        any more, and it holds data of theirs: ``_find_witnesses`` looks.
+        Below an object of another keeper everything has another one too. If it is a commit, perhaps nobody but the
+        branches leads there any more, and it holds data of theirs: ``_find_witnesses`` looks.
         """
         seen: set[tuple[Address, Role]] = set()
         pending = [start for ref in self.refs for start in _starts(ref)]
         while pending:
             batch = _unseen(pending, seen)
             mine = self._are_theirs(batch)
-            self.kept.update({each.address for each in batch if each.address != ROOT_ADDRESS}.difference(each.address for each in mine))
-            self._foreign.update(each.address for each in batch if each.role is Role.COMMIT and each.address in self.kept)
+            self.kept.update(
+                {each.address for each in batch if each.address != ROOT_ADDRESS}.difference(
+                    each.address for each in mine
+                )
+            )
+            self._foreign.update(
+                each.address for each in batch if each.role is Role.COMMIT and each.address in self.kept
+            )
             raws = self._read({each.address for each in mine if each.role not in UNREAD})
             for each in mine:
                 if each.role in UNREAD or each.address in raws:
@@ -168,7 +180,10 @@ class _Plan:
                         pending += followed(each, raw)
 
     def _read(self, addresses: Collection[Address]) -> dict[Address, bytes]:
-        """Return the raw bytes of the objects that exist. A damaged one has none, since a damaged branch can be given up."""
+        """Return the raw bytes of the objects that exist.
+
+        A damaged one has none, since a damaged branch can be given up.
+        """
         with suppress(MissingObjectError, CorruptObjectError):
             return self._objects.read_many(addresses)
         raws = {}
@@ -183,7 +198,8 @@ class _Plan:
     def _find_witnesses(self, moved: Sequence[Ref], expired: int) -> None:
         """Find a ref that leads to each commit which others led to at the marking: then it stays, with all that it leads to.
 
-        If there is none, the commit may hold data that only the branches led to by now, and must go: only a gc can find that out.
+        If there is none, the commit may hold data that only the branches led to by now, and must go: only a gc can find
+            that out.
         """
         witnesses = Witnesses(self._database, self.refs, moved, expired)
         latest = witnesses.cover(self._foreign, known=self._spared)
@@ -193,7 +209,9 @@ class _Plan:
         self.records = witnesses.records(latest)
 
     def spare(self, record: GcRecord) -> list[Ref]:
-        """Keep the objects that refs which moved since the marking lead to. All other refs lead to what they led to then, or to less.
+        """Keep the objects that refs which moved since the marking lead to.
+
+        All other refs lead to what they led to then, or to less.
 
         Returns the refs that moved.
 
@@ -237,7 +255,11 @@ class _Plan:
         """Return the keys of the objects, and of the notes and other records of commits."""
         keys = []
         for address, role in self.objects.items():
-            keys += [object_key(address), note_key(address), shared_key(address)] if role is Role.COMMIT else [object_key(address)]
+            keys += (
+                [object_key(address), note_key(address), shared_key(address)]
+                if role is Role.COMMIT
+                else [object_key(address)]
+            )
         return keys
 
     def findings(self, attempt: str, *, owed: bool) -> Findings:
@@ -251,7 +273,9 @@ class _Plan:
         )
 
     def result(self, start: float, *, dry_run: bool = False) -> Reclaimed:
-        report = GcReport(len(self.refs), len(self.kept), None, len(self.objects), None, time.monotonic() - start, dry_run=dry_run)
+        report = GcReport(
+            len(self.refs), len(self.kept), None, len(self.objects), None, time.monotonic() - start, dry_run=dry_run
+        )
         shared = tuple(address.hex() for address in self.shared)
         return Reclaimed(tuple(ref.name for ref in self.refs), shared, report)
 
@@ -282,7 +306,11 @@ class _Reclaim(Collector):
             plan = _Plan(self._database, self._patterns, record)
             names = [key for ref in plan.refs for key in (*keys_of(ref), lock_key(ref.name))]
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref in plan.refs} | {KEEPERS: plan.table.stored}
-            names += entry_changes(self._store, self._database.commits, record.indexed, expected, {}, names)[1] if record.indexed else ()
+            names += (
+                entry_changes(self._store, self._database.commits, record.indexed, expected, {}, names)[1]
+                if record.indexed
+                else ()
+            )
             keys = plan.keys()
             puts = {KEEPERS: plan.table.without(plan.keepers), **plan.records}
             left = keys[_AT_ONCE:]
@@ -345,7 +373,11 @@ class _Reclaim(Collector):
 def _keepers_of(refs: Sequence[Ref], patterns: Iterable[str]) -> set[str]:
     """Return the keepers that some refs are: each of them, and the groups all of whose names match a pattern."""
     names = {f"{ref.kind}/{ref.name}" for ref in refs}
-    whole = tuple(f"branch/{pattern[:-1]}" for pattern in patterns if pattern.endswith("*") and literal_in(pattern) == pattern[:-1])
+    whole = tuple(
+        f"branch/{pattern[:-1]}"
+        for pattern in patterns
+        if pattern.endswith("*") and literal_in(pattern) == pattern[:-1]
+    )
     return names | {group for name in names for group in groups_of(name) if group.startswith(whole)}
 
 

@@ -1,4 +1,7 @@
-"""``RewritePass`` rewrites all commits, reflogs and refs without some data. ``Passes`` adds up those of a purge. Layer: repository."""
+"""``RewritePass`` rewrites all commits, reflogs and refs without some data.
+
+``Passes`` adds up those of a purge. Layer: repository.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +52,8 @@ class SweptError(Exception):
 class Passes:
     """The results of all passes: a later pass rewrites the commits that other writers made during an earlier one.
 
-    ``clean`` has the ids of commits that hold none of the data and have no ancestor that does: no pass reads them again.
+    ``clean`` has the ids of commits that hold none of the data and have no ancestor that does: no pass reads them
+    again.
     """
 
     def __init__(self) -> None:
@@ -125,7 +129,11 @@ class RewritePass:
         database.commits.refresh_shallow()
         every = [ref for kind in _KINDS for ref in iter_refs(database.store, kind, deleted=True)]
         logs = {(ref.kind, ref.name): list(_iter_log(database, ref)) for ref in every}
-        self.erased = [ref for ref in every if ref.kind == "branch" and any(fnmatchcase(ref.name, pattern) for pattern in self._patterns)]
+        self.erased = [
+            ref
+            for ref in every
+            if ref.kind == "branch" and any(fnmatchcase(ref.name, pattern) for pattern in self._patterns)
+        ]
         refs = [ref for ref in every if ref not in self.erased]
         self._left = {ref.name for ref in refs}
         # Only addresses are kept in memory, children before parents: a commit is read again when it is rewritten.
@@ -146,13 +154,20 @@ class RewritePass:
             if (head, log) != (ref.head, ref.log):
                 self.moves.append((ref, head, log))
 
-    def _named(self, refs: Iterable[Ref], logs: Mapping[tuple[RefKind, str], list[LogEntry]], *, damaged: bool = False) -> list[Commit]:
-        """Return the commits that some refs and their reflogs name. Of ``damaged`` refs, only those that can be read."""
+    def _named(
+        self, refs: Iterable[Ref], logs: Mapping[tuple[RefKind, str], list[LogEntry]], *, damaged: bool = False
+    ) -> list[Commit]:
+        """Return the commits that some refs and their reflogs name.
+
+        Of ``damaged`` refs, only those that can be read.
+        """
         named: dict[Address | None, None] = {}
         expired = self._database.fence.record.expired  # the commits that an older entry names may be gone
         for ref in refs:
             entries = [entry for entry in logs[ref.kind, ref.name] if entry.time >= expired]
-            named.update(dict.fromkeys((ref.head, *(address for entry in entries for address in (entry.old, entry.new)))))
+            named.update(
+                dict.fromkeys((ref.head, *(address for entry in entries for address in (entry.old, entry.new))))
+            )
         found = []
         for address in named:
             try:
@@ -236,7 +251,9 @@ class RewritePass:
         for entry in reversed(entries):
             at = dataclasses.replace(ref, head=self._now(entry.old), log=log)
             author, action = self._replaced(entry.author), self._replaced(entry.action) or ""
-            log = self._staging.add(write_entry(at, self._now(entry.new), time=entry.time, author=author, action=action))
+            log = self._staging.add(
+                write_entry(at, self._now(entry.new), time=entry.time, author=author, action=action)
+            )
         return log
 
     def _is_stale(self, entry: LogEntry) -> bool:
@@ -255,20 +272,27 @@ class RewritePass:
             puts = {ref_key(ref.kind, ref.name): _bytes(rewritten(ref, head, log)) for ref, head, log in batch}
             keep = [address for _, head, log in batch for address in (head, log) if address is not None]
             # If another writer moved one of these refs, the batch moves none; the next pass tries again.
-            self._database.fence.apply(expected, puts, staging=self._staging, keep=keep, since=self._sweeps, secure=_swept)
+            self._database.fence.apply(
+                expected, puts, staging=self._staging, keep=keep, since=self._sweeps, secure=_swept
+            )
         for start in range(0, len(self.erased), _REFS_A_BATCH):
             gone = self.erased[start : start + _REFS_A_BATCH]
             expected = {ref_key(ref.kind, ref.name): ref.stored for ref in gone}
             # The table of keepers relies on these refs. The gc that follows makes a new one.
             keys = [KEEPERS, *(key for ref in gone for key in (*keys_of(ref), lock_key(ref.name)))]
-            self._database.fence.apply(expected, {}, keys, staging=self._staging, keep=(), since=self._sweeps, secure=_swept)
+            self._database.fence.apply(
+                expected, {}, keys, staging=self._staging, keep=(), since=self._sweeps, secure=_swept
+            )
         self._carry_records()
         return True
 
     def _carry_records(self) -> None:
-        """Copy the records of each old commit to its rewritten commit, with words replaced in notes. Gc removes the old records.
+        """Copy the records of each old commit to its rewritten commit, with words replaced in notes.
 
-        This runs before the refs move, so that an interrupted purge loses no note, and again afterwards for notes that others changed.
+        Gc removes the old records.
+
+        This runs before the refs move, so that an interrupted purge loses no note, and again afterwards for notes that
+        others changed.
         """
         store = self._database.store
         if self.renamed or self.erased or self._words:
@@ -289,7 +313,10 @@ class RewritePass:
                 replace_record(store, key, stored, replaced)
 
     def _publish_cuts(self) -> None:
-        """Make history end at a rewritten commit if it ended at the old one. Call this before any ref leads to the new commit."""
+        """Make history end at a rewritten commit if it ended at the old one.
+
+        Call this before any ref leads to the new commit.
+        """
         database = self._database
         while not self._shallow.keys() <= database.commits.shallow.keys():
             database.commits.add_cuts(database.commits.refresh_shallow(), self._shallow)
@@ -315,7 +342,8 @@ def _iter_log(database: Database, ref: Ref) -> Iterator[LogEntry]:
             return
         if entry.time < expired:
             if log == ref.log:
-                # gc keeps the last entry of a ref at any age, since it may hold a tag's message, but not the commits that it names.
+                # gc keeps the last entry of a ref at any age, since it may hold a tag's message, but not the commits
+                # that it names.
                 yield dataclasses.replace(entry, old=None, previous=None)
             return
         yield entry

@@ -1,8 +1,10 @@
-"""Witnesses: refs that lead to the commits which branches to erase share with others, found without a scan of all refs. Layer: repository.
+"""Witnesses: refs that lead to the commits which branches to erase share with others, found without a scan of all refs.
 
-The candidates are hints only: the record of a shared commit names the ref that was pointed there last and the one that it came from, a
-commit names its tag, and the branches that changed last are likely to be in use. Each candidate is examined as it is now. So a wrong or
-missing hint may cost a reading of the whole store, and never an object.
+Layer: repository.
+
+The candidates are hints only: the record of a shared commit names the ref that was pointed there last and the one that
+it came from, a commit names its tag, and the branches that changed last are likely to be in use. Each candidate is
+examined as it is now. So a wrong or missing hint may cost a reading of the whole store, and never an object.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ class Witnesses:
     def cover(self, addresses: Collection[Address], *, known: Collection[Address]) -> dict[Address, str | None] | None:
         """Return the latest of some commits, which lead to all of the others, each with the name of a ref that leads to it now.
 
-        None if there may be no such ref for one of them. ``known`` are further commits, to which others are known to lead, so no ref is
-        looked for. Cost: some reads for each of the latest, O(log n) in the length of the histories.
+        None if there may be no such ref for one of them. ``known`` are further commits, to which others are known to
+        lead, so no ref is looked for. Cost: some reads for each of the latest, O(log n) in the length of the histories.
 
         Raises:
             MissingObjectError, CorruptObjectError: one of the commits cannot be read.
@@ -75,9 +77,12 @@ class Witnesses:
         return latest
 
     def records(self, latest: Mapping[Address, str | None]) -> dict[str, bytes]:
-        """Return the records of the commits that were covered, by their keys, without the names of the erased refs. Only those that change.
+        """Return the records of the commits that were covered, by their keys, without the names of the erased refs.
 
-        A witness takes the place of these names, so that it is found at once by the next purge. ``latest`` is the result of ``cover``.
+        Only those that change.
+
+        A witness takes the place of these names, so that it is found at once by the next purge. ``latest`` is the
+        result of ``cover``.
         """
         gone = {name for _, name in self._erased}
         puts = {}

@@ -17,7 +17,14 @@ PAGE: Final = 50
 
 
 def blame(
-    repository: Repository, budget: Budget, commit: Commit, *, path: str = "", skip: int = 0, at: int | None = None, longer: bool = False
+    repository: Repository,
+    budget: Budget,
+    commit: Commit,
+    *,
+    path: str = "",
+    skip: int = 0,
+    at: int | None = None,
+    longer: bool = False,
 ) -> dict[str, Any]:
     """Return a page of the parts of a value, each with its commit: of a list the last ones first, of anything else the first ones.
 
@@ -58,4 +65,11 @@ def _goes_on(parts: list[Blame], path: str, skip: int, *, is_list: bool) -> dict
         at = last.index if is_list and isinstance(last, Index) else None
     elif path:
         there = str(first.path_in_commit)
-    return {"parts": len(left), "round": first.commit.height, "id": first.commit.id, "path": there, "skip": skip or None, "at": at}
+    return {
+        "parts": len(left),
+        "round": first.commit.height,
+        "id": first.commit.id,
+        "path": there,
+        "skip": skip or None,
+        "at": at,
+    }

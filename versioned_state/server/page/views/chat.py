@@ -1,7 +1,7 @@
 """A list of messages as a conversation, whatever framework made them. Layer: server.
 
-A message is a dict, or a typed value, with a role and a content. Its parts are read from their cells: a message of a gigabyte costs what is
-shown. A part of an unknown shape is shown as a value, with a link into the state.
+A message is a dict, or a typed value, with a role and a content. Its parts are read from their cells: a message of a
+gigabyte costs what is shown. A part of an unknown shape is shown as a value, with a link into the state.
 """
 
 from __future__ import annotations
@@ -30,7 +30,14 @@ _FIELDS: Final = 40
 _LOOKED_AT: Final = 200
 """Keys of a state among which messages are looked for."""
 
-_ROLES: Final = {"human": "user", "ai": "assistant", "model": "assistant", "developer": "system", "function": "tool", "toolmessage": "tool"}
+_ROLES: Final = {
+    "human": "user",
+    "ai": "assistant",
+    "model": "assistant",
+    "developer": "system",
+    "function": "tool",
+    "toolmessage": "tool",
+}
 _CONTENT: Final = ("content", "parts", "text", "message")
 _THINKING: Final = ("thinking", "reasoning", "reasoning_content", "redacted_thinking")
 
@@ -181,7 +188,9 @@ def _content(values: Values, part: Part, depth: int) -> list[dict[str, Any]]:
     if kind in ("tool_result", "tool-return", "function_call_output"):
         held = next((fields[name] for name in ("content", "output") if name in fields), None)
         blocks = [] if held is None else _content(values, held, depth + 1)
-        return [{"type": "result", "name": _word(values, fields, "tool_use_id", "call_id", "tool_name"), "blocks": blocks}]
+        return [
+            {"type": "result", "name": _word(values, fields, "tool_use_id", "call_id", "tool_name"), "blocks": blocks}
+        ]
     if "text" in fields and len(fields) <= 3:
         return _texts(values, fields["text"], "text")
     return [_tree(values, part)]

@@ -1,4 +1,7 @@
-"""One commit: what it says of itself, its parents, its note and signature, and the changes against its first parent. Layer: server."""
+"""One commit: what it says of itself, its parents, its note and signature, and the changes against its first parent.
+
+Layer: server.
+"""
 
 from __future__ import annotations
 

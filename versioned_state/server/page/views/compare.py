@@ -1,4 +1,7 @@
-"""Two commits from where they parted: the rounds of each, what a merge would meet, and how their states differ. Layer: server."""
+"""Two commits from where they parted: the rounds of each, what a merge would meet, and how their states differ.
+
+Layer: server.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,12 @@ def _merge(repository: Repository, budget: Budget, a: Commit, b: Commit, seconds
         return "(nothing)" if value is MISSING else budget.cut(one_line(value, width=_LINE), 2 * _LINE)
 
     rows = [
-        {"path": budget.cut(str(each.path), 400), "base": side(each.base), "ours": side(each.ours), "theirs": side(each.theirs)}
+        {
+            "path": budget.cut(str(each.path), 400),
+            "base": side(each.base),
+            "ours": side(each.ours),
+            "theirs": side(each.theirs),
+        }
         for each in merged.conflicts[:_CONFLICTS]
     ]
     return {**nothing, "conflicts": rows, "count": len(merged.conflicts)}

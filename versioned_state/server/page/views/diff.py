@@ -18,7 +18,9 @@ _SECONDS: Final = 2.0
 """How long changes are looked for, of the time that a page has."""
 
 
-def diff(repository: Repository, budget: Budget, a: Commit, b: Commit, *, path: str = "", names: tuple[str, str]) -> dict[str, Any]:
+def diff(
+    repository: Repository, budget: Budget, a: Commit, b: Commit, *, path: str = "", names: tuple[str, str]
+) -> dict[str, Any]:
     """Return the changes from one commit to another, at a path and below it."""
     place = StatePath.parse(path) if path else None
     return {

@@ -1,4 +1,6 @@
-"""The changes of ``vstate ui --edit``. Each verb is done twice: first over a copy in memory, to show the exact change, then in the store.
+"""The changes of ``vstate ui --edit``.
+
+Each verb is done twice: first over a copy in memory, to show the exact change, then in the store.
 
 It never deletes, purges or collects. Layer: server.
 """
@@ -102,9 +104,15 @@ VERBS: Final[dict[str, Verb]] = {
         True,
         _restore,
     ),
-    "undo": Verb("Undo the last move", "{branch} moves back by one. Redo brings the move back: vstate redo.", (), True, _undo),
-    "branch": Verb("Branch here", "A new branch begins at {at}.", (_AT, Field("name", "Name of the branch")), False, _branch),
-    "tag": Verb("Tag this round", "A tag names {at}. It does not move.", (_AT, Field("name", "Name of the tag")), False, _tag),
+    "undo": Verb(
+        "Undo the last move", "{branch} moves back by one. Redo brings the move back: vstate redo.", (), True, _undo
+    ),
+    "branch": Verb(
+        "Branch here", "A new branch begins at {at}.", (_AT, Field("name", "Name of the branch")), False, _branch
+    ),
+    "tag": Verb(
+        "Tag this round", "A tag names {at}. It does not move.", (_AT, Field("name", "Name of the tag")), False, _tag
+    ),
     "note": Verb(
         "Note on this round",
         "The note is attached to {at}. The commit and its id stay as they are.",
@@ -127,12 +135,18 @@ def _values(verb: Verb, branch: str, given: Fields, *, author: str) -> dict[str,
 
 def _check(verb: Verb, values: Fields) -> str:
     """Return what is missing, in words, or ``""``."""
-    missing = [field.label for field in verb.fields if not values[field.name]] + ([] if values["author"] else ["Author"])
+    missing = [field.label for field in verb.fields if not values[field.name]] + (
+        [] if values["author"] else ["Author"]
+    )
     return f"Missing: {', '.join(missing)}." if missing else ""
 
 
-def confirm(repository: Repository, budget: Budget, name: str, branch: str, given: Fields, *, author: str) -> dict[str, Any]:
-    """Return the form of a verb and, once all its fields are filled in, the exact change that it would make. Nothing is written.
+def confirm(
+    repository: Repository, budget: Budget, name: str, branch: str, given: Fields, *, author: str
+) -> dict[str, Any]:
+    """Return the form of a verb and, once all its fields are filled in, the exact change that it would make.
+
+    Nothing is written.
 
     Raises as the verb does.
     """
@@ -150,9 +164,16 @@ def confirm(repository: Repository, budget: Budget, name: str, branch: str, give
     return {
         "title": verb.title,
         "verb": name,
-        "says": verb.says.format_map({key: budget.cut(text[:12] if key == "at" else text, 300) for key, text in values.items()}),
+        "says": verb.says.format_map(
+            {key: budget.cut(text[:12] if key == "at" else text, 300) for key, text in values.items()}
+        ),
         "fields": [
-            {"name": field.name, "label": field.label, "value": budget.cut(values[field.name], LONGEST), "is_given": field.is_given}
+            {
+                "name": field.name,
+                "label": field.label,
+                "value": budget.cut(values[field.name], LONGEST),
+                "is_given": field.is_given,
+            }
             for field in verb.fields
         ],
         "branch": branch,

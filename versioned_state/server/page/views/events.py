@@ -1,4 +1,7 @@
-"""The calls of tasks as a timeline: what was called within what, how long it took, how it ended; and the effects. Layer: server."""
+"""The calls of tasks as a timeline: what was called within what, how long it took, how it ended; and the effects.
+
+Layer: server.
+"""
 
 from __future__ import annotations
 
@@ -92,7 +95,9 @@ def _grouped(found: list[Any], budget: Budget) -> list[dict[str, Any]]:
         elif name in _ENDS and not (name == "ErrorEvent" and _field(event, "recoverable")):
             span["end"], span["outcome"] = _micros(at), _ENDS[name]
             told = _field(event, "error") or _field(event, "message") or _field(event, "result")
-            span["told"] = "" if told is None else budget.cut(one_line(told, width=_LINE, quote=type(told) is not str), 2 * _LINE)
+            span["told"] = (
+                "" if told is None else budget.cut(one_line(told, width=_LINE, quote=type(told) is not str), 2 * _LINE)
+            )
             del open_spans[space]
         else:
             span["group"]["rows"].append(_point(event, name, budget, depth=span["depth"] + 1))
@@ -173,7 +178,9 @@ def _micros(at: datetime) -> int:
 def _effects(repository: Repository, budget: Budget, scope: str) -> dict[str, Any]:
     """Return the newest effects of the store, or of the branches that the viewer may see."""
     try:
-        found = [each for each in Ledger(repository.database).records() if not scope or (each.branch or "").startswith(scope)]
+        found = [
+            each for each in Ledger(repository.database).records() if not scope or (each.branch or "").startswith(scope)
+        ]
     except LateError:
         return {"rows": [], "total": 0, "late": True}
     rows = [

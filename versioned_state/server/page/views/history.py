@@ -16,7 +16,9 @@ _LINES: Final = 8
 """Lines of history on which a page offers to go on; there are several where merges were."""
 
 
-def history(repository: Repository, budget: Budget, commit: Commit, path: str, *, longer: bool = False) -> dict[str, Any]:
+def history(
+    repository: Repository, budget: Budget, commit: Commit, path: str, *, longer: bool = False
+) -> dict[str, Any]:
     """Return the newest commits up to one that changed the value at a path.
 
     Args:

@@ -11,7 +11,10 @@ from versioned_state.services.calls.deadline import check_deadline, time_left
 from versioned_state.storage.wrappers.readonly import ReadOnly
 
 _SEARCH_S: Final = 0.15
-"""For which a page searches history by itself. A walk over 100,000 commits takes 3 s of a core: who wants that, says so."""
+"""For which a page searches history by itself.
+
+A walk over 100,000 commits takes 3 s of a core: who wants that, says so.
+"""
 
 _SHOW: Final = 0.8
 """The share of the time of a page after which a search must end, so that what was found can be shown."""

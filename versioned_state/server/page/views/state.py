@@ -42,7 +42,12 @@ def state(repository: Repository, budget: Budget, commit: Commit, *, path: str =
     names, place = place_of(path)
     if place is None:
         total, parts, more = _keys(of_snapshot(snapshot, names), values, names, start, path, commit)
-        facts = {"type": "namespace" if names else "state", "size": f"{total:,} key{'' if total == 1 else 's'}", "line": "", "opens": True}
+        facts = {
+            "type": "namespace" if names else "state",
+            "size": f"{total:,} key{'' if total == 1 else 's'}",
+            "line": "",
+            "opens": True,
+        }
         text = drawing = None
     else:
         cell = snapshot.cell_at(place)
@@ -94,7 +99,11 @@ def _keys(
     if names and not total and not inner:
         raise UnknownPathError(path, at=commit.short)
     low = rank(values.nodes, snapshot.tree, b"".join(map(namespace_prefix, names)) + USER) + start
-    found = iter_items(values.nodes, snapshot.tree, low, min(low + PAGE, low - start + total)) if start < total else iter(())
+    found = (
+        iter_items(values.nodes, snapshot.tree, low, min(low + PAGE, low - start + total))
+        if start < total
+        else iter(())
+    )
     parts = []
     for root_key, cell in found:
         at = path_of(root_key)

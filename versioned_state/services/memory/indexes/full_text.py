@@ -1,8 +1,10 @@
-"""``FullText``: an index in a file of SQLite's FTS5 beside a ``Disk``, one for each user that was searched. Layer: services.
+"""``FullText``: an index in a file of SQLite's FTS5 beside a ``Disk``, one for each user that was searched.
 
-The file is derived: it names the commit that it indexes, and each search first updates it to the commit that the search reads, by their
-difference. A file that is missing or damaged, or whose commit is gone, is rebuilt. Any number of processes may use it. It is opened for one
-search at a time, because another process may erase it.
+Layer: services.
+
+The file is derived: it names the commit that it indexes, and each search first updates it to the commit that the search
+reads, by their difference. A file that is missing or damaged, or whose commit is gone, is rebuilt. Any number of
+processes may use it. It is opened for one search at a time, because another process may erase it.
 
 A search is interrupted at its deadline, but not an update of the file, which the next search needs too.
 """
@@ -88,7 +90,9 @@ class FullText(WordIndex):
         match = " OR ".join([*(f"({' AND '.join(group)})" for group in wanted), ODD])
 
         def find(connection: sqlite3.Connection) -> set[Place]:
-            rows = connection.execute("SELECT place FROM grams JOIN places ON number = grams.rowid WHERE grams MATCH ?", (match,))
+            rows = connection.execute(
+                "SELECT place FROM grams JOIN places ON number = grams.rowid WHERE grams MATCH ?", (match,)
+            )
             return {_place(row[0]) for row in rows}
 
         return self._at(memories, find)
@@ -101,7 +105,8 @@ class FullText(WordIndex):
             lengths: dict[Place, int] = {}
             for term, word in by_term.items():
                 rows = connection.execute(
-                    "SELECT place, length, count(*) FROM instances JOIN places ON number = doc WHERE term = ? GROUP BY doc", (term,)
+                    "SELECT place, length, count(*) FROM instances JOIN places ON number = doc WHERE term = ? GROUP BY doc",
+                    (term,),
                 )
                 for stored, length, times in rows:
                     place = _place(stored)
@@ -119,7 +124,10 @@ class FullText(WordIndex):
         return file_of(self._folder, branch)
 
     def _at(self, memories: Memories, ask: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Query the file of a branch at the commit of the memories. Returns None if it cannot be made, as on a full or read-only disk."""
+        """Query the file of a branch at the commit of the memories.
+
+        Returns None if it cannot be made, as on a full or read-only disk.
+        """
         file = self._file(memories.branch)
         for _ in range(_ATTEMPTS):
             try:
@@ -214,7 +222,9 @@ def _apply(connection: sqlite3.Connection, memories: Memories, since: Commit | N
         if new is not None:
             words, grams = terms_of(text_of(new))
             row = _stored(place), words.total()
-            (number,) = connection.execute("INSERT INTO places(place, length) VALUES(?, ?) RETURNING number", row).fetchone()
+            (number,) = connection.execute(
+                "INSERT INTO places(place, length) VALUES(?, ?) RETURNING number", row
+            ).fetchone()
             _index(connection, "INSERT INTO {0}(rowid, terms) VALUES(?, ?)", number, words, grams)
             connection.execute("UPDATE state SET length = length + ?", (words.total(),))
     if removed:

@@ -1,14 +1,16 @@
 r"""``InState``: an index of words that lies in the state, in the same commits as the messages. Layer: services.
 
-Each addition of messages writes a segment, which never changes. Once there are eight segments of one size, the next addition merges
-them, so a message is rewritten at most once for each power of eight, and a search reads a few dozen segments at most::
+Each addition of messages writes a segment, which never changes. Once there are eight segments of one size, the next
+addition merges them, so a message is rewritten at most once for each power of eight, and a search reads a few dozen
+segments at most::
 
     @words["0.2.17.<mark>"]   {"words": "apple\nred\n…", "places": [[id, session, words], …], "having": {"apple": …, "red": …}}
     @words["1.16.97.<mark>"]  eight of these: 16 messages, with 97 words in all
 
-"words" is small and holds every word once; "having" is read by word: the numbers of the places, each followed by how often the word is
-there. The names of segments are unique, so concurrent additions merge. The index is ignored, and rebuilt by the next addition, if
-it does not have as many messages as the state: for example after a purge of one, or if two writers merged the same segments.
+"words" is small and holds every word once; "having" is read by word: the numbers of the places, each followed by how
+often the word is there. The names of segments are unique, so concurrent additions merge. The index is ignored, and
+rebuilt by the next addition, if it does not have as many messages as the state: for example after a purge of one, or if
+two writers merged the same segments.
 """
 
 from __future__ import annotations
@@ -31,7 +33,10 @@ WORDS: Final = "words"
 
 _GROUP: Final = 8
 _ODD: Final = " "
-"""An entry among the words for texts whose pieces are not those of their keywords: see ``text.is_plain``. No word is a space."""
+"""An entry among the words for texts whose pieces are not those of their keywords: see ``text.is_plain``.
+
+No word is a space.
+"""
 _FEW: Final = 32
 """The most places of a segment that are read one by one."""
 
@@ -55,7 +60,10 @@ class InState(WordIndex):
             words = segment.words
             numbers = set(segment.having(_ODD))
             for group in groups:
-                sets = [{number for word in _words_with(words, piece) for number in segment.having(word)} for piece in set(group)]
+                sets = [
+                    {number for word in _words_with(words, piece) for number in segment.having(word)}
+                    for piece in set(group)
+                ]
                 numbers |= set.intersection(*sets)
             found |= set(segment.places(numbers))
         return found
@@ -207,7 +215,9 @@ def _without(segment: _Segment, session: str) -> _Segment:
     kept = [number for number, (place, _) in enumerate(segment.places) if place.session != session]
     numbers = {old: new for new, old in enumerate(kept)}
     having = {
-        word: left for word, found in segment.having.items() if (left := [(numbers[old], times) for old, times in found if old in numbers])
+        word: left
+        for word, found in segment.having.items()
+        if (left := [(numbers[old], times) for old, times in found if old in numbers])
     }
     return _Segment([segment.places[number] for number in kept], having)
 
@@ -224,7 +234,11 @@ def _level_of(count: int) -> int:
 def _store(stored: Any, level: int, segment: _Segment, old: Iterable[_Stored]) -> str:
     """Stage a segment that replaces some others. Returns its name."""
     # Two writers who merge the same segments with different messages make two segments, not a conflict.
-    mark = blake2b("\n".join([*(each.name for each in old), *(place.key for place, _ in segment.places)]).encode(errors="surrogatepass"))
+    mark = blake2b(
+        "\n".join([*(each.name for each in old), *(place.key for place, _ in segment.places)]).encode(
+            errors="surrogatepass"
+        )
+    )
     words = sorted(word for word, found in segment.having.items() if found)
     name = f"{level}.{len(segment.places)}.{sum(length for _, length in segment.places)}.{mark.hexdigest()[:16]}"
     stored[name] = {

@@ -5,8 +5,9 @@
     derived_heads   branch, head, length            the commit that the index of a user has, and the words of all messages
     derived_words   branch, place, part, words, terms tsvector      a message; its terms have their frequency for a position
 
-It is derived: each search first updates the rows of the user to the commit that it reads, in one transaction. Every lexeme begins with a
-hash of the branch, so a search costs what the user has, and reveals nothing about the words of others.
+It is derived: each search first updates the rows of the user to the commit that it reads, in one transaction. Every
+lexeme begins with a hash of the branch, so a search costs what the user has, and reveals nothing about the words of
+others.
 
 The server ends a search at its deadline, but not an update of the rows, which the next search needs too.
 """
@@ -39,7 +40,10 @@ T = TypeVar("T")
 _HIGHEST: Final = 16383
 """The highest position that a tsvector holds."""
 _TERMS_A_PART: Final = 4000
-"""A tsvector has room for 1 MiB. A message with more terms takes several rows. Its grams are left out then, and every search reads it."""
+"""A tsvector has room for 1 MiB.
+
+A message with more terms takes several rows. Its grams are left out then, and every search reads it.
+"""
 
 _ROWS_AT_ONCE: Final = 200
 
@@ -81,7 +85,9 @@ class PostgresText(WordIndex):
             return None
         user = _User(memories.branch)
         query = " | ".join([*(f"({' & '.join(map(user.lexeme, group))})" for group in wanted), user.lexeme(ODD)])
-        return self._at(memories, user, lambda link: {_place(row[0]) for row in self._run(link, _HOLDING, user.key, query)})
+        return self._at(
+            memories, user, lambda link: {_place(row[0]) for row in self._run(link, _HOLDING, user.key, query)}
+        )
 
     def counts(self, memories: Memories, words: Collection[str]) -> Counts | None:
         user = _User(memories.branch)
@@ -90,7 +96,9 @@ class PostgresText(WordIndex):
         def count(link: Link) -> Counts:
             places: dict[str, dict[Place, int]] = defaultdict(dict)
             lengths: dict[Place, int] = {}
-            for stored, length, lexeme, times in self._run(link, _COUNTS, user.key, " | ".join(by_lexeme), list(by_lexeme)):
+            for stored, length, lexeme, times in self._run(
+                link, _COUNTS, user.key, " | ".join(by_lexeme), list(by_lexeme)
+            ):
                 place = _place(stored)
                 places[by_lexeme[lexeme]][place] = times
                 lengths[place] = length
@@ -107,7 +115,10 @@ class PostgresText(WordIndex):
         return link.execute(statement(sql, self._store.schema), arguments).fetchall()
 
     def _at(self, memories: Memories, user: _User, ask: Callable[[Link], T]) -> T | None:
-        """Query the rows of a user at a commit. Returns None if this role may not write them, or if another process does."""
+        """Query the rows of a user at a commit.
+
+        Returns None if this role may not write them, or if another process does.
+        """
         head = head_of(memories)
 
         def read(link: Link) -> T | None:
@@ -195,7 +206,8 @@ class PostgresText(WordIndex):
 
     def _delete(self, link: Link, user: _User) -> None:
         for table in ("derived_words", "derived_heads"):
-            link.execute(statement(f"DELETE FROM {{schema}}.{table} WHERE branch = %s", self._store.schema), (user.key,))  # noqa: S608 - constants
+            delete = f"DELETE FROM {{schema}}.{table} WHERE branch = %s"  # noqa: S608 - constants
+            link.execute(statement(delete, self._store.schema), (user.key,))
 
     def _exists(self) -> bool:
         if not self._is_made:
@@ -221,7 +233,10 @@ class PostgresText(WordIndex):
 
 
 def _in_time(link: Link, ask: Callable[[Link], T]) -> T:
-    """Return the answer to a query, in a transaction that the server ends at the caller's deadline. Raises ``LateError``."""
+    """Return the answer to a query, in a transaction that the server ends at the caller's deadline.
+
+    Raises ``LateError``.
+    """
     check_deadline()
     left = time_left()
     if left is None:

@@ -1,4 +1,6 @@
-"""The terms of a text for an index outside of the state: its words and grams, spelled in ASCII letters and digits. Layer: services.
+"""The terms of a text for an index outside of the state: its words and grams, spelled in ASCII letters and digits.
+
+Layer: services.
 
 So a query is never more than text: neither FTS5 nor PostgreSQL gets a character of the caller.
 """

@@ -1,4 +1,7 @@
-"""Lists that are not loaded follow the head: their elements in memory move, and get the new content in place. Layer: state."""
+"""Lists that are not loaded follow the head: their elements in memory move, and get the new content in place.
+
+Layer: state.
+"""
 
 from __future__ import annotations
 
@@ -33,10 +36,18 @@ class Following(NamedTuple):
 
 
 class ListFollower:
-    """Moves of the elements in memory to their places in another list. Cost: these elements, and the differences between the lists."""
+    """Moves of the elements in memory to their places in another list.
+
+    Cost: these elements, and the differences between the lists.
+    """
 
     def __init__(
-        self, tracked: TrackedKeys, lists: UnloadedLists, nodes: Nodes, decoder: LiveDecoder, fingerprinter: Fingerprinter
+        self,
+        tracked: TrackedKeys,
+        lists: UnloadedLists,
+        nodes: Nodes,
+        decoder: LiveDecoder,
+        fingerprinter: Fingerprinter,
     ) -> None:
         self._tracked = tracked
         self._lists = lists
@@ -45,7 +56,9 @@ class ListFollower:
         self._fingerprinter = fingerprinter
 
     def plan(self, key: bytes, cell: bytes, head_cell: bytes | None) -> Following | None:
-        """Plan the list of ``cell`` over a head that has ``head_cell``, and read its elements. Returns None if one of them is not a list.
+        """Plan the list of ``cell`` over a head that has ``head_cell``, and read its elements.
+
+        Returns None if one of them is not a list.
 
         Raises:
             StateError: an uncommitted element cannot be read.
@@ -68,7 +81,9 @@ class ListFollower:
                     add_piece(pieces, [element])
                     new = place + 1
             add_piece(pieces, range(new + shift, part.old_start))
-            for place, part_cell in enumerate(iter_cells(self._nodes, target, part.new_start, part.new_end), part.new_start):
+            for place, part_cell in enumerate(
+                iter_cells(self._nodes, target, part.new_start, part.new_end), part.new_start
+            ):
                 held = placed.get(place)
                 element = None if held is None else self._moved(held, place, target, None, patches)
                 add_piece(pieces, [self._lists.element(None, part_cell) if element is None else element])
@@ -115,7 +130,10 @@ class ListFollower:
     def _moved(
         self, held: tuple[Element, bool], place: int, target: Tree, at: int | None, patches: list[tuple[Element, Any]]
     ) -> Element | None:
-        """Return an element at its new place, or None if its content there cannot be read. ``at`` is its index in the head."""
+        """Return an element at its new place, or None if its content there cannot be read.
+
+        ``at`` is its index in the head.
+        """
         element, is_same = held
         if is_same:
             return Element(element.value, at, element.cell, element.base, element.fingerprint)

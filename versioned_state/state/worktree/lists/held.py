@@ -1,7 +1,7 @@
 """The check whether a value is referred to from outside of the worktree, by reference counts. Layer: state.
 
-A value that only the worktree refers to cannot change unseen, so it need not be kept for comparison. On a Python without exact reference
-counts, every value counts as held.
+A value that only the worktree refers to cannot change unseen, so it need not be kept for comparison. On a Python
+without exact reference counts, every value counts as held.
 """
 
 from __future__ import annotations
@@ -22,12 +22,17 @@ _MOST_PARTS: Final = 10_000
 """The parts of a value that are examined. A larger value counts as held, since comparing it costs no more."""
 
 _count: Final[Callable[[Any], int] | None] = (
-    getattr(sys, "getrefcount", None) if getattr(sys, "_is_gil_enabled", lambda: True)() and sys.implementation.name == "cpython" else None
+    getattr(sys, "getrefcount", None)
+    if getattr(sys, "_is_gil_enabled", lambda: True)() and sys.implementation.name == "cpython"
+    else None
 )
 
 
 def is_held(element: Element) -> bool:
-    """Return whether other code may refer to the value of an element, or to a part of it. Cost: each part that is not immutable."""
+    """Return whether other code may refer to the value of an element, or to a part of it.
+
+    Cost: each part that is not immutable.
+    """
     if type(element.value) in IMMUTABLE:
         return False
     return _count is None or _is_held(element, _count)
@@ -36,18 +41,25 @@ def is_held(element: Element) -> bool:
 def are_held(elements: Sequence[Element]) -> list[bool]:
     """Return ``is_held`` for each element.
 
-    Faster than single calls if the values themselves are held, as just after a read, and if all are dicts of immutable values.
+    Faster than single calls if the values themselves are held, as just after a read, and if all are dicts of immutable
+    values.
     """
     count = _count
     if count is None:
         return list(map(is_held, elements))
     if _are_flat([element.value for element in elements]):
         return [count(element.value) > _ALONE for element in elements]
-    return [(type(element.value) in _CONTAINERS and count(element.value) > _ALONE) or is_held(element) for element in elements]
+    return [
+        (type(element.value) in _CONTAINERS and count(element.value) > _ALONE) or is_held(element)
+        for element in elements
+    ]
 
 
 def _are_flat(values: list[Any]) -> bool:
-    """Return whether all values are dicts of immutable keys and values, of which no part can be held. Most messages are."""
+    """Return whether all values are dicts of immutable keys and values, of which no part can be held.
+
+    Most messages are.
+    """
     if not _only_dicts(map(type, values)):
         return False
     return _only_immutable(map(type, chain.from_iterable(map(dict.values, values)))) and _only_immutable(
@@ -68,7 +80,11 @@ def _is_held(element: Element, count: Callable[[Any], int]) -> bool:
         while row:
             # The list refers to the part, and so do its container and this call.
             cls = type(row[-1])
-            if cls in IMMUTABLE or issubclass(cls, _SHARED) or (cls is tuple and IMMUTABLE.issuperset(map(type, row[-1]))):
+            if (
+                cls in IMMUTABLE
+                or issubclass(cls, _SHARED)
+                or (cls is tuple and IMMUTABLE.issuperset(map(type, row[-1])))
+            ):
                 row.pop()
             elif not _is_countable(cls) or count(row[-1]) > _ALONE + 1 or getweakrefcount(row[-1]):
                 return True

@@ -27,7 +27,8 @@ class Element:
         at: the index of the element in the stored list; None if it is not stored there.
         cell: its cell in the stored list.
         base: its baseline, if it is large.
-        fingerprint: its fingerprint, if it is small and not of JSON types; its cell may differ from one encoding to the next.
+        fingerprint: its fingerprint, if it is small and not of JSON types; its cell may differ from one encoding to the
+            next.
     """
 
     __slots__ = ("at", "base", "cell", "fingerprint", "value")
@@ -124,7 +125,12 @@ class ListEdits:
         """Replace the elements at [start, end) by others."""
         ends = self._end_of_pieces()
         index = bisect_left(ends, start)
-        if index < len(ends) and ends[index] == start and isinstance(self.pieces[index], range) and index + 1 < len(ends):
+        if (
+            index < len(ends)
+            and ends[index] == start
+            and isinstance(self.pieces[index], range)
+            and index + 1 < len(ends)
+        ):
             index += 1
         if index < len(ends):
             piece = self.pieces[index]
@@ -136,7 +142,10 @@ class ListEdits:
         self._replace_between(start, end, elements)
 
     def _replace_between(self, start: int, end: int, elements: list[Element]) -> None:
-        """Do as ``replace``, at any place. Cost: the touched pieces and their neighbours, and a copy of the references to the others."""
+        """Do as ``replace``, at any place.
+
+        Cost: the touched pieces and their neighbours, and a copy of the references to the others.
+        """
         ends, pieces = self._end_of_pieces(), self.pieces
         low = bisect_right(ends, start)
         high = max(bisect_left(ends, end), low)

@@ -1,7 +1,8 @@
 """``UnloadedLists``: lists that are read and edited without being loaded. Layer: state.
 
-An element that a caller has read stays in memory while any caller refers to it, and is compared like a loaded value: changing it in place
-changes the state. An element that only the worktree refers to is released, and read again when it is next needed.
+An element that a caller has read stays in memory while any caller refers to it, and is compared like a loaded value:
+changing it in place changes the state. An element that only the worktree refers to is released, and read again when it
+is next needed.
 """
 
 from __future__ import annotations
@@ -69,7 +70,10 @@ class UnloadedLists:
         return edits
 
     def has(self, key: bytes) -> bool:
-        """Return whether a key has a list that can be read in part, or no value. A list stored as one object cannot be read in part."""
+        """Return whether a key has a list that can be read in part, or no value.
+
+        A list stored as one object cannot be read in part.
+        """
         return key in self._tracked.lists or self.tree(self._tracked.list_cell(key)) is not None
 
     def length(self, key: bytes) -> int:
@@ -103,7 +107,10 @@ class UnloadedLists:
         return values
 
     def read(self, key: bytes, picked: range) -> list[Any]:
-        """Return the elements of a rising range. Tracks those that can change in place. Cost: a path, and the elements."""
+        """Return the elements of a rising range.
+
+        Tracks those that can change in place. Cost: a path, and the elements.
+        """
         edits = self._edits(key)
         values: list[Any] = []
         read: list[tuple[int, int, list[Element]]] = []
@@ -146,7 +153,9 @@ class UnloadedLists:
         if plain is not None:
             return list(map(Element, plain, places, cells))
         decoded = self._decoder.decode_live_many(cells)
-        return [self._made(at, cell, value, base) for at, cell, (value, base) in zip(places, cells, decoded, strict=True)]
+        return [
+            self._made(at, cell, value, base) for at, cell, (value, base) in zip(places, cells, decoded, strict=True)
+        ]
 
     def _made(self, at: int | None, cell: bytes, value: Any, base: Baseline | None) -> Element:
         return Element(value, at, cell, base, None if base is not None else self._fingerprint(value))
@@ -220,7 +229,10 @@ class UnloadedLists:
         """Return the list without the elements that cannot be stored."""
         pieces: list[Piece] = []
         for piece in edits.pieces:
-            add_piece(pieces, piece if isinstance(piece, range) else [element for element in piece if self._is_storable(element)])
+            add_piece(
+                pieces,
+                piece if isinstance(piece, range) else [element for element in piece if self._is_storable(element)],
+            )
         return ListEdits(edits.cell, edits.stored, pieces)
 
     def _is_storable(self, element: Element) -> bool:
@@ -242,10 +254,15 @@ class UnloadedLists:
         return True
 
     def materialize(self, key: bytes, stored: list[Any]) -> list[Any]:
-        """Return the list under a key as a Python list, given all stored elements. Elements in memory keep their identity."""
+        """Return the list under a key as a Python list, given all stored elements.
+
+        Elements in memory keep their identity.
+        """
         values: list[Any] = []
         for piece in self._tracked.lists[key].pieces:
-            values += stored[piece.start : piece.stop] if isinstance(piece, range) else [element.value for element in piece]
+            values += (
+                stored[piece.start : piece.stop] if isinstance(piece, range) else [element.value for element in piece]
+            )
         return values
 
     # Staging
@@ -253,7 +270,11 @@ class UnloadedLists:
     def _encode(self, element: Element, path: str | Callable[[], str]) -> tuple[bytes, Baseline | None, Fingerprint]:
         """Return the cell, the baseline and the fingerprint of an element."""
         fingerprint = element.fingerprint
-        if fingerprint is not None and element.cell is not None and self._encoder.fingerprinter.same(fingerprint, [element.value]):
+        if (
+            fingerprint is not None
+            and element.cell is not None
+            and self._encoder.fingerprinter.same(fingerprint, [element.value])
+        ):
             return element.cell, None, fingerprint
         is_stored = element.at is not None
         if element.base is None or not is_stored:  # most elements are small JSON values
@@ -261,7 +282,9 @@ class UnloadedLists:
             if cell is not None and len(cell) <= ELEMENT_INLINE:
                 return cell, None, None
         # After a rollback a value may have a baseline whose objects were staged only for the rollback.
-        cell, base = self._encoder.encode(element.value, element.base if is_stored else None, path, limit=ELEMENT_INLINE)
+        cell, base = self._encoder.encode(
+            element.value, element.base if is_stored else None, path, limit=ELEMENT_INLINE
+        )
         return cell, base, self._fingerprint(element.value) if base is None else None
 
     def _spliced(self, cell: bytes | None, replacements: list[Replacement]) -> bytes:
@@ -275,19 +298,27 @@ class UnloadedLists:
         return new
 
     def _count_as_stored(self, elements: list[Element]) -> int:
-        """Return a number of leading elements that equal their stored form, found by packing all in one call. There may be more."""
+        """Return a number of leading elements that equal their stored form, found by packing all in one call.
+
+        There may be more.
+        """
         count = _follow_each_other(elements)
         if count:
             picked = elements[:count]
-            if self._encoder.fingerprinter.same_cells([each.cell or b"" for each in picked], [each.value for each in picked]):
+            if self._encoder.fingerprinter.same_cells(
+                [each.cell or b"" for each in picked], [each.value for each in picked]
+            ):
                 return count
         return 0
 
     def encode(self, key: bytes, edits: ListEdits) -> Update:
-        """Return the cell of a list, and the list relative to this cell. Cost: the elements in memory, and a path to each changed one.
+        """Return the cell of a list, and the list relative to this cell.
+
+        Cost: the elements in memory, and a path to each changed one.
 
         Raises:
-            UnserializableValueError, PickleRefusedError, LimitExceededError: an element cannot be stored; the error names its path.
+            UnserializableValueError, PickleRefusedError, LimitExceededError: an element cannot be stored; the error
+                names its path.
         """
         replacements: list[Replacement] = []
         run: list[bytes] = []
@@ -350,7 +381,10 @@ def _follow_each_other(elements: list[Element]) -> int:
 
 
 def _add_held(pieces: list[Piece], elements: list[Element], held: list[bool], position: int) -> None:
-    """Append pieces for stored elements from a position on. An element that only the worktree refers to stays only in the store."""
+    """Append pieces for stored elements from a position on.
+
+    An element that only the worktree refers to stays only in the store.
+    """
     start, count = 0, len(held)
     for end in range(1, count + 1):
         if end == count or held[end] is not held[start]:

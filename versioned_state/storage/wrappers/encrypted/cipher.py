@@ -1,8 +1,9 @@
 """Sealing the values and names of an encrypted store, and the id of a key. Layer: storage.
 
-Sealing is deterministic: equal values under one name and key give equal bytes, so a compare-and-set works on encrypted bytes.
-Everything sealed is authenticated: bytes that no holder of the key wrote raise ``ValueError``, and so does a value that was moved to
-another name. (``wrap`` alone is not deterministic.)
+Sealing is deterministic: equal values under one name and key give equal bytes, so a compare-and-set works on encrypted
+bytes.
+Everything sealed is authenticated: bytes that no holder of the key wrote raise ``ValueError``, and so does a value that
+was moved to another name. (``wrap`` alone is not deterministic.)
 """
 
 from __future__ import annotations
@@ -40,7 +41,9 @@ _HEX: Final = re.compile(r"(?:[0-9a-f]{2})+")
 
 
 class Cipher:
-    """One key, in one store: values under AES-256-GCM, names of objects under AES-256-SIV (RFC 5297). Threads may share it.
+    """One key, in one store: values under AES-256-GCM, names of objects under AES-256-SIV (RFC 5297).
+
+    Threads may share it.
 
     ``salt`` belongs to the store, so one key gives different bytes and a different ``id`` in every store.
     """
@@ -73,15 +76,18 @@ class Cipher:
 
         They are 32 bytes more than the value.
 
-        The nonce is a function of name and value. After 2³² values the chance that two of them share a nonce is 2⁻³³, the same as with
-        random nonces.
+        The nonce is a function of name and value. After 2³² values the chance that two of them share a nonce is 2⁻³³,
+        the same as with random nonces.
         """
         name = key.encode()
         nonce = hmac.digest(self._nonces, len(name).to_bytes(4, "big") + name + value, "sha256")[:_NONCE_SIZE]
         return self.id + nonce + self._values.encrypt(nonce, value, self.id + name)
 
     def open(self, key: str, stored: bytes) -> bytes:
-        """Return the value in stored bytes. Raises ``ValueError`` unless they were sealed with this key for this name."""
+        """Return the value in stored bytes.
+
+        Raises ``ValueError`` unless they were sealed with this key for this name.
+        """
         try:
             return self._values.decrypt(stored[ID_SIZE:_HEADER_SIZE], stored[_HEADER_SIZE:], self.id + key.encode())
         except (self._invalid, ValueError) as error:
@@ -117,7 +123,8 @@ class Cipher:
 
     def _bucket(self, text: str) -> str:
         bucket = hmac.digest(self._buckets, text[:BUCKET_LETTERS].encode(), "sha256")[:_BUCKET_SIZE]
-        # The bucket comes first, because a store may spread objects by the first bytes of their keys, and all share the id.
+        # The bucket comes first, because a store may spread objects by the first bytes of their keys, and all share the
+        # id.
         return OBJECT_PREFIX + (bucket + self.id).hex()
 
     # The key of entries' names
@@ -136,15 +143,18 @@ class Cipher:
 
 
 def id_in(name: str) -> str:
-    """Return the id, in hex, of the key that sealed the object's stored name ``name``. Any text if ``name`` is not a stored name."""
+    """Return the id, in hex, of the key that sealed the object's stored name ``name``.
+
+    Any text if ``name`` is not a stored name.
+    """
     return name[_ID_START:_ID_END]
 
 
 class EntryNames:
     """The stored names of mutable keys. Each part between slashes is sealed on its own, so that a folder can be listed.
 
-    Equal parts in different folders are sealed differently. ``name_key`` belongs to the store and outlives a change of keys, because
-    all writers that compare-and-set an entry must use one name for it.
+    Equal parts in different folders are sealed differently. ``name_key`` belongs to the store and outlives a change of
+    keys, because all writers that compare-and-set an entry must use one name for it.
     """
 
     def __init__(self, name_key: bytes) -> None:

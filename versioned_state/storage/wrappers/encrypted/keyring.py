@@ -1,7 +1,7 @@
 """The keyring of an encrypted store: its one record that is not encrypted, with the names of the keys that open the store. Layer: storage.
 
-It holds the store's salt and, for each key in use, the key's id and the key of the entries' names, wrapped with that key. It never
-holds a key itself.
+It holds the store's salt and, for each key in use, the key's id and the key of the entries' names, wrapped with that
+key. It never holds a key itself.
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ class Keyring:
 
     @classmethod
     def read(cls, stored: bytes) -> Self:
-        """Return the keyring in a record. Raises ``FormatError`` for a newer release's record, ``CorruptStoreError`` for a damaged one."""
+        """Return the keyring in a record.
+
+        Raises ``FormatError`` for a newer release's record, ``CorruptStoreError`` for a damaged one.
+        """
         try:
             if not stored.startswith(_MAGIC):
                 raise ValueError("it does not begin as one")
@@ -42,7 +45,10 @@ class Keyring:
                 raise ValueError("it has no version")
             if version > VERSION:
                 raise FormatError(version, VERSION)
-            return cls(bytes.fromhex(record["salt"]), {bytes.fromhex(id): bytes.fromhex(key) for id, key in record["keys"].items()})
+            return cls(
+                bytes.fromhex(record["salt"]),
+                {bytes.fromhex(id): bytes.fromhex(key) for id, key in record["keys"].items()},
+            )
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise CorruptStoreError(
                 f"the keyring of the encrypted store, under {KEYRING!r}, is damaged: {error}",

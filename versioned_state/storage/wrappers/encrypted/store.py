@@ -1,7 +1,7 @@
 """``Encrypted``, which encrypts the values and keys that it keeps in another store. Layer: storage.
 
-``cipher`` seals values and names. This module opens a store with the right key, reads and writes in as few round trips as without
-encryption, and moves a store to another key beside readers and writers.
+``cipher`` seals values and names. This module opens a store with the right key, reads and writes in as few round trips
+as without encryption, and moves a store to another key beside readers and writers.
 """
 
 from __future__ import annotations
@@ -53,26 +53,32 @@ class _Step:
 
 
 class Encrypted(Backend, Wrapper):
-    """Everything in ``store``, encrypted and authenticated with ``key``, 32 random bytes. An empty store becomes an encrypted one.
+    """Everything in ``store``, encrypted and authenticated with ``key``, 32 random bytes.
 
-    Values are sealed with AES-256-GCM, each bound to its key in the store; keys are sealed with AES-256-SIV. A person who can write
-    to the store cannot forge a value or swap two values: reading such a value raises ``CorruptObjectError`` or ``CorruptStoreError``.
-    That person can delete values, and can restore older bytes of the same key, even of the whole store, unnoticed.
+    An empty store becomes an encrypted one.
 
-    The store still reveals: the number of objects and entries; the sizes of their values (plus 32 bytes each, after the engine's
-    compression); when each is read and written; whether an object or entry has the same value as before; how many parts an entry's
-    key has, how long they are, and which entries share a folder; which objects have keys with the same first 3 digits.
+    Values are sealed with AES-256-GCM, each bound to its key in the store; keys are sealed with AES-256-SIV. A person
+    who can write to the store cannot forge a value or swap two values: reading such a value raises
+    ``CorruptObjectError`` or ``CorruptStoreError``. That person can delete values, and can restore older bytes of the
+    same key, even of the whole store, unnoticed.
 
-    New values are sealed with ``key``; ``old_keys`` open older values. To change the key, first give every process the new key as an
-    old one; then make it the first everywhere; then run ``reencrypt()`` once. Without ``old_keys``, calls cost as many round trips as
-    without encryption, except that reading a missing object costs one more. With them, a compare-and-set of a value under an old key
-    costs two more. ``max_expected`` is that of ``store``.
+    The store still reveals: the number of objects and entries; the sizes of their values (plus 32 bytes each, after the
+    engine's compression); when each is read and written; whether an object or entry has the same value as before; how
+    many parts an entry's key has, how long they are, and which entries share a folder; which objects have keys with the
+    same first 3 digits.
 
-    ``private`` is that of ``store``. A holder of the key wrote every value, but somebody else may have restored an older one. If
-    others can write to the store, the caller still decides about unpickling (``pickle=``, ``pickle_key=``).
+    New values are sealed with ``key``; ``old_keys`` open older values. To change the key, first give every process the
+    new key as an old one; then make it the first everywhere; then run ``reencrypt()`` once. Without ``old_keys``, calls
+    cost as many round trips as without encryption, except that reading a missing object costs one more. With them, a
+    compare-and-set of a value under an old key costs two more. ``max_expected`` is that of ``store``.
+
+    ``private`` is that of ``store``. A holder of the key wrote every value, but somebody else may have restored an
+    older one. If others can write to the store, the caller still decides about unpickling (``pickle=``,
+    ``pickle_key=``).
 
     Raises:
-        WrongKeyError: none of the keys opens the store, or values are sealed with a key that was not given. Nothing was changed.
+        WrongKeyError: none of the keys opens the store, or values are sealed with a key that was not given. Nothing was
+            changed.
         NotAStoreError: the store holds values that are not encrypted; it was not touched.
         StoreNotFoundError: the store is empty and read-only.
     """
@@ -100,13 +106,17 @@ class Encrypted(Backend, Wrapper):
         self._cipher = next(iter(self._ciphers.values()))
         opener = next((cipher for id, cipher in self._ciphers.items() if id in ring.wrapped), None)
         if opener is None:
-            raise WrongKeyError("the store is encrypted with another key", hint="use the key that the store was made with")
+            raise WrongKeyError(
+                "the store is encrypted with another key", hint="use the key that the store was made with"
+            )
         self._check_ring(ring)
         try:
             name_key = opener.unwrap(ring.wrapped[opener.id])
             self._entries = EntryNames(name_key)
         except ValueError as error:
-            raise CorruptStoreError(f"the keyring of the encrypted store is damaged: {error}", remains=_UNCHANGED) from error
+            raise CorruptStoreError(
+                f"the keyring of the encrypted store is damaged: {error}", remains=_UNCHANGED
+            ) from error
         if self._cipher.id in ring.wrapped:
             return True
         # The keyring must name a new key before the first write under it.
@@ -142,7 +152,9 @@ class Encrypted(Backend, Wrapper):
 
     def _checked_ring(self, stored: bytes | None) -> tuple[bytes, Keyring]:
         if stored is None:
-            raise CorruptStoreError(f"the keyring of the encrypted store, under {KEYRING!r}, is missing", hint="restore it from a backup")
+            raise CorruptStoreError(
+                f"the keyring of the encrypted store, under {KEYRING!r}, is missing", hint="restore it from a backup"
+            )
         ring = Keyring.read(stored)
         self._check_ring(ring)
         return stored, ring
@@ -165,34 +177,44 @@ class Encrypted(Backend, Wrapper):
         return found | self._look_again(absent) if absent else found
 
     def _sizes(self, keys: tuple[str, ...]) -> dict[str, int] | None:
-        """Return the lengths by those of the sealed values, which are not opened. A value under an old key counts once."""
+        """Return the lengths by those of the sealed values, which are not opened.
+
+        A value under an old key counts once.
+        """
         names = {name: key for key in keys for name in self._stored_names(key)}
         sealed = self.store.sizes(names)
         return None if sealed is None else {names[name]: max(size - SEAL_SIZE, 0) for name, size in sealed.items()}
 
     def _look_again(self, keys: Collection[str]) -> dict[str, bytes]:
-        # The object may be sealed with a key that was added since, which _checked_ring reports. Or it was moved from an old name
-        # to a new one between the two reads; a copy precedes the deletion, so now it is found.
+        # The object may be sealed with a key that was added since, which _checked_ring reports. Or it was moved from an
+        # old name to a new one between the two reads; a copy precedes the deletion, so now it is found.
         names = {name: key for key in keys for name in self._stored_names(key)}
         stored = self.store.get_many([*names, KEYRING])
         self._checked_ring(stored.pop(KEYRING, None))
         return {names[name]: self._open(names[name], value) for name, value in stored.items()}
 
     def _keys(self, prefix: str) -> Iterator[str]:
-        """Do as ``KVStore`` says. Listing entries costs as much as the prefix's folder. A prefix that ends with a slash is a folder.
+        """Do as ``KVStore`` says.
 
-        A prefix of objects with fewer than 3 digits costs a listing of all objects; a longer one costs 1/4096 of that. While old keys
-        are in use, the objects listed under them are remembered, at about 100 bytes each.
+        Listing entries costs as much as the prefix's folder. A prefix that ends with a slash is a folder.
+
+        A prefix of objects with fewer than 3 digits costs a listing of all objects; a longer one costs 1/4096 of that.
+        While old keys are in use, the objects listed under them are remembered, at about 100 bytes each.
         """
         steps = []
         if may_list_objects(prefix):
-            # Old names first: an object that is moved meanwhile is then listed under its new name, if not under the old.
+            # Old names first: an object that is moved meanwhile is then listed under its new name, if not under the
+            # old.
             old, new = self._old_ciphers, self._cipher
-            steps = [_Step(start, {new.id.hex()}, moving=True) for start in dict.fromkeys(cipher.listing(prefix) for cipher in old)]
+            steps = [
+                _Step(start, {new.id.hex()}, moving=True)
+                for start in dict.fromkeys(cipher.listing(prefix) for cipher in old)
+            ]
             steps.append(_Step(new.listing(prefix), {cipher.id.hex() for cipher in old}))
         if not prefix.startswith(OBJECT_PREFIX):
             steps.append(_Step(self._entries.listing(prefix)))
-        # The first listing begins now, so that a closed store raises here; each of the others begins when the previous one ends.
+        # The first listing begins now, so that a closed store raises here; each of the others begins when the previous
+        # one ends.
         return self._list(prefix, steps, self.store.keys(steps[0].start))
 
     def _list(self, prefix: str, steps: list[_Step], names: Iterator[str]) -> Iterator[str]:
@@ -215,7 +237,11 @@ class Encrypted(Backend, Wrapper):
     # Writing
 
     def _apply(
-        self, expected: Mapping[str, bytes | None], puts: Mapping[str, bytes], deletes: Collection[str], objects: Mapping[str, bytes]
+        self,
+        expected: Mapping[str, bytes | None],
+        puts: Mapping[str, bytes],
+        deletes: Collection[str],
+        objects: Mapping[str, bytes],
     ) -> bool:
         seal, entry = self._cipher.seal, self._entries.name
         conditions = {entry(key): None if value is None else seal(key, value) for key, value in expected.items()}
@@ -243,10 +269,10 @@ class Encrypted(Backend, Wrapper):
     def reencrypt(self) -> int:
         """Seal every value under the first key, which alone opens the store afterwards, and return how many values were moved.
 
-        Runs beside readers and writers that have all of these keys, with the new one first. After an interrupt, call it again.
-        Objects move in batches, each copied before the old one is deleted; entries move one by one. The stored names of entries do not
-        change, so a holder of an old key and an old copy of the store can still read them: if a key has leaked, copy the data into a
-        new store instead.
+        Runs beside readers and writers that have all of these keys, with the new one first. After an interrupt, call it
+        again. Objects move in batches, each copied before the old one is deleted; entries move one by one. The stored
+        names of entries do not change, so a holder of an old key and an old copy of the store can still read them: if a
+        key has leaked, copy the data into a new store instead.
 
         Raises:
             WrongKeyError: a value is sealed with a key that was not given; nothing was changed.
@@ -267,7 +293,9 @@ class Encrypted(Backend, Wrapper):
         while batch := list(islice(names, _BATCH)):
             found = [(self._key(name), stored) for name, stored in self.store.get_many(batch).items()]
             seal, name_of = self._cipher.seal, self._cipher.object_name
-            self.store.apply({}, {}, objects={name_of(key): seal(key, self._open(key, stored)) for key, stored in found})
+            self.store.apply(
+                {}, {}, objects={name_of(key): seal(key, self._open(key, stored)) for key, stored in found}
+            )
             # The copies are durable by now, so a reader that misses the old name finds the new one.
             self.store.delete_many(batch)
             moved += len(found)
@@ -302,7 +330,9 @@ class Encrypted(Backend, Wrapper):
             self._checked_ring(self.store.get(KEYRING))  # a key that was added since is not damage
             raise ValueError("it names a key that is not in use")
         except ValueError as error:
-            raise CorruptStoreError(f"the encrypted store holds a name that no holder of its keys made: {name!r}") from error
+            raise CorruptStoreError(
+                f"the encrypted store holds a name that no holder of its keys made: {name!r}"
+            ) from error
 
     def _open(self, key: str, stored: bytes) -> bytes:
         cipher = self._ciphers.get(stored[:ID_SIZE])
