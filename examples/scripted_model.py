@@ -4,8 +4,7 @@
 
 The code works on the state: a variable that it assigns is a key of the state, and is there in the next round, and in
 the next call. A variable that cannot be stored, such as a cursor, is dropped, and the model is told how to do without.
-The code runs in this process, with
-all that this process may do: give a real model a sandbox.
+The code runs in this process, with all that this process may do: give a real model a sandbox.
 """
 
 from __future__ import annotations

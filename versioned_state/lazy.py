@@ -15,7 +15,7 @@ def lazy_names(
     """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package whose public names live in its modules.
 
     Type checkers do not run this: for them the package imports the same names, each as itself, under ``if
-        TYPE_CHECKING``.
+    TYPE_CHECKING``.
 
     Args:
         package: the package's ``__name__``.

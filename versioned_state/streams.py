@@ -23,7 +23,7 @@ class Stream(Generic[T]):
     """Elements that a background thread reads in batches, ahead of the consumer.
 
     A cancelled step loses no element: a later step continues. An error is raised after the elements before it, and ends
-        the stream.
+    the stream.
 
     Args:
         begin: returns the iterator to read from.

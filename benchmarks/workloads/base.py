@@ -73,7 +73,7 @@ def stored_bytes(side: type[Side], folder: Path) -> int:
     """The bytes that a store holds after a clean close.
 
     It is opened and closed once more before: the temporary file of ZODB's last transaction lies beside the data until
-        the next opening.
+    the next opening.
     """
     side(folder).close()
     return folder_bytes(folder)

@@ -251,7 +251,7 @@ def _list_of_kvgit(repo: Any, edits: Edits, at: str) -> list[Neighbours]:
     """The list on a branch of its own, as many commits that append as are asked for, and branches to merge.
 
     The application keeps the live list, as a careful user would: reading it anew for each commit would decode all of
-        it.
+    it.
     """
     sizes = edits.sizes
     worktree = _fork_of_kvgit(repo, LIST, at)

@@ -107,7 +107,7 @@ class Model:
     records: by the name of a record whose write was acknowledged, its branch, its word, and the operation.
     erased_records: the branches whose records were to be deleted, and the operation.
     owed: of a purge that has not finished, since when, and what it has erased: when the attempt began that found it,
-        the field of the report, and the name.
+    the field of the report, and the name.
     followed: by the name of an actor, what it has learned from a watch.
     reports: of each purge that has finished, when, and what its report names.
     """

@@ -46,7 +46,7 @@ def replace_record(store: KVStore, name: str, before: bytes | None, after: bytes
     Returns whether it did.
 
     A lost reply does no harm: the record is read back and the write repeated, which is safe because the write has a
-        condition.
+    condition.
 
     Raises:
         UnknownOutcomeError: each reply was lost. Any other ``StorageError``: nothing was changed.

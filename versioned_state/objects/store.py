@@ -209,7 +209,7 @@ class Staging:
         """Note that objects that are not staged here may be gone: the tree shares them with a commit that may be unreachable by now.
 
         They are read, and sent again, before the commit is published. Cost: reading the nodes that differ from the
-            parents' trees.
+        parents' trees.
         """
         self.rely_on(-1)
 

@@ -230,7 +230,7 @@ class Database:
         Cost: a read or two. Raises ``MissingObjectError`` and as ``ref``.
 
         The two reads are not a snapshot: if the ref moved in between, and gc or purge deleted the commit, both are read
-            again.
+        again.
         """
         ref = self.ref(kind, name)
         while ref.head is not None:
@@ -413,7 +413,7 @@ class Database:
         Cost: one round trip, if the store sends batches together.
 
         Returns for each the new ref, or the error. None: the ref had moved, or only ``publish`` can find out; the ref
-            was not changed.
+        was not changed.
         """
         sent = [self._sending(each) for each in publications]
         batches = [

@@ -252,7 +252,7 @@ class OnceDatabase(Database):
         The first attempt of a request commits them as its plan.
 
         A later attempt gets the rest of the plan: nothing if the first one has ended, and no branch that was deleted
-            since.
+        since.
 
         Raises ``IdempotencyConflictError`` if the first one was another request with the same key.
         """
@@ -297,7 +297,7 @@ class OnceDatabase(Database):
         Cost: the plans since the first attempt.
 
         In that case a request has deleted the branch of the plan: this one, or another one of the user that did the
-            rest of it.
+        rest of it.
         """
         heads = [] if ref.head is None else [(ref.head, False)]
         deletions = (entry for entry in self._moves_since(request.since, ref) if entry.new is None)

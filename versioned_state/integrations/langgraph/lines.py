@@ -498,7 +498,7 @@ class Lines:
         """Point the branches of a line to these commits, and to no others: forks first, so that what is kept always has a branch.
 
         Returns False if one of them has moved meanwhile. The branch itself moves in any case: so other processes
-            notice.
+        notice.
         """
         ends = sorted(leaves, key=lambda each: checkpoint_id(each) or "")
         forks = {_fork(branch, checkpoint_id(each) or ""): each for each in ends[:-1]}

@@ -200,7 +200,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
         """Yield checkpoints, the newest first, as they are taken.
 
         Cost: the commits of the thread that this object has not seen and are not older than the last one, then what is
-            yielded.
+        yielded.
         """
         if limit is not None and limit <= 0:
             return

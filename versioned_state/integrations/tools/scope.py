@@ -60,7 +60,7 @@ class Scope:
         """Return the commit of a revision.
 
         It must be the head of a branch in the scope, or lead to one by first parents. Cost: O(log n) reads for each
-            branch that is asked.
+        branch that is asked.
         """
         head = self.head()
         missing = ToolError(f"there is no revision {rev!r}; state_log lists the commits, state_branches the branches")

@@ -180,7 +180,7 @@ def is_ancestor(old: Commit, new: Commit, read: Read, *, seen: set[Address] | No
     """Return whether ``old`` is ``new`` or an ancestor of it.
 
     Cost: O(log n) reads if first parents lead there, or there are no merges in between; else as many for each merge of
-        a greater generation.
+    a greater generation.
 
     Args:
         seen: the merges that are known not to lead to ``old``, for many calls with the same ``old``.

@@ -188,7 +188,7 @@ class Tags(Refs):
         """Make a tag for each one whose name begins with a prefix: at the same commit, with ``to`` instead of the prefix.
 
         Returns the commits by the new names. All or none are made. Cost: a listing, three reads for each thousand tags,
-            and one write.
+        and one write.
 
         Raises:
             RefExistsError: one of the new tags exists. Nothing was changed.

@@ -287,7 +287,7 @@ class GcFence:
         """Do ``KVStore.apply`` for a batch that makes objects reachable, safe beside gc.
 
         Cost: one round trip if no gc is at work. If a condition fails, one more finds out whether it was the record or
-            one of ``expected``.
+        one of ``expected``.
 
         Args:
             staging: has the objects that the batch stores.

@@ -43,7 +43,7 @@ class Notes(MutableMapping[str | Commit, dict[str, Any]]):
     Iteration yields the ids of the commits that have one.
 
     A note does not change its commit, and goes with it: gc removes the notes of the commits that it deletes. Safe for
-        many threads and
+    many threads and
     processes. A dict that was read is a copy. Cost: one read for a note, one more for a revision that is not a commit
     or a full id; a write costs a read and a write. A note takes some 100 bytes beside its data.
     """

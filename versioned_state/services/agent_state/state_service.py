@@ -191,7 +191,7 @@ class VersionedStateService(StoreService, StateService):
         """Return the state of a round, by default of the latest one, as a new dict, or None if there is no such user, session or round.
 
         The values have their exact types. Cost: reads the state, and O(log n) commits for a round that is not the
-            latest.
+        latest.
 
         Raises:
             InvalidArgumentError: an id is not a string, or ``round_id`` not an int.
@@ -343,7 +343,7 @@ class VersionedStateService(StoreService, StateService):
         Returns a report as proof.
 
         Cost: as of ``purge``. A call on the user's sessions that is made meanwhile begins a new session, which the
-            report names.
+        report names.
 
         Raises:
             UnsafeStoreError: gc cannot run over this store, so nothing could be erased. Nothing was changed.

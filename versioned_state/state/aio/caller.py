@@ -159,7 +159,7 @@ def ready(lock: HandleLock) -> HandleLock:
     """Return the lock once no call of ``state.aio`` from this thread's event loop is under way: such a call may need the thread to end.
 
     This function does not enter the lock: an interrupt between entering and the ``with`` statement would leave the lock
-        held.
+    held.
     """
     if lock.leases:
         lease = lock.leases.get(get_ident())

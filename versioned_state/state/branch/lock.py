@@ -347,7 +347,7 @@ def leave(state: BranchState, holding: Holding | None, _error: object = None) ->
     """Leave the block, and release the lock unless this thread and task had it before.
 
     This is not a method: a block that refers to itself is not freed at once if its end never runs, and would keep the
-        lock.
+    lock.
     """
     if holding is None:
         return

@@ -217,7 +217,7 @@ def valid_end(log: bytes) -> tuple[int, int]:
     """Return the offset at which the valid part of a log ends, 0 if it is empty or invalid, and the number of bytes of a frame.
 
     The format: sqlite.org/fileformat2.html#the_write_ahead_log. In Python, 8 MB take a quarter of a second; it is
-        needed once a failure.
+    needed once a failure.
     """
     if len(log) < _HEADER.size:
         return 0, 0

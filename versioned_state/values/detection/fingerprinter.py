@@ -181,7 +181,7 @@ class Fingerprinter:
         Each cell must be that of a value of JSON types, or of a value that cannot change.
 
         Cost: packing the run once. No cell is a prefix of another, so equal bytes of the run mean that each cell is
-            equal.
+        equal.
         """
         return self._pack_as(cells, run) is not None
 

@@ -24,7 +24,7 @@ def element_cell(nodes: Nodes, cell: bytes, index: int) -> bytes | None:
     """Return the cell of an element of an array of one dimension, or of one of pandas' own arrays, or None if it has none there.
 
     Cost: a chunk of an array of numpy, and the whole of one of pandas'. Without numpy, or pandas, an array has no
-        elements.
+    elements.
     """
     code = code_of(cell)
     try:

@@ -188,7 +188,7 @@ def _common(known: _Place) -> _Place:
     The places that are not at their end are on the present path.
 
     Cost: constant on average, since the way up is remembered (union-find), however long a chain is and however many
-        refer to one part.
+    refer to one part.
     """
     passed = []
     place = known

@@ -124,7 +124,7 @@ def import_(settings: Settings, /, files: tuple[str, ...], framework: str | None
     With several FILEs, each single conversation becomes a branch that has the name of its file.
 
     Run it again after an interrupt, or when the file has grown: a branch that has the first messages of its
-        conversation gets the rest.
+    conversation gets the rest.
 
     With --from, FILE is what a framework has stored: the SQLite file or PostgreSQL URL of LangGraph's checkpoints, the
     SQLite file of sessions of the OpenAI Agents SDK or of Google's ADK, or AgentScope's folder of JSON sessions. Each

@@ -64,7 +64,7 @@ def revert(
     """Commit the opposite of the changes of the commit REV, or with A..B of each commit after A up to B, the newest first.
 
     Without REV: of each commit of the current branch that --author NAME made, which undoes one agent's work, since a
-        time if that is given.
+    time if that is given.
     Merges are left out: their commits have an author each. All are reverted, or none.
 
     Later changes stay. If one of them is in the way, that is a conflict, which is resolved as in vstate merge.

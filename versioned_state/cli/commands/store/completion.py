@@ -15,7 +15,7 @@ def completion(context: click.Context, shell: str) -> None:
     """Print the completion script for SHELL.
 
     bash and zsh: put the example into ~/.bashrc or ~/.zshrc. fish: vstate completion fish >
-        ~/.config/fish/completions/vstate.fish
+    ~/.config/fish/completions/vstate.fish
     """
     kind = get_completion_class(shell)
     assert kind is not None

@@ -17,7 +17,7 @@ def expire(settings: Settings, *, dry_run: bool, as_json: bool) -> None:
     """Delete the branches that nobody has changed for their time to live, which a program sets with ttl_seconds=.
 
     Others may write meanwhile. The reflog keeps a deleted branch: vstate branch NAME 'NAME@{1}' brings it back. With
-        --json: one object.
+    --json: one object.
     """
     output = settings.output
     with (settings.reading if dry_run else settings.changing)() as repository:

@@ -77,7 +77,7 @@ class KeeperTable:
         """Return the keepers, by id, of those objects that were reachable at the marking.
 
         An object of a ref that was reclaimed since is left out: it may have been deleted, and have come back with other
-            references.
+        references.
 
         Cost: one call of the store for all pages that were not read yet.
         """

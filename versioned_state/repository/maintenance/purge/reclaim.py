@@ -199,7 +199,7 @@ class _Plan:
         """Find a ref that leads to each commit which others led to at the marking: then it stays, with all that it leads to.
 
         If there is none, the commit may hold data that only the branches led to by now, and must go: only a gc can find
-            that out.
+        that out.
         """
         witnesses = Witnesses(self._database, self.refs, moved, expired)
         latest = witnesses.cover(self._foreign, known=self._spared)
