@@ -29,7 +29,7 @@ from versioned_state.errors import (
     StoreNotFoundError,
     UnknownRevisionError,
 )
-from versioned_state.objects.address import address_of
+from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.envelope import seal
 from versioned_state.objects.keys import address_in
 from versioned_state.storage import ReadOnly, Wrapper
@@ -165,9 +165,8 @@ def test_an_object_of_another_kind_is_no_commit_and_no_part_of_a_value():
     repository = Repository(store)
     head = repository.branches["main"]
     address = repository.snapshot("main")
-    leaf = next(
-        key[2:] for key in store.keys("o/") if repository.database.objects.read(bytes.fromhex(key[2:]))[0] == 0x10
-    )  # type: ignore[arg-type]
+    read = repository.database.objects.read
+    leaf = next(key[2:] for key in store.keys("o/") if read(Address(bytes.fromhex(key[2:])))[0] == 0x10)
     assert address is not None
     with pytest.raises(CorruptObjectError, match="commit"):
         repository.database.commits.read(address_in("o/" + leaf))

@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -110,10 +111,9 @@ def test_edits(sandbox: FilesystemSandbox):
         ["2"],
         "2",
     ):
+        refused: Any = [{"oldText": "two", "newText": "3"}, *wrong] if isinstance(wrong, list) else wrong
         with pytest.raises(InvalidArgumentError):
-            sandbox.edit_file(
-                "a.py", [{"oldText": "two", "newText": "3"}, *wrong] if isinstance(wrong, list) else wrong
-            )  # type: ignore[arg-type]
+            sandbox.edit_file("a.py", refused)
     assert sandbox.read_file("a.py") == "2\ntwo\n"
 
 

@@ -43,10 +43,10 @@ def copied(state: Any) -> None:
 MISTAKES: dict[str, tuple[Callable[[Versioned], object], type[Exception], str]] = {
     "the class of a store": (lambda _: Versioned(Disk), InvalidArgumentError, r"the class Disk is not a store"),  # type: ignore[arg-type]
     "a dict as a store": (
-        lambda _: Repository({}),
+        lambda _: Repository({}),  # type: ignore[arg-type]
         InvalidArgumentError,
         r"a value of type dict is not a store.*Disk\(",
-    ),  # type: ignore[arg-type]
+    ),
     "a size in words": (lambda _: Disk("x", size_limit="1GB"), InvalidArgumentError, "number of bytes.*'1GB'"),  # type: ignore[arg-type]
     "a URL of a file": (lambda _: versioned_state.open("file:///tmp/x"), InvalidArgumentError, r"write disk:/tmp/x"),
     "a URL of SQLAlchemy": (
@@ -55,15 +55,15 @@ MISTAKES: dict[str, tuple[Callable[[Versioned], object], type[Exception], str]] 
         r"write disk:/x.db",
     ),
     "days as a number": (
-        lambda s: s.repository.gc(expire=30),
+        lambda s: s.repository.gc(expire=30),  # type: ignore[arg-type]
         InvalidArgumentError,
         r"expire must be a timedelta, not int.*days=30",
-    ),  # type: ignore[arg-type]
+    ),
     "an age as a number": (
-        lambda s: s.repository.prune(older_than=30),
+        lambda s: s.repository.prune(older_than=30),  # type: ignore[arg-type]
         InvalidArgumentError,
         "older_than must be a timedelta",
-    ),  # type: ignore[arg-type]
+    ),
     "an age below 0": (
         lambda s: s.repository.gc(expire=timedelta(-1)),
         InvalidArgumentError,

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
 
 import pytest
 
@@ -294,6 +295,10 @@ class Writer:
             self.acknowledged = number
 
 
+def all_went_on(writers: list[Writer], acknowledged: dict[str, int]) -> bool:
+    return all(writer.acknowledged > acknowledged[writer.name] for writer in writers)
+
+
 def test_nothing_acknowledged_is_lost_by_kill_9(own_server: PostgresServer, *, long_run: bool) -> None:
     schema = own_server.fresh_schema()
     acknowledged = {"aa": 0, "bb": 0, "cc": 0}
@@ -304,9 +309,7 @@ def test_nothing_acknowledged_is_lost_by_kill_9(own_server: PostgresServer, *, l
         threads = [threading.Thread(target=writer.run, daemon=True) for writer in writers]
         for thread in threads:
             thread.start()
-        assert eventually(
-            lambda writers=writers: all(writer.acknowledged > acknowledged[writer.name] for writer in writers)
-        )  # type: ignore[misc]
+        assert eventually(partial(all_went_on, writers, acknowledged))
         time.sleep(dice.random() * 0.1)
         own_server.kill()
         for writer in writers:

@@ -201,8 +201,9 @@ def _endless() -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    "value", [threading.Lock(), Odd(), {(1, print): 1}, _endless(), Message(text=print), lambda: 1, [type]]
-)  # type: ignore[arg-type]
+    "value",
+    [threading.Lock(), Odd(), {(1, print): 1}, _endless(), Message(text=print), lambda: 1, [type]],  # type: ignore[arg-type]
+)
 def test_what_a_shared_store_refuses_is_explained(value):
     assert explain(value)
     assert not is_data(value)

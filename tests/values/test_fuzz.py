@@ -26,7 +26,7 @@ from tests.support.processes import run
 from tests.support.strategies import make_large
 from versioned_state import Commit, Memory, Repository, Versioned
 from versioned_state.errors import CorruptObjectError, StateError
-from versioned_state.objects.address import address_of
+from versioned_state.objects.address import Address, address_of
 from versioned_state.objects.envelope import MAX_OBJECT, join, seal, segments_in, unseal
 from versioned_state.objects.keys import address_in, object_key
 from versioned_state.repository.format import read_format
@@ -209,9 +209,8 @@ def commits() -> tuple[Repository, list[bytes]]:
     state["a"] = [str(n) * 20 for n in range(200)]
     state.namespace("n")["b"] = {"c": (1, 2)}
     state.commit("second \ud800")
-    return state.repository, [
-        state.repository.database.objects.read(bytes.fromhex(commit.id)) for commit in state.log()
-    ]  # type: ignore[arg-type]
+    read = state.repository.database.objects.read
+    return state.repository, [read(Address(bytes.fromhex(commit.id))) for commit in state.log()]
 
 
 def test_commits():
