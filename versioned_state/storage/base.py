@@ -63,7 +63,10 @@ class KVStore(ABC):
     """The number of conditions that one ``apply`` can carry, or None for any number."""
 
     sends_together: bool = False
-    """Whether ``apply_each`` sends its batches in one round trip, so that none of them waits for another one longer than for the store."""
+    """Whether ``apply_each`` sends its batches in one round trip.
+
+    If so, none of them waits for another one longer than for the store.
+    """
 
     @abstractmethod
     def get(self, key: str) -> bytes | None:
@@ -164,7 +167,10 @@ class KVStore(ABC):
             self.apply({}, {key: value})
 
     def sizes(self, keys: Iterable[str]) -> dict[str, int] | None:
-        """Return the lengths of the values of those keys that exist, or None if this store must read a value to tell its length."""
+        """Return the lengths of the values of those keys that exist.
+
+        Returns None if this store must read a value to tell its length.
+        """
         check_iterable(keys)
         return None
 

@@ -75,7 +75,10 @@ _KEYS, _ITEMS = (
         (
             ends,
             reverse,
-        ): f"SELECT {columns} FROM entries WHERE key >= ?{' AND key < ?' * ends} ORDER BY key{' DESC' * reverse} LIMIT ?"  # noqa: S608 - constants
+        ): (
+            f"SELECT {columns} FROM entries WHERE key >= ?{' AND key < ?' * ends} "  # noqa: S608 - constants
+            f"ORDER BY key{' DESC' * reverse} LIMIT ?"
+        )
         for ends in (False, True)
         for reverse in (False, True)
     }
@@ -510,11 +513,15 @@ class Disk(Backend):
                 raise UnknownOutcomeError(
                     f"the disk failed to sync the log of {self._file} ({error.strerror or error})",
                     remains="the write was done, and a loss of power may undo it",
-                    hint="the next call tries to write the log again; if it fails too, close the store and look at the disk",
+                    hint="the next call tries to write the log again; "
+                    "if it fails too, close the store and look at the disk",
                 ) from failure
 
     def _repair(self, remains: str) -> None:
-        """Write the log again after a sync that failed, here or in a process that died: what the store shows may not be on the disk."""
+        """Write the log again after a sync that failed, here or in a process that died.
+
+        Until then, the disk may not have what the store shows.
+        """
         pool = self._pool
         if not pool.writing.acquire(self._timeout):
             raise StoreBusyError(
@@ -529,9 +536,11 @@ class Disk(Backend):
             self._unsynced = False
         except (OSError, sqlite3.Error) as error:
             raise StorageError(
-                f"the disk failed to sync the log of {self._file}, and fails again ({getattr(error, 'strerror', None) or error})",
+                f"the disk failed to sync the log of {self._file}, and fails again "
+                f"({getattr(error, 'strerror', None) or error})",
                 remains=remains,
-                hint="look at the disk; read_only=True reads the store, of which a loss of power may undo the last commits",
+                hint="look at the disk; "
+                "read_only=True reads the store, of which a loss of power may undo the last commits",
             ) from error
         finally:
             if connection is not None:

@@ -29,8 +29,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Name = str | bytes
-"""A key as diskcache stores it: for ``o/<hex>`` the bytes of the address, which are half as long, for any other key its text. Bytes
-and text are never equal, and SQLite orders all text before all bytes."""
+"""A key as diskcache stores it.
+
+For ``o/<hex>`` it is the bytes of the address, which are half as long, and for any other key its text. Bytes and text
+are never equal, and SQLite orders all text before all bytes.
+"""
 
 # Keys in one step of a listing.
 _PAGE = 1000
@@ -114,7 +117,10 @@ class DiskCache(Backend):
             end = after if isinstance(end, bytes) else min(after, end)
         elif after is not None and after >= start:
             start, operator = after, ">"
-        sql = f"SELECT key, raw FROM Cache WHERE key {operator} ? AND key < ? ORDER BY key {'DESC' if reverse else ''} LIMIT ?"  # noqa: S608 - constants
+        sql = (
+            f"SELECT key, raw FROM Cache WHERE key {operator} ? AND key < ? "  # noqa: S608 - constants
+            f"ORDER BY key {'DESC' if reverse else ''} LIMIT ?"
+        )
         rows = self._read(lambda connection: connection.execute(sql, (start, end, limit)).fetchall())
         return [str(self._cache.disk.get(*row)) for row in rows]
 
@@ -214,7 +220,10 @@ def _name(key: str) -> Name:
 
 
 def _text_range(prefix: str) -> tuple[str, Name]:
-    """Return the range of the keys that start with ``prefix``: its first key, and the first key after it, which may be bytes."""
+    """Return the range of the keys that start with ``prefix``.
+
+    The range is its first key, and the first key after it, which may be bytes.
+    """
     for length in range(len(prefix), 0, -1):
         last = ord(prefix[length - 1])
         if last < 0x10FFFF:

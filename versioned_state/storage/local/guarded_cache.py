@@ -88,7 +88,10 @@ class Cache(Protocol):
 
 
 class _Disk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
-    """diskcache's serialization, limited to keys of ``str`` or ``bytes`` and values of ``bytes`` within the row: no pickle and no file."""
+    """diskcache's serialization, without pickles and files.
+
+    Keys are ``str`` or ``bytes``, and values are ``bytes`` within the row.
+    """
 
     def put(self, key: object) -> tuple[Any, bool]:
         if type(key) not in (str, bytes):

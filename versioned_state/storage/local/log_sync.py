@@ -198,7 +198,10 @@ _ATTEMPTS: Final = 10
 
 
 def _end_of_change(before: bytes, after: bytes, frame: int) -> int:
-    """Return the end of the last frame that differs in two states of a log, beyond both if a frame has no size, as in an invalid log."""
+    """Return the end of the last frame that differs in two states of a log.
+
+    It is beyond both if a frame has no size, as in an invalid log.
+    """
     if not frame:
         return len(after) + 1
     at = _HEADER.size + (len(after) - _HEADER.size) // frame * frame
@@ -214,10 +217,10 @@ _MAGIC: Final = {0x377F0682: "<", 0x377F0683: ">"}
 
 
 def valid_end(log: bytes) -> tuple[int, int]:
-    """Return the offset at which the valid part of a log ends, 0 if it is empty or invalid, and the number of bytes of a frame.
+    """Return the offset at which the valid part of a log ends, and the number of bytes of a frame.
 
-    The format: sqlite.org/fileformat2.html#the_write_ahead_log. In Python, 8 MB take a quarter of a second; it is
-    needed once a failure.
+    The offset is 0 if the log is empty or invalid. The format: sqlite.org/fileformat2.html#the_write_ahead_log. In
+    Python, 8 MB take a quarter of a second; it is needed once a failure.
     """
     if len(log) < _HEADER.size:
         return 0, 0

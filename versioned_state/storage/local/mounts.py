@@ -71,12 +71,16 @@ def check_local(directory: Path) -> None:
         raise UnsafeStoreError(
             f"{directory} is on a network file system ({kind}), where writers on two machines would destroy the store",
             remains="nothing was made",
-            hint="use a local folder, or Postgres or Redis if machines share a state; allow_network=True if one machine alone opens it",
+            hint="use a local folder, or Postgres or Redis if machines share a state; "
+            "allow_network=True if one machine alone opens it",
         )
 
 
 def shared_file_system(path: Path, mounts: Path = _MOUNTS) -> str | None:
-    """Return the type of the network file system of ``path``, or of its nearest existing parent, or None if it is local."""
+    """Return the type of the network file system of ``path``, or of its nearest existing parent.
+
+    Returns None if the file system is local.
+    """
     if not sys.platform.startswith("linux"):
         return None
     try:

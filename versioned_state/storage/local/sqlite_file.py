@@ -346,7 +346,8 @@ def _set_guards(connection: Connection) -> None:
     # Against a malicious or damaged file: no functions in a schema, checked cells, and no mapped memory, which would
     # turn a truncated file into a crash.
     connection.executescript(
-        f"PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0;PRAGMA cache_size = -{_PAGE_CACHE_KIB};"
+        "PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA mmap_size = 0;"
+        f"PRAGMA cache_size = -{_PAGE_CACHE_KIB};"
     )
 
 
@@ -381,7 +382,8 @@ def _check_no_journal(file: Path) -> None:
             continue
         raise UnsafeStoreError(
             f"{journal} is beside the store, which never makes such a file",
-            hint="if another program wrote to the store and was killed, open it once with the sqlite3 program, which plays it back",
+            hint="if another program wrote to the store and was killed, "
+            "open it once with the sqlite3 program, which plays it back",
         )
 
 
@@ -454,7 +456,10 @@ def _make_directory(directory: Path) -> None:
 
 
 def _check_not_empty(file: Path) -> None:
-    """Raise ``CorruptStoreError`` for an empty file: a new store gets its name when it is whole, so its file is never empty."""
+    """Raise ``CorruptStoreError`` for an empty file.
+
+    A new store gets its name when it is whole, so its file is never empty.
+    """
     if not file.stat().st_size:
         raise CorruptStoreError(
             f"{file} is empty: it was truncated, or another program made it",

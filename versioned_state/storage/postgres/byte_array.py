@@ -13,7 +13,11 @@ from typing import Final
 MAX_VALUE = 2**30 - 2**16
 
 _HEAD = Struct("!5i")
-"""Of an array of one dimension: the dimensions, whether an element is null, the type of the elements, their number, the first index."""
+"""The head of an array of one dimension.
+
+It has the number of dimensions, whether an element is null, the type of the elements, their number, and the first
+index.
+"""
 _EMPTY = Struct("!3i")
 _BYTEA = 17
 _NULL = b"\xff\xff\xff\xff"

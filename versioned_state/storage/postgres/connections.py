@@ -61,7 +61,8 @@ _REFUSALS = (
     (re.compile(r'database "[^"]*" does not exist|no such database'), "3D000"),
     (
         re.compile(
-            r'authentication failed|no password supplied|no pg_hba\.conf entry|role "[^"]*" does not exist|not permitted to log in'
+            r"authentication failed|no password supplied|no pg_hba\.conf entry"
+            r'|role "[^"]*" does not exist|not permitted to log in'
         ),
         "28000",
     ),
@@ -95,7 +96,10 @@ class Link(psycopg.Connection[TupleRow]):
         return super().wait(_bounded(gen, self.patience), *args, **options)
 
     def is_usable(self) -> bool:
-        """Return whether nothing arrived while the connection was idle: a server that sends something then has closed it."""
+        """Return whether nothing arrived while the connection was idle.
+
+        A server that sends something then has closed it.
+        """
         if time.monotonic() - self.given_back > _MAX_IDLE_S:
             return False
         idle = select.poll()
@@ -170,10 +174,10 @@ class Connections:
         return self._repeat(work, repeatable=True)
 
     def write(self, work: Callable[[Link], T], *, repeatable: bool) -> T:
-        """Return the result of ``work``, which writes in one transaction and sets ``deciding`` on its connection before it commits.
+        """Return the result of ``work``, which writes in one transaction.
 
-        ``work`` is called again if its transaction was not committed, or if it is ``repeatable``: if doing it twice is
-        as good as once.
+        ``work`` sets ``deciding`` on its connection before it commits. It is called again if its transaction was not
+        committed, or if it is ``repeatable``: if doing it twice is as good as once.
         """
         return self._repeat(work, repeatable=repeatable)
 
@@ -226,7 +230,10 @@ class Connections:
         )
         if lost and link is not None and link.deciding and not repeatable:
             # Even if the server announced the end of the connection: the commit may have come before.
-            message = f"{self.name}: the connection failed during a write, which was done as a whole or not at all: {_text(error)}"
+            message = (
+                f"{self.name}: the connection failed during a write, "
+                f"which was done as a whole or not at all: {_text(error)}"
+            )
             return UnknownOutcomeError(message, hint="read what was written, then decide whether to repeat it"), False
         remains = (
             "objects may have been stored" if lost and link is not None and link.deciding else "nothing was written"
@@ -316,7 +323,8 @@ def _parse(url: str) -> dict[str, Any]:
     ):
         raise InvalidArgumentError(
             "malformed URL for PostgreSQL; it is not shown, because it may contain a password",
-            hint="postgresql://USER@HOST:PORT/DATABASE; in a password, write %40 for @, %2F for /, %25 for %, and so on",
+            hint="postgresql://USER@HOST:PORT/DATABASE; "
+            "in a password, write %40 for @, %2F for /, %25 for %, and so on",
         )
     return options
 

@@ -37,15 +37,17 @@ _NAME = re.compile(r"(?!pg_)[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 # The server keeps this text, and an opener compares it with its own; so its comments are here.
 #
-# - The isolation is READ COMMITTED, so each statement sees everything that was committed before it began: a read after a
-#   lock was granted sees what the lock's last holder wrote.
+# - The isolation is READ COMMITTED, so each statement sees everything that was committed before it began: a read after
+#   a lock was granted sees what the lock's last holder wrote.
 # - Every batch locks in one order: the gate, then objects by key, then the numbers of keys. So no two batches deadlock.
 # - A batch that deletes objects holds the gate alone. Otherwise it could delete an object that another batch has found
 #   present and is about to write a ref to: an insert that finds its row takes no lock on it.
-# - Each key that is expected, put or deleted has a lock, whether it exists or not. The lock is shared if the key is only
-#   expected, as every commit expects the record of gc.
-# - What is expected is looked up row by row. Of a join the server would read the whole table, as long as a connection lives
-#   that planned it when the table was small: 6 ms instead of 0.7 among 20,000 branches.
+# - Each key that is expected, put or deleted has a lock, whether it exists or not. The lock is shared if the key is
+#   only expected, as every commit expects the record of gc.
+# - What is expected is looked up row by row. Of a join the server would read the whole table, as long as a connection
+#   lives that planned it when the table was small: 6 ms instead of 0.7 among 20,000 branches.
+#
+# A backslash at the end of a line joins it to the next one.
 _BODY = """
 BEGIN
     IF current_setting('transaction_isolation') <> 'read committed' THEN
@@ -72,7 +74,8 @@ BEGIN
     END LOOP;
     IF EXISTS (
         SELECT FROM unnest(expected_keys, expected_values) AS wanted(key, value)
-        WHERE (SELECT found.value FROM {schema}.entries AS found WHERE found.key = wanted.key) IS DISTINCT FROM wanted.value
+        WHERE (SELECT found.value FROM {schema}.entries AS found WHERE found.key = wanted.key) \
+IS DISTINCT FROM wanted.value
     ) THEN
         RETURN false;
     END IF;
@@ -96,7 +99,8 @@ END
 _MAKE = """
 CREATE TABLE {schema}.objects (key bytea PRIMARY KEY, value bytea NOT NULL) WITH (toast_tuple_target = 8160);
 ALTER TABLE {schema}.objects ALTER COLUMN value SET STORAGE EXTERNAL;
-CREATE TABLE {schema}.entries (key bytea PRIMARY KEY, value bytea NOT NULL) WITH (toast_tuple_target = 8160, fillfactor = 50);
+CREATE TABLE {schema}.entries (key bytea PRIMARY KEY, value bytea NOT NULL)
+    WITH (toast_tuple_target = 8160, fillfactor = 50);
 ALTER TABLE {schema}.entries ALTER COLUMN value SET STORAGE EXTERNAL;
 CREATE TABLE {schema}.format (version integer NOT NULL);
 INSERT INTO {schema}.format VALUES (1);
@@ -121,7 +125,9 @@ _TABLES = """
 SELECT c.relname::text, c.relkind::text, c.relpersistence::text, c.relrowsecurity OR c.relhasrules OR EXISTS (
            SELECT FROM pg_catalog.pg_trigger AS t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgenabled <> 'D'
        ),
-       (SELECT pg_catalog.array_agg(a.attname || ' ' || pg_catalog.format_type(a.atttypid, a.atttypmod) ORDER BY a.attnum)
+       (SELECT pg_catalog.array_agg(
+                   a.attname || ' ' || pg_catalog.format_type(a.atttypid, a.atttypmod) ORDER BY a.attnum
+               )
         FROM pg_catalog.pg_attribute AS a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped),
        (SELECT pg_catalog.array_agg(a.attname::text ORDER BY a.attnum)
         FROM pg_catalog.pg_index AS i JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indexrelid
@@ -164,7 +170,7 @@ def lock_number(schema: str, key: bytes) -> int:
 
 
 def gate_number(schema: str) -> int:
-    """Return the number of the gate, the lock that every batch holds: alone if the batch deletes objects, shared otherwise."""
+    """Return the number of the gate, the lock that each batch holds: alone if it deletes objects, else shared."""
     return lock_number(schema, _GATE)
 
 
@@ -216,7 +222,8 @@ def _is_sound(link: Link, schema: str, name: str) -> bool:
             )
         if altered:
             raise UnsafeStoreError(
-                f"{place}: the table {table} has triggers, rules or row security, which could hide or change what is stored"
+                f"{place}: the table {table} has triggers, rules or row security, "
+                "which could hide or change what is stored"
             )
     functions = link.execute(_FUNCTIONS, (schema,)).fetchall()
     if functions != [(statement(_BODY, schema).decode(), "plpgsql", False, ["search_path=pg_catalog, pg_temp"])]:

@@ -290,7 +290,10 @@ class Link:
 
 
 def _packer() -> Callable[[Command], bytes] | None:
-    """Return the packer of hiredis, or None if it is not installed. redis-py's own first does what only commands of users need."""
+    """Return the packer of hiredis, or None if it is not installed.
+
+    redis-py's own packer first does what only commands of users need.
+    """
     try:
         from hiredis import pack_command
     except ImportError:

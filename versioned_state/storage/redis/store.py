@@ -4,7 +4,8 @@ Layer: storage.
 
 ``connection`` owns the connections and the retries. docs/design has the reasons and the figures.
 
-    {prefix}:o:00 ... :3f    64 hashes, bytes of an address -> object; the name ends with the first 6 bits of the address
+    {prefix}:o:00 ... :3f    64 hashes, bytes of an address -> object; the name ends with the first 6 bits of the
+                             address
     {prefix}:entries         a hash, key -> value, of all other keys
     {prefix}:names           a sorted set of those keys, to list them by prefix in order
     {prefix}:layout          "1"
@@ -116,7 +117,9 @@ _DONE, _EXPECTATION_FAILED = 1, 0
 
 
 class Redis(Backend):
-    """The store named ``prefix`` on the server at ``url``: ``redis://``, ``rediss://`` (TLS) or ``unix://``, as in redis-py.
+    """The store named ``prefix`` on the server at ``url``.
+
+    ``url`` is ``redis://``, ``rediss://`` (TLS) or ``unix://``, as in redis-py.
 
     Redis 6.2 or newer, or Valkey. ``options`` are passed to redis-py's connections: ``password``,
     ``credential_provider``, ``ssl_ca_certs`` and so on. For a Redis Cluster, name any of its servers; one server holds
@@ -404,7 +407,8 @@ def check_server(info: Mapping[str, str], place: str) -> None:
     numbers = tuple(int(number) for number in version.split(".")[:2] if number.isdigit())
     if numbers < OLDEST:
         raise UnsafeStoreError(
-            f"{place} runs Redis {version or 'of an unknown version'}; a store needs {'.'.join(map(str, OLDEST))} or newer, or Valkey",
+            f"{place} runs Redis {version or 'of an unknown version'}; "
+            f"a store needs {'.'.join(map(str, OLDEST))} or newer, or Valkey",
             hint="upgrade the server",
         )
     policy = info.get("maxmemory_policy")

@@ -162,10 +162,11 @@ class Cells:
         return seen, None if seen is None else seen.cell.value
 
     def swap(self, base: Seen | None, cell: Cell) -> Seen | None:
-        """Replace a cell if it is still ``base`` (None: no cell), and return the new cell, or None if it was not ``base``.
+        """Replace a cell if it is still ``base``, which is None for no cell.
 
-        A refused write may have been done by an earlier sending whose answer was lost, and another write may have
-        followed it. The history of writes in the cell shows it.
+        Returns the new cell, or None if the cell was not ``base``. A refused write may have been done by an earlier
+        sending whose answer was lost, and another write may have followed it. The history of writes in the cell shows
+        it.
         """
         key = cell.key
         lost = False
@@ -185,7 +186,8 @@ class Cells:
                     continue  # refused because of a write that failed in the end
                 if lost and not _proves_not_done(found, base):
                     raise UnknownOutcomeError(
-                        f"{self._client.place}: too many others have written to {key!r} to tell whether a write was done"
+                        f"{self._client.place}: too many others have written to {key!r} "
+                        "to tell whether a write was done"
                     )
                 return None
         except UnknownOutcomeError:
@@ -272,7 +274,7 @@ class Cells:
 
 
 def _proves_not_done(found: Seen | None, base: Seen | None) -> bool:
-    """Return whether ``found`` proves that a write over ``base`` was not done, given that ``found`` does not remember it."""
+    """Return whether ``found``, which does not remember a write over ``base``, proves that the write was not done."""
     return found is not None and (
         found.cell.remembers_all or (base is not None and found.cell.remembers(base.cell.write))
     )

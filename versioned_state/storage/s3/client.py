@@ -191,7 +191,7 @@ class Client:
         self._send(lambda: self._driver.delete(self._store, self._prefix + name), refusals=(Outcome.MISSING,))
 
     def page(self, folder: str, after: str) -> list[Listed]:
-        """Return the next objects of a folder in the order of their names: ``PAGE`` of them, or fewer on the last page."""
+        """Return the next objects of a folder, by name: ``PAGE`` of them, or fewer on the last page."""
         start = self._prefix + after if after else None
 
         def read() -> list[Listed]:
@@ -260,7 +260,10 @@ class Client:
 
 
 def _check_fork() -> None:
-    """Raise ``StorageError`` in a forked child of a process that used the driver, whose threads are gone: a request would hang."""
+    """Raise ``StorageError`` in a forked child of a process that used the driver.
+
+    The driver's threads are gone there, and a request would hang.
+    """
     global _driver_pid  # noqa: PLW0603 - the driver's threads belong to the process too
     if _driver_pid is None:
         _driver_pid = os.getpid()

@@ -37,7 +37,10 @@ _HEAD: Final = 500
 
 
 def name_of(key: str) -> str:
-    """Return the name of a key's cell, relative to the store's prefix: in ``o/`` for an object, in ``e/`` for a mutable key."""
+    """Return the name of a key's cell, relative to the store's prefix.
+
+    It is in ``o/`` for an object, and in ``e/`` for a mutable key.
+    """
     folder, text = _split(key)
     name = "".join(map(_escape, text))
     if len(name) > _LONGEST:

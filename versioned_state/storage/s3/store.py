@@ -186,13 +186,17 @@ class S3(Backend):
             raise UnreachableStoreError(error.what, remains="nothing else was written") from error
         if not refused:
             raise UnsafeStoreError(
-                f"{self._client.place}: the server ignores the conditions of writes, so writers would overwrite each other",
+                f"{self._client.place}: the server ignores the conditions of writes, "
+                "so writers would overwrite each other",
                 hint="use a server that honours If-None-Match and If-Match of PUT, as Amazon S3 does",
             )
         self._conditions_hold = True
 
     def _add_object(self, item: tuple[str, bytes]) -> None:
-        """Store an object if it is absent: one request, as nearly all objects are new, and a second if there is a cell."""
+        """Store an object if it is absent.
+
+        This takes one request, as nearly all objects are new, and a second one if there is a cell.
+        """
         key, value = item
         cell = next_cell(key, None, value)
         for _ in self._cells.attempts():
@@ -317,7 +321,8 @@ class S3(Backend):
             raise_closed()
         if os.getpid() != self._pid:
             raise StorageError(
-                f"{self._client.place} was opened before this process was forked, and the S3 driver does not work in a forked process",
+                f"{self._client.place} was opened before this process was forked, "
+                "and the S3 driver does not work in a forked process",
                 hint=FORK_HINT,
             )
 

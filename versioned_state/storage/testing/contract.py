@@ -618,7 +618,7 @@ class KVStoreContract:
 
     @pytest.mark.parametrize("before", [None, b"0"])
     def test_a_key_that_is_only_expected_is_held_too(self, writers: list[KVStore], before: bytes | None) -> None:
-        """Each of two writers changes the key that the other expects: if both won, no order of the two would explain it."""
+        """Each of two writers changes the key that the other expects: if both won, no order would explain it."""
         for number in range(self.races):
             a, b = f"a/{number}", f"b/{number}"
             if before is not None:
@@ -629,7 +629,10 @@ class KVStoreContract:
             assert won.count(True) == 1
 
     def test_no_ref_lacks_an_object_beside_a_sweep(self, writers: list[KVStore]) -> None:
-        """A sweep deletes objects on the condition that the ref is as it was, while a commit of the same objects moves the ref."""
+        """A sweep deletes objects on the condition that the ref is as it was.
+
+        Meanwhile a commit of the same objects moves the ref.
+        """
         if writers[0].max_expected == 1:
             return  # gc refuses such a store
         for number in range(self.races):

@@ -25,8 +25,11 @@ NAME_KEY_SIZE: Final = 64
 ENTRY_PREFIX: Final = "e/"
 
 BUCKET_LETTERS: Final = 3
-"""Objects whose keys share their first 3 letters share a bucket, so resolving an abbreviated id lists 1/4096 of the objects. Fewer
-letters would list more; more letters would reveal more about which addresses begin alike."""
+"""The number of first letters of their keys by which objects share a bucket.
+
+With 3, resolving an abbreviated id lists 1/4096 of the objects. Fewer letters would list more; more letters would
+reveal more about which addresses begin alike.
+"""
 
 _INFO: Final = b"versioned-state encrypted store 1"
 _NONCE_SIZE: Final = 12
@@ -117,7 +120,7 @@ class Cipher:
         return key
 
     def listing(self, prefix: str) -> str:
-        """Return a beginning that the stored names of all objects whose key starts with ``prefix`` share, and few others."""
+        """Return a beginning of the stored names of all objects whose key starts with ``prefix``, and of few others."""
         text = prefix[len(OBJECT_PREFIX) :]
         return self._bucket(text) if len(text) >= BUCKET_LETTERS else OBJECT_PREFIX
 
@@ -189,6 +192,9 @@ class EntryNames:
         return key
 
     def listing(self, prefix: str) -> str:
-        """Return the beginning of the stored names of all entries whose key starts with ``prefix``: the name of its folder."""
+        """Return the beginning of the stored names of all entries whose key starts with ``prefix``.
+
+        It is the name of their folder.
+        """
         folder, slash, _ = prefix.rpartition("/")
         return self.name(folder) + "/" if slash else ENTRY_PREFIX

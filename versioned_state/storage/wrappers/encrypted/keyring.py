@@ -1,7 +1,7 @@
-"""The keyring of an encrypted store: its one record that is not encrypted, with the names of the keys that open the store. Layer: storage.
+"""The keyring of an encrypted store: its one record that is not encrypted. Layer: storage.
 
-It holds the store's salt and, for each key in use, the key's id and the key of the entries' names, wrapped with that
-key. It never holds a key itself.
+It has the names of the keys that open the store. It holds the store's salt and, for each key in use, the key's id and
+the key of the entries' names, wrapped with that key. It never holds a key itself.
 """
 
 from __future__ import annotations

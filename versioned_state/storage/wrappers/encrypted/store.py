@@ -45,7 +45,10 @@ _UNCHANGED: Final = "nothing was changed"
 
 @dataclass(frozen=True)
 class _Step:
-    """A part of a listing: the beginning of the stored names, the key ids to skip, and whether objects may move meanwhile."""
+    """A part of a listing.
+
+    It has the beginning of the stored names, the key ids to skip, and whether objects may move meanwhile.
+    """
 
     start: str
     skip: Collection[str] = ()
@@ -267,12 +270,12 @@ class Encrypted(Backend, Wrapper):
     # Another key
 
     def reencrypt(self) -> int:
-        """Seal every value under the first key, which alone opens the store afterwards, and return how many values were moved.
+        """Seal every value under the first key, and return how many values were moved.
 
-        Runs beside readers and writers that have all of these keys, with the new one first. After an interrupt, call it
-        again. Objects move in batches, each copied before the old one is deleted; entries move one by one. The stored
-        names of entries do not change, so a holder of an old key and an old copy of the store can still read them: if a
-        key has leaked, copy the data into a new store instead.
+        The first key alone opens the store afterwards. Runs beside readers and writers that have all of these keys,
+        with the new one first. After an interrupt, call it again. Objects move in batches, each copied before the old
+        one is deleted; entries move one by one. The stored names of entries do not change, so a holder of an old key
+        and an old copy of the store can still read them: if a key has leaked, copy the data into a new store instead.
 
         Raises:
             WrongKeyError: a value is sealed with a key that was not given; nothing was changed.
@@ -315,7 +318,10 @@ class Encrypted(Backend, Wrapper):
         return tuple(self._ciphers.values())[1:]
 
     def _stored_names(self, key: str) -> list[str]:
-        """Return the names under which a key may be stored: of an entry one, of an object one for each cipher, the current one first."""
+        """Return the names under which a key may be stored.
+
+        There is one for an entry, and one for each cipher for an object, that of the current cipher first.
+        """
         if is_object(key):
             return [cipher.object_name(key) for cipher in self._ciphers.values()]
         return [self._entries.name(key)]
