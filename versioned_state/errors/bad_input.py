@@ -228,10 +228,11 @@ class AccessDeniedError(StateError, remains=UNCHANGED):
 
 
 class IdempotencyConflictError(StateError):
-    """A task's ``key=`` under which a call with other arguments has committed, or an ``Idempotency-Key`` that another request has used.
+    """A task's ``key=``, or an ``Idempotency-Key``, that was used before for something else.
 
-    Also an ``Idempotency-Key`` that is repeated after ``prune`` has deleted the history that would tell whether the
-    request was done.
+    A call with other arguments has committed under the ``key=``, or another request has used the ``Idempotency-Key``.
+    It is raised too if an ``Idempotency-Key`` is repeated after ``prune`` has deleted the history that would tell
+    whether the request was done.
     """
 
 
@@ -326,7 +327,8 @@ class ErasedResultError(StateError):
         super().__init__(
             f"effect {key!r} happened, and a purge erased its result",
             remains="it was not repeated",
-            hint="settle_effect(state, key, result) records another result; forget_effect(state, key) lets it happen again",
+            hint="settle_effect(state, key, result) records another result; "
+            "forget_effect(state, key) lets it happen again",
         )
         self.key = key
 

@@ -112,7 +112,10 @@ class MergeConflictError(StateError, remains=UNCHANGED):
 
     @property
     def can_resolve(self) -> bool:
-        """Whether ``merge`` can resolve the conflicts: not after a transaction, which was rolled back, nor in another process."""
+        """Whether ``merge`` can resolve the conflicts.
+
+        It cannot after a transaction, which was rolled back, nor in another process.
+        """
         return self._merge is not None
 
     @property
@@ -127,9 +130,10 @@ class MergeConflictError(StateError, remains=UNCHANGED):
 
 
 class FencedError(StateError):
-    """A lock of a branch was taken over by another writer: its time was over before it was renewed, or the branch was deleted.
+    """A lock of a branch was taken over by another writer.
 
-    ``token`` is that of this holder, ``newest`` the newest one, None if there is none.
+    Its time was over before it was renewed, or the branch was deleted. ``token`` is that of this holder, ``newest`` the
+    newest one, None if there is none.
     """
 
     branch: str
@@ -193,7 +197,8 @@ class DirtyWorkspaceError(UncommittedChangesError):
             self,
             f"{what}: {shown}",
             hint=hint
-            or "commit() keeps the changes, discard() drops them; restore(path, overwrite=True) drops those of one file",
+            or "commit() keeps the changes, discard() drops them; "
+            "restore(path, overwrite=True) drops those of one file",
         )
         self.files: Final = tuple(files)
         self.paths: tuple[str, ...] = tuple(paths) or self.files
@@ -230,9 +235,11 @@ class EffectInDoubtError(StateError):
 
     def __init__(self, key: str, since: datetime, *, reason: str = "", result: Any = None) -> None:
         super().__init__(
-            f"effect {key!r} is in doubt since {since:%Y-%m-%d %H:%M:%S} UTC: {reason or 'it was begun, and its outcome was not recorded'}",
+            f"effect {key!r} is in doubt since {since:%Y-%m-%d %H:%M:%S} UTC: "
+            f"{reason or 'it was begun, and its outcome was not recorded'}",
             remains="it was not repeated" if result is None else "error.result has its result",
-            hint="find out whether it happened; then settle_effect(state, key, result), or forget_effect(state, key) if it did not",
+            hint="find out whether it happened; "
+            "then settle_effect(state, key, result), or forget_effect(state, key) if it did not",
         )
         self.key, self.since, self.result = key, since, result
 

@@ -51,7 +51,8 @@ class CommitInDoubtError(StorageError):
     def __init__(self, commit: str) -> None:
         super().__init__(
             f"the store failed during commit {short(commit)} and cannot be asked whether the commit was made",
-            hint="refresh(), or commit() again, once the store can be reached: either finds out whether the commit was made",
+            hint="refresh(), or commit() again, once the store can be reached: "
+            "either finds out whether the commit was made",
             remains="the staged changes are still there",
         )
         self.commit = commit
@@ -160,7 +161,8 @@ class MissingObjectError(StorageError):
     def __init__(self, id: str, kind: str = "object") -> None:
         super().__init__(
             f"{kind} {id} is missing from the store",
-            hint="if purge or gc erased it, refresh() the state that is at an old commit; else restore it from a backup or another copy",
+            hint="if purge or gc erased it, refresh() the state that is at an old commit; "
+            "else restore it from a backup or another copy",
         )
         self.id = id
         self.kind = kind

@@ -15,7 +15,8 @@ key                            value
 ``recent/<16 digits>/<name>``  a branch, by when it changed last: see ``refs/ref``; the value is empty
 ``gone/<16 digits>/<name>``    a deleted branch, by when it was deleted: see ``refs/ref``; the value is empty
 ``due/<16 digits>/<name>``     a branch that expires, by when: see ``refs/ref``; the value is empty
-``meta/<8>/<16 digits>/<ref>`` a ref, under hashes of a key and a value in the meta of its head: see ``refs/meta_index``; the value is empty
+``meta/<8>/<16 digits>/<ref>`` a ref, under hashes of a key and a value in the meta of its head: see
+                               ``refs/meta_index``; the value is empty
 ``note/<32 characters>``       the note of a commit, under its address in URL-safe base64
 ``record/<name>``              a named record: data beside the history; see ``refs/named_records``
 ``stamp/<24 digits>``          what made commits, under a hash of its content: see ``refs/stamps``
@@ -24,9 +25,11 @@ key                            value
 ``cuts/<32 digits>``           a page of that record, under a hash of its content
 ``gc``                         the fence between gc and writers
 ``gc-marks/<8 digits>``        the marks of a gc whose time was over, for the next one
-``moved/<16 digits>/<ref>``    a ref moved since the marking of gc with this number; ``<ref>`` is ``branch/<name>`` or ``tag/<name>``
+``moved/<16 digits>/<ref>``    a ref moved since the marking of gc with this number; ``<ref>`` is ``branch/<name>`` or
+                               ``tag/<name>``
 ``keepers``                    which marking the keepers of objects are from, and which of them were erased since
-``keepers/<16 digits>/<page>`` the keepers of the objects whose addresses begin alike: see ``maintenance/gc/keeper_table``
+``keepers/<16 digits>/<page>`` the keepers of the objects whose addresses begin alike: see
+                               ``maintenance/gc/keeper_table``
 ``lock/<name>``                the lock of a branch: its token, who has it or had it last, and the time to live
 ``purge/<32 digits>``          the journal of a purge that has not finished, under a hash of its arguments
 ``effect/<48 digits>``         an effect, under the hash of its key: begun, or done, with its result
@@ -179,7 +182,12 @@ def read_index_key(key: str) -> tuple[int, str]:
 
 
 def meta_prefix(key: str, value: bytes, kind: RefKind) -> str:
-    """Return the beginning of the keys of the refs of a kind whose heads have a value, given as its cell, under a key of meta."""
+    """Return the beginning of the keys of the refs whose heads have a value under a key of meta.
+
+    Args:
+        value: the value, as its cell.
+        kind: the kind of the refs.
+    """
     hashed = blake3(key.encode()).hexdigest(length=4)
     return f"{META}{hashed}/{blake3(value).hexdigest(length=8)}/{kind}/"
 

@@ -206,10 +206,10 @@ class Staging:
         self._sent.update(self._staged)
 
     def distrust(self) -> None:
-        """Note that objects that are not staged here may be gone: the tree shares them with a commit that may be unreachable by now.
+        """Note that objects that are not staged here may be gone.
 
-        They are read, and sent again, before the commit is published. Cost: reading the nodes that differ from the
-        parents' trees.
+        The tree shares them with a commit that may be unreachable by now. They are read, and sent again, before the
+        commit is published. Cost: reading the nodes that differ from the parents' trees.
         """
         self.rely_on(-1)
 
@@ -226,7 +226,7 @@ class Staging:
 
 
 class Overlaid:
-    """A reader of a staging, and of another reader over the same store for the objects that the staging does not have."""
+    """A reader of a staging and, for objects that the staging does not have, of another reader of the same store."""
 
     def __init__(self, first: Staging, second: Reader) -> None:
         self._first = first

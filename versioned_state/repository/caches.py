@@ -111,7 +111,9 @@ class StoreCaches:
         self.nodes.since = self.since = sweeps
 
     def advance(self, sweeps: int) -> None:
-        """Empty the caches if gc or purge has deleted something since they were last emptied: a cached node may name deleted segments.
+        """Empty the caches if gc or purge has deleted something since they were last emptied.
+
+        A cached node may name deleted segments.
 
         Args:
             sweeps: as a database has read it. One that has not read it for long may still have an older number, and

@@ -267,9 +267,10 @@ class Database:
         return read_entry(address, self.objects.read(address))
 
     def planned(self, branch: str, find: Callable[[], list[str]]) -> list[str]:
-        """Return the branches that a call of many steps works on: those that ``find`` returns or, if it is repeated, those that are left.
+        """Return the branches that a call of many steps works on.
 
-        Only a database that recognises repeated calls keeps the plan; this one does not.
+        They are those that ``find`` returns or, if the call is repeated, those that are left. Only a database that
+        recognises repeated calls keeps the plan; this one does not.
 
         Args:
             branch: the branch for the plan. It belongs to the user of the call, and to no session.
@@ -426,7 +427,10 @@ class Database:
         ]
 
     def _sending(self, publication: Publication) -> tuple[Ref, BatchPart, tuple[Address, ...], int]:
-        """Return the ref after a publication, the batch, the stored parents, and the number of ``sweeps`` at which all of it existed."""
+        """Return the ref after a publication, the batch, the stored parents, and a number of ``sweeps``.
+
+        All objects that the publication relies on existed at that number.
+        """
         ref, commit, staging = publication.ref, publication.commit, publication.staging
         before = ref
         if publication.action is not None:
@@ -450,7 +454,10 @@ class Database:
         return after if sweeps == after.sweeps else replace(after, sweeps=sweeps)
 
     def _relied_on(self, ref: Ref, commit: Commit, staging: Staging) -> tuple[tuple[Address, ...], int]:
-        """Return the stored parents of a staged commit, and the number of ``sweeps`` at which all objects that it relies on existed."""
+        """Return the stored parents of a staged commit, and a number of ``sweeps``.
+
+        All objects that the commit relies on existed at that number.
+        """
         # Lowered for good: if the branch has moved, its next record is read later, and says nothing of what was staged
         # before.
         since = ref.sweeps if staging.since is None or ref.sweeps < staging.since else staging.since
@@ -615,7 +622,7 @@ def _address_of(commit: Commit | None) -> Address | None:
 
 
 def _stored_parents(commit: Commit, staging: Staging) -> tuple[list[Commit], tuple[Address, ...]]:
-    """Return a commit that is about to be published and its staged ancestors, and the parents of these that are stored."""
+    """Return a commit to be published, with its staged ancestors, and those of their parents that are stored."""
     made = {commit.address: commit}
     stored: set[Address] = set()
     pending = [commit]
@@ -630,5 +637,8 @@ def _stored_parents(commit: Commit, staging: Staging) -> tuple[list[Commit], tup
 
 
 def backoff(attempt: int) -> None:
-    """Wait before the next attempt on a contended branch: a random time, so that writers spread, which grows up to 50 ms."""
+    """Wait before the next attempt on a contended branch.
+
+    The time is random, so that writers spread, and grows with the attempts up to 50 ms.
+    """
     time.sleep(random.uniform(0, min(0.05, 0.0005 * 2**attempt)))  # noqa: S311 - spreading, not secrecy

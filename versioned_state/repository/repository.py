@@ -445,7 +445,9 @@ class Repository:
         return read_policies(self.store)
 
     def set_merge_policy(self, pattern: str, policy: PolicyName | None) -> None:
-        """Keep a merge policy for paths that match a pattern, for everybody who opens the store, or remove it with None.
+        """Keep a merge policy for the paths that match a pattern, or remove it with None.
+
+        The policy holds for everybody who opens the store.
 
         Raises:
             InvalidPathError, InvalidArgumentError: the pattern does not parse, or there is no such policy.
@@ -626,12 +628,13 @@ class Repository:
         return expire(self.database, self.branches, dry_run=dry_run)
 
     def index_meta(self, key: str) -> None:
-        """Index branches and tags by the values of a key in the meta of their heads: from then on, ``where={key: …}`` costs what it finds.
+        """Index branches and tags by the values of a key in the meta of their heads.
 
-        Call it once, or at each start of a program: if there is the index, it costs a read. It reads the heads of all
-        branches and tags, while others may write; a call that was cut off continues when it is repeated. From then on
-        each move of a ref to another value writes and deletes an empty key in its batch. Texts, ints, bools and None
-        are in the index; ``where=`` with a value of another type reads all heads.
+        From then on, ``where={key: …}`` costs what it finds. Call it once, or at each start of a program: if there is
+        the index, it costs a read. It reads the heads of all branches and tags, while others may write; a call that was
+        cut off continues when it is repeated. From then on each move of a ref to another value writes and deletes an
+        empty key in its batch. Texts, ints, bools and None are in the index; ``where=`` with a value of another type
+        reads all heads.
 
         Args:
             key: a key of meta: ``"run_id"``. A store has at most 16 indexes, and an index stays.
@@ -735,7 +738,10 @@ class RepositoryAio(Aio[Repository]):
     watch: Final = awaitable(lambda: Repository.watch)
 
     async def run(self, function: Callable[[], R]) -> R:
-        """Return the result of a function on the repository: ``await repository.aio.run(lambda: list(repository.log(limit=20)))``."""
+        """Return the result of a function on the repository.
+
+        Example: ``await repository.aio.run(lambda: list(repository.log(limit=20)))``.
+        """
         return await super().run(function)
 
     async def commit_together(

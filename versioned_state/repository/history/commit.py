@@ -29,7 +29,7 @@ SIGNATURE_SIZE: Final = 72
 
 KEY_ID_SIZE: Final = 8
 _UNSIGNED: Final = {b"\x9b": b"\x9a", b"\x9c": b"\x9b"}
-"""The header of a signed commit, and that of the same one without the signature: MessagePack arrays of ten to twelve."""
+"""The header of a signed commit, and that of the same one unsigned: MessagePack arrays of ten to twelve."""
 _SIGNED: Final = {unsigned: signed for signed, unsigned in _UNSIGNED.items()}
 _SIGNATURE_HEADER: Final = b"\xc4" + bytes((SIGNATURE_SIZE,))
 
@@ -166,16 +166,20 @@ class Commit:
 _Draft: Any = dataclass(slots=True, eq=False, repr=False)(
     type("_Draft", (), {"__annotations__": dict.fromkeys(Commit.__match_args__, "Any")})
 )
-"""A commit that is not frozen yet: a frozen instance takes three times as long to make, since each field goes through ``__setattr__``."""
+"""A commit that is not frozen yet.
+
+A frozen instance takes three times as long to make, since each field goes through ``__setattr__``.
+"""
 
 
 _slot: Any = vars(Commit)["tree"]
 
 
 def _tree_of(commit: Commit) -> Tree:
-    """Return the tree of a commit, decoded at the first access: walks of history look at few, and it takes half the time of a commit.
+    """Return the tree of a commit, decoded at the first access.
 
-    Raises ``CorruptObjectError``.
+    Walks of history look at few trees, and decoding one takes half the time of decoding a commit. Raises
+    ``CorruptObjectError``.
     """
     tree = _slot.__get__(commit)
     if type(tree) is list:
@@ -367,7 +371,7 @@ def meta_values(commit: Commit, keys: Collection[str]) -> dict[str, Any]:
 
 
 def _is_signature(field: Any, raw: bytes) -> bool:
-    """Return whether the last field of a commit is a signature, and lies in the raw bytes in the one form that ``unsigned`` can cut out."""
+    """Return whether the last field of a commit is a signature, in the one form that ``unsigned`` can cut out."""
     start = len(raw) - SIGNATURE_SIZE
     shaped = raw[1:2] in _UNSIGNED and raw[start - len(_SIGNATURE_HEADER) : start] == _SIGNATURE_HEADER
     return type(field) is bytes and len(field) == SIGNATURE_SIZE and shaped

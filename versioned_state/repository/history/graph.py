@@ -20,9 +20,10 @@ Read = Callable[[Address], Commit]
 
 @lru_cache(maxsize=1024)
 def jump_height(height: int) -> int:
-    """Return the height of the ancestor that a commit of this height jumps to: the height less its last digit in skew-binary.
+    """Return the height of the ancestor that a commit of this height jumps to.
 
-    The digits are 1, 3, 7, 15, …: 12 = 7 + 3 + 1 + 1, and so 12 jumps to 11, 11 to 10, 10 to 7 and 7 to 0.
+    It is the height less its last digit in skew-binary. The digits are 1, 3, 7, 15, …: 12 = 7 + 3 + 1 + 1, and so 12
+    jumps to 11, 11 to 10, 10 to 7 and 7 to 0.
     """
     rest, weight = height, 0
     while rest:
@@ -221,11 +222,12 @@ def only_in(head: Commit, others: Iterable[Commit], read: Read, *, first_parent:
 
 
 def _only_fork(a: Commit, b: Commit, read: Read) -> Commit | None:
-    """Return the one best common ancestor of two lines without merges since they diverged, or None if only a walk can tell.
+    """Return the one best common ancestor of two lines, or None if only a walk can tell.
+
+    If neither line has had a merge since they diverged, no commit was merged into either line, and so only the fork and
+    its ancestors are common.
 
     Cost: O(log n) reads.
-
-    Only the fork and its ancestors are common, because no commit was merged into either line.
     """
     fork = _fork(a, b, read)
     return fork if fork is not None and (fork in (a, b) or max(a.merge_height, b.merge_height) <= fork.height) else None
@@ -243,7 +245,9 @@ def _first_parents_of(commits: Iterable[Commit], head: Commit) -> Iterator[Commi
 
 
 def ahead_behind(heads: Sequence[Commit], base: Commit, read: Read) -> list[tuple[int, int]]:
-    """Return for each head the number of commits that lead to it and not to the base, and vice versa, without the empty root commit.
+    """Return for each head the number of commits that lead to it and not to the base, and vice versa.
+
+    The empty root commit does not count.
 
     Cost: reads each commit that does not lead to all of them, once, however many heads there are.
     """
@@ -261,9 +265,10 @@ def ahead_behind(heads: Sequence[Commit], base: Commit, read: Read) -> list[tupl
 def _paint(
     tips: Iterable[tuple[Commit, int]], read: Read, awaited: Callable[[int], bool]
 ) -> Iterator[tuple[Commit, int]]:
-    """Yield commits with the flags of all the tips that they lead to, in the order of ``walk``, until no commit with awaited flags is left.
+    """Yield commits with the flags of all the tips that they lead to, in the order of ``walk``.
 
-    A child has a greater generation than its parents, so a commit has all its flags when its turn comes.
+    They end when no commit with awaited flags is left. A child has a greater generation than its parents, so a commit
+    has all its flags when its turn comes.
     """
     flags: dict[Address, int] = {}
     heap: list[tuple[int, int, Address, Commit]] = []
@@ -320,7 +325,10 @@ def merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
 
 
 def iter_merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
-    """Yield all best common ancestors, the newest first: several if two lines of history were merged into each other."""
+    """Yield all best common ancestors, the newest first.
+
+    There are several if two lines of history were merged into each other.
+    """
     fork = _only_fork(a, b, read)
     if fork is not None:
         yield fork
@@ -329,7 +337,10 @@ def iter_merge_bases(a: Commit, b: Commit, read: Read) -> Iterator[Commit]:
 
 
 def best_common(a: Collection[Commit], b: Collection[Commit], read: Read) -> Iterator[Commit]:
-    """Yield the best common ancestors of a merge of some commits, which need not exist, and a merge of others, the newest first."""
+    """Yield the best common ancestors of a merge of some commits and a merge of others, the newest first.
+
+    The merges need not exist.
+    """
     ours, theirs, both, below = 1, 2, 3, 4  # below: an ancestor of a base that was found
     marks = {commit.address: ours for commit in a}
     marks |= {commit.address: marks.get(commit.address, 0) | theirs for commit in b}

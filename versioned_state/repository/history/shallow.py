@@ -23,14 +23,18 @@ from versioned_state.repository.history.commit import Commit
 from versioned_state.repository.history.graph import jump_height
 
 _PER_PAGE: Final = 512
-"""Shallow commits in the record at which they go to a page of their own, 14 KB: a prune writes the record, and a page now and then."""
+"""The number of shallow commits in the record at which they go to a page of their own, of 14 KB.
+
+A prune writes the record, and a page now and then.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class ShallowCommit:
-    """A commit at which history ends: its height, and as bits the parents that were kept: 1 for the first one, 2 for the second.
+    """A commit at which history ends: its height, and the parents that were kept.
 
-    If the first parent was not kept, none was.
+    ``kept`` has a bit for each parent: 1 for the first one, 2 for the second. If the first parent was not kept, none
+    was.
     """
 
     height: int
@@ -138,7 +142,10 @@ def all_cuts(commits: Mapping[bytes, ShallowCommit]) -> dict[str, bytes]:
 
 
 def write_shallow(commits: Mapping[bytes, ShallowCommit], pages: tuple[str, ...] = ()) -> bytes:
-    """Return the record: the addresses joined in order, the heights, the kept parents, the names of any pages, a checksum."""
+    """Return the record of shallow commits.
+
+    It has the addresses, joined in order, the heights, the kept parents, the names of any pages, and a checksum.
+    """
     return write_record(SHALLOW, _packed(commits, list(pages)))
 
 

@@ -38,7 +38,7 @@ MAX_FAULTS: Final = 1000
 
 _KEY_SIZE: Final = 32
 _PURPOSE: Final = b"versioned-state commit 1\0"
-"""Put before the signed bytes, so that a signature that the key made for another purpose never passes for one of a commit."""
+"""Put before the signed bytes, so that a signature made for another purpose never passes for one of a commit."""
 
 
 class Signer:
@@ -350,7 +350,8 @@ def _loaded(load: Any, kind: type, what: str) -> Any:
     except (ValueError, TypeError, UnsupportedAlgorithm):
         # Without the cause: its message may quote the key.
         raise InvalidArgumentError(
-            f"not a {what} Ed25519 key: neither 32 raw bytes, nor PEM, nor OpenSSH's format, or the password does not fit it",
+            f"not a {what} Ed25519 key: neither 32 raw bytes, nor PEM, nor OpenSSH's format, "
+            "or the password does not fit it",
             hint=hint,
         ) from None
     if not isinstance(key, kind):

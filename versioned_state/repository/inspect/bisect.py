@@ -103,7 +103,7 @@ def _check_line(first: Commit, last: Commit, read: graph.Read) -> None:
 
 
 class _Search:
-    """A search along the line of first parents: ``at`` returns its commits by height, ``steps`` counts the questions."""
+    """A search along first parents: ``at`` returns the commit at a height, ``steps`` counts the questions."""
 
     def __init__(self, at: Callable[[int], Commit], is_bad: Callable[[Commit], object]) -> None:
         self.at = at

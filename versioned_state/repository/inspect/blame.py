@@ -143,7 +143,10 @@ class _Kind(Enum):
 
 
 class _Run(NamedTuple):
-    """Parts in a row: ``length`` of them, from ``position`` in one state's list or text, and from index ``answer`` in the result."""
+    """A run of parts: ``length`` of them, from ``position`` in one state's list or text.
+
+    ``answer`` is the index of the first one in the result.
+    """
 
     position: int
     length: int
@@ -385,7 +388,7 @@ class _Part:
 
 
 def _split_runs(runs: list[_Run], parts: list[Replaced]) -> tuple[list[_Run], list[_Run]]:
-    """Return the runs that were there before, by their positions then, and those that were inserted since, by their positions now."""
+    """Return the runs that were there before, by their old positions, and those inserted since, by their new ones."""
     starts = [part.new_start for part in parts]
     before: list[_Run] = []
     new: list[_Run] = []

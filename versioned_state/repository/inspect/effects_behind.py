@@ -23,9 +23,10 @@ from versioned_state.repository.refs.reflog import LogEntry
 
 
 def effects_behind(database: Database, ref: Ref, head: Commit) -> list[Entry]:
-    """Return the records of the effects that have happened, or may have, and of which the history of a head has no trace, oldest first.
+    """Return the records of the effects that lie behind a head, oldest first.
 
-    Cost: 0 for a branch that only commits have moved. Otherwise it reads the reflog and the ledger.
+    They have happened, or may have, and the history of the head has no trace of them. Cost: 0 for a branch that only
+    commits have moved. Otherwise it reads the reflog and the ledger.
     """
     moves = list(_moves(database, ref))[::-1]
     if not moves:
@@ -40,9 +41,10 @@ def effects_behind(database: Database, ref: Ref, head: Commit) -> list[Entry]:
 
 
 def effects_after(database: Database, ref: Ref, head: Commit, point: Commit) -> list[Entry]:
-    """Return the records of the effects of a branch that would lie behind it at an earlier commit of its history, oldest first.
+    """Return the records of the effects of a branch that would lie behind it at an earlier commit, oldest first.
 
-    Those that lie behind it now are among them. Cost: reads the reflog and the ledger.
+    The commit is in the history of the branch. Effects that lie behind the branch now are among the results. Cost:
+    reads the reflog and the ledger.
     """
     found = {entry.key: entry for entry in effects_behind(database, ref, head)}
     for _, entry in iter_entries(database.store):

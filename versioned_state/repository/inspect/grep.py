@@ -52,9 +52,10 @@ class Match:
 def grep(
     database: Database, pattern: str | re.Pattern[str], rev: str | Commit = "HEAD", *, path: str | StatePath = ""
 ) -> Iterator[Match]:
-    """Yield the lines of strings, keys of dicts included, in which a regular expression is found, in the order of the keys of the state.
+    """Yield the lines of strings in which a regular expression is found, in the order of the keys of the state.
 
-    A line break ends a line, as in ``blame``: no line begins after the last one. The empty string is one empty line.
+    Keys of dicts are searched too. A line break ends a line, as in ``blame``: no line begins after the last one. The
+    empty string is one empty line.
 
     Objects, bytes and the engine's own keys are not searched; nothing is unpickled. Cost: reads a leaf of a tree, or a
     few chunks of a long text, at a time, as matches are taken; a node that several lists share and that has no match is

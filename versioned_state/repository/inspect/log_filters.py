@@ -156,7 +156,10 @@ _NOTHING: Final = object()
 
 
 def typed_value(text: str) -> Callable[[Any], bool]:
-    """Return a function that returns whether a value equals the typed one, as a text or as JSON: ``5`` is the text and the number."""
+    """Return a function that returns whether a value equals the typed one, as a text or as JSON.
+
+    So ``5`` is both the text and the number.
+    """
     parsed: Any = text
     with suppress(ValueError, RecursionError):
         parsed = json.loads(text)

@@ -73,11 +73,12 @@ class PathChange:
 
 
 class PathLog(Iterator[PathChange]):
-    """The commits that changed the value at a path, children before parents, newer ones first among the rest, each found when it is taken.
+    """The commits that changed the value at a path, each found when it is taken.
 
-    Of a merge that left the path as one parent has it, only that parent is followed, as in git. A merge that is unlike
-    all of its parents changed it. Cost: the commits down to the last result that is taken, and at most as many more, n
-    in O(log n) calls of the store; and what differs on the way to the path.
+    Children come before parents, and newer commits first among the rest. Of a merge that left the path as one parent
+    has it, only that parent is followed, as in git. A merge that is unlike all of its parents changed it. Cost: the
+    commits down to the last result that is taken, and at most as many more, n in O(log n) calls of the store; and what
+    differs on the way to the path.
 
     Args:
         deadline: end after this many seconds, counted from the first one that is taken, and one commit at least.
@@ -123,7 +124,7 @@ class PathLog(Iterator[PathChange]):
 
     @property
     def rest(self) -> list[tuple[Commit, StatePath]]:
-        """The commits that are to be examined next, each with the path there: where a history of what is left begins."""
+        """The commits to examine next, each with the path there: a history of what is left begins at these."""
         return [
             (commit, traced.path) for *_, commit in sorted(self._heap) for traced in self._waiting[commit.id].values()
         ]
@@ -147,7 +148,10 @@ class PathLog(Iterator[PathChange]):
 def _step(
     commit: Commit, traced: TracedPath, tracer: PathTracer, ahead: ReadAhead
 ) -> tuple[CellChange | None, list[tuple[Commit, TracedPath]]]:
-    """Return the change that a commit made at a path, and the parents to continue with, each with the path in its state."""
+    """Return the change that a commit made at a path, and the parents to continue with.
+
+    Each parent comes with the path in its state.
+    """
     followed: list[tuple[Commit, TracedPath]] = []
     old: bytes | None = None
     for number, parent in enumerate(ahead.parents_of(commit)):

@@ -79,9 +79,10 @@ class PathTracer:
         return TracedPath(root_key, tuple(steps), tuple(cells))
 
     def before(self, traced: TracedPath, tree: Tree, *, later: Tree) -> TracedPath | None:
-        """Return the path that a path of the ``later`` state had in an earlier one, or None if it leads into an element inserted since.
+        """Return the path that a path of the ``later`` state had in an earlier one.
 
-        Cost: the differences on the path; nodes that are equal, or that ``_expect_root`` has predicted, are not read.
+        Returns None if the path leads into an element inserted since. Cost: the differences on the path; nodes that are
+        equal, or that ``_expect_root`` has predicted, are not read.
         """
         # Drop the nodes that were predicted wrongly for the last state; correct predictions are in the store.
         self.nodes.bind(Staging(self._objects))

@@ -70,7 +70,7 @@ MAX_FINDINGS: Final = 1000
 _MAX_UNKNOWN: Final = 100
 _TRAITS: Final = FREE_BIT
 _REFUSED: Final = FREE_BIT + len(Trait)
-"""Where the traits of a node, and those that are refused where it is named, lie in its value in the set of addresses."""
+"""Where the traits of a node, and those refused where it is named, lie in its value in the set of addresses."""
 
 _ROLES: Final = {Shape.SEQUENCE: Role.SEQUENCE, Shape.MAP: Role.MAP, Shape.BLOB: Role.BLOB}
 _ATTEMPTS: Final = 3

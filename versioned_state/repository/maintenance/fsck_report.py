@@ -6,8 +6,18 @@ from dataclasses import dataclass
 from typing import Literal
 
 Problem = Literal["missing", "corrupt", "misplaced", "not canonical"]
-"""Not in the store; bytes that do not match their address or checksum, or do not decode; sound, but not what the reference to it states;
-sound, but not cut as its content says, so that it may hold elements twice, and equal content may have another root."""
+"""The kinds of fault.
+
+missing
+    The object is not in the store.
+corrupt
+    Its bytes do not match its address or checksum, or do not decode.
+misplaced
+    It is sound, but not what the reference to it states.
+not canonical
+    It is sound, but not cut as its content says, so that it may hold elements twice, and equal content may have another
+    root.
+"""
 
 
 @dataclass(frozen=True, slots=True)

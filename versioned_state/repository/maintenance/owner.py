@@ -38,7 +38,9 @@ class Life(Enum):
 
 
 class Owner:
-    """A piece of work of this process, until ``end()`` or until nobody refers to the object: an interrupt may keep ``end()`` from running.
+    """A piece of work of this process, until ``end()`` or until nothing refers to the object any more.
+
+    An interrupt may keep ``end()`` from running.
 
     Attributes:
         id: the bytes that identify it to other processes, and to other calls of this process.

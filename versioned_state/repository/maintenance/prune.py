@@ -189,7 +189,10 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class _Roots:
-    """The heads that history is reached from: pruned branches by name, heads that keep all history, and tags that keep only themselves."""
+    """The heads that history is reached from.
+
+    They are the pruned branches by name, the heads that keep all history, and the tags that keep only themselves.
+    """
 
     pruned: dict[str, Commit]
     whole: list[Commit]
@@ -237,7 +240,7 @@ def _beside(heads: list[Commit], pruned: list[Commit], read: graph.Read) -> list
 
 
 def plan_of_own(database: Database, retention: Retention, *, dry_run: bool) -> Plan | None:
-    """Return the plan, if no ref but the pruned branches themselves leads to the commits in question, or None if one may.
+    """Return the plan, or None if a ref other than the pruned branches may lead to the commits in question.
 
     Cost: reads those commits, and lists the branches with the text that the patterns begin with.
     """
@@ -328,7 +331,7 @@ def plan_of_all(database: Database, retention: Retention, *, dry_run: bool) -> P
 
 
 def _down_to(floor: Commit, head: Commit, database: Database) -> dict[Address, Commit]:
-    """Return the commits that a branch keeps: down to the floor, and merged ones as far back as the floor's generation."""
+    """Return the commits that a branch keeps: down to the floor, and merged ones down to its generation."""
     found = {head.address: head}
     pending = [head]
     while pending:

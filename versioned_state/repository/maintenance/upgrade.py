@@ -22,11 +22,12 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 Step = Callable[["Database"], BatchPart]
-"""Prepares a store of one version for the next one, and returns what the batch that raises the version must check and change as well.
+"""Prepares a store of one version for the next one.
 
-Writers of the older version may be at work until that batch, and no gc is. A step that dies is repeated, and so is one
-whose conditions do not hold, so it must find done what it has done before, and the older version must still be able to
-read the store."""
+It returns what the batch that raises the version must check and change as well. Writers of the older version may be at
+work until that batch, and no gc is. A step that dies is repeated, and so is one whose conditions do not hold, so it
+must find done what it has done before, and the older version must still be able to read the store.
+"""
 
 STEPS: Final[Mapping[int, Step]] = {}
 """The step to each version, from 2 on."""
@@ -109,7 +110,8 @@ class _Upgrade(Collector):
 def _upgrade_alone(database: Database, found: int, newest: int, steps: Mapping[int, Step], *, force: bool) -> None:
     if not force:
         raise UnsafeStoreError(
-            f"nothing keeps writers of an older version away from {backends(database.store)[0]!r}, which takes one condition a batch",
+            f"nothing keeps writers of an older version away from {backends(database.store)[0]!r}, "
+            "which takes one condition a batch",
             hint="stop every program that has the store open, then use force=True, or vstate upgrade --force",
         )
     for version in range(found + 1, newest + 1):

@@ -216,7 +216,7 @@ class Merged:
 def preview_merge(
     database: Database, ours: Commit, theirs: Commit, *, policies: Policies, resolutions: Resolutions = ()
 ) -> tuple[Merged, Staging]:
-    """Return the merge of two commits from their merge base, and its objects, which are only staged: nothing is written.
+    """Return the merge of two commits from their merge base, and its staged objects: nothing is written.
 
     Raises:
         UnknownRevisionError: history was pruned, and they have no merge base any more.
@@ -421,11 +421,11 @@ class _Decider:
 def merged_base(
     nodes: Nodes, base: Tree, first: Tree, second: Tree, *, pickles: PicklePolicy, policies: Policies, virtual: bool
 ) -> Tree:
-    """Merge two bases of two lines of history that were merged into each other, to one base: a step of git's recursive merge.
+    """Merge, to one base, two bases of two lines of history that were merged into each other.
 
-    The policies decide as they did when the lines were merged: both lines already have what each base appended or
-    added, and it must not count once more. If the bases conflict at a path that no policy decides, the value of
-    ``base`` stands there, so that the sides conflict too.
+    This is a step of git's recursive merge. The policies decide as they did when the lines were merged: both lines
+    already have what each base appended or added, and it must not count once more. If the bases conflict at a path that
+    no policy decides, the value of ``base`` stands there, so that the sides conflict too.
 
     Args:
         base: the base of the two.

@@ -28,9 +28,9 @@ policy     what becomes of a value at such a path that both sides changed
 =========  ==================================================================================================
 ours       at each conflict, there or below, our side stands; changes that do not conflict are merged
 theirs     at each conflict, there or below, their side stands; changes that do not conflict are merged
-union      of the elements that both put into a list, each stands once in the whole list; of the lines that both put into
-           one gap of a text, ours, then those of theirs that are not among them; if one side removed the value, the
-           other stands
+union      of the elements that both put into a list, each stands once in the whole list; of the lines that both put
+           into one gap of a text, ours, then those of theirs that are not among them; if one side removed the value,
+           the other stands
 append     all elements or lines that both put into one gap stand, first those that were committed first
 sum        both changes of a number are added
 max, min   the greater number stands, or the lesser
@@ -83,7 +83,11 @@ class Policies:
         return next((policy for pattern, policy in reversed(self._policies) if pattern.matches(path)), None)
 
     def side(self, path: StatePath) -> Side | None:
-        """Return the side that stands at a conflict: as the policy of the path says, or of the nearest path above it that has a policy."""
+        """Return the side that stands at a conflict, as the policy of its path says.
+
+        A path without a policy has that of the nearest path above it. Returns None if there is none, or if it names
+        neither side.
+        """
         for length in range(len(path.steps), -1, -1):
             policy = self.find(StatePath(path.steps[:length]))
             if policy is not None:

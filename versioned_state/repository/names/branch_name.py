@@ -33,7 +33,7 @@ _ESCAPED: Final = re.compile(
 
 
 def branch_name(*parts: str) -> str:
-    """Return the name of a branch for these ids: the same for the same ids on every machine, and another one for any others.
+    """Return the name of a branch for these ids: the same on every machine, and another one for any other ids.
 
     ``branch_name(user) + "/"`` is the prefix of the names of all branches whose first part is ``user``. So it is with
     the first two and three parts, and with more of them unless the ids are long.

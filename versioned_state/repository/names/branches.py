@@ -44,11 +44,17 @@ EXPIRE: Final = "expire"
 _RENAME: Final = "rename to "
 
 _COMPARED_AT_ONCE: Final = 256
-"""Branches compared in one walk. 2,000 branches, on average 1,000 commits behind, take half a second; in a walk each, 43 seconds."""
+"""The number of branches compared in one walk.
+
+2,000 branches, on average 1,000 commits behind, take half a second; in a walk each, 43 seconds.
+"""
 
 
 _LIKELY: Final = 64
-"""Branches that changed last, which a search for one that leads to a commit looks at first: a fork is mostly made of a branch in use."""
+"""The number of branches that a search for one that leads to a commit looks at first: those that changed last.
+
+A fork is mostly made of a branch in use.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,13 +113,17 @@ class Branches(Refs):
     def begin(
         self, name: str, at: str | Commit, *, ttl: int | None = None, origin: str | None = None
     ) -> tuple[Ref, Commit]:
-        """Do ``create`` for a handle on the new branch, perhaps at the head of another one, the ``origin``, and return its record too."""
+        """Do ``create`` for a handle on the new branch, and return the branch's record too.
+
+        The branch may begin at the head of another one, the ``origin``.
+        """
         return self._create(name, at, action=CREATE, ttl=ttl, origin=origin)
 
     def delete(self, name: str, *, force: bool = False, dry_run: bool = False) -> Commit:
-        """Delete a branch, and return its head, which its reflog keeps as long as reflogs keep anything (by default 30 days).
+        """Delete a branch, and return its head.
 
-        Its records (``repository.records``) are deleted with it for good.
+        Its reflog keeps the head as long as reflogs keep anything (by default 30 days). Its records
+        (``repository.records``) are deleted with it for good.
 
         Cost: O(log n) reads for each merge of the default branch (``main``) that is later than the head. They are all
         if it leads there; or if the branch was moved by commits alone, and no other ref was ever pointed at the head or
@@ -143,9 +153,9 @@ class Branches(Refs):
         return self._database.unless_swept(look) if dry_run else self.remove(name, check)
 
     def remove(self, name: str, check: Callable[[Ref, Commit], None], *, action: str = DELETE) -> Commit:
-        """Delete a branch with its records and its lock, unless ``check`` raises, and return the commit that it pointed to.
+        """Delete a branch with its records and its lock, and return the commit that it pointed to.
 
-        Raises ``UnknownRevisionError``.
+        Raises ``UnknownRevisionError``, and whatever ``check`` raises: then nothing is deleted.
         """
         from versioned_state.repository.refs.lock_record import remove_lock
 
@@ -305,9 +315,10 @@ class Branches(Refs):
         prefix: str = "",
         where: Mapping[str, Any] | None = None,
     ) -> BranchPage:
-        """Return the branches whose name has a text in it, in any case, in the order of the names: at most ``limit``, beyond ``after``.
+        """Return the branches whose name has a text in it, in any case, in the order of the names.
 
-        With ``prefix`` and ``where`` only branches for which these hold too, as in ``iter_info``.
+        They are at most ``limit``, and come after the name ``after``. With ``prefix`` and ``where`` only branches for
+        which these hold too, as in ``iter_info``.
 
         ``complete`` of the result is whether there are no more; if it is false, the last name is ``after`` for the next
         page. Cost: of the branches that are passed over only the names are read, from ``after`` on until enough are

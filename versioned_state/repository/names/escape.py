@@ -30,7 +30,10 @@ def escape(id: str, escaped: re.Pattern[str], *, longest: int) -> str:
 
 
 def unescape(text: str) -> str | None:
-    """Return the id that ``escape`` wrote as this text, or None if the text is a mark and a hash, or no id is written so."""
+    """Return the id that ``escape`` wrote as this text.
+
+    Returns None if the text is a mark and a hash, or if no id is written so.
+    """
     if text == "%":
         return ""
     try:

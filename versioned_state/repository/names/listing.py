@@ -29,7 +29,10 @@ Order = Literal["name", "changed"]
 _FIRST_PAGE: Final = 64
 _LARGEST_PAGE: Final = 1024
 _FEW: Final = 512
-"""Refs with the prefix of a listing by their last change up to which they are read and sorted, instead of going through the index."""
+"""The most refs with its prefix that a listing by the last change reads and sorts.
+
+If there are more, the listing goes through the index.
+"""
 
 _WILD: Final = re.compile(r"[*?\[]")
 """Where a pattern ceases to be the beginning of a name."""
@@ -37,8 +40,10 @@ _WILD: Final = re.compile(r"[*?\[]")
 _PLAIN: Final = (str, int, bool, type(None))
 
 _CANDIDATES: Final = 4096
-"""Refs found by the index of meta up to which a listing by the last change reads and sorts them, rather than pass over those with other
-values."""
+"""The most refs found by the index of meta that a listing by the last change reads and sorts.
+
+If there are more, it passes over those with other values.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +160,10 @@ class Listing:
         return [key for key in keys if self._has(key[start:])]
 
     def _index(self, database: Database) -> str | None:
-        """Return the beginning of the keys of the index of meta that have the refs to list and perhaps others, or None without an index."""
+        """Return the beginning of the keys of an index of meta that have the refs to list, and perhaps others.
+
+        Returns None if there is no such index.
+        """
         if not self.where:
             return None
         from versioned_state.repository.refs.meta_index import search_index
@@ -287,10 +295,11 @@ class _Backwards(str):
 
 
 class Heads:
-    """Refs by their keys, read with their heads: two calls of the store for a page, or one if the records were read already.
+    """Refs by their keys, read with their heads.
 
-    Leaves out those that are deleted or do not fit. Raises ``CorruptRefError`` for one that is not there, although the
-    index or an earlier page has it, and it was not erased.
+    A page takes two calls of the store, or one if the records were read already. Leaves out those that are deleted or
+    do not fit. Raises ``CorruptRefError`` for one that is not there, although the index or an earlier page has it, and
+    it was not erased.
 
     No ref is returned twice: a ref that changes during a listing has two places in the index in turn.
     """
@@ -335,7 +344,10 @@ class Heads:
     def _read(
         self, keys: list[str], stored: Mapping[str, bytes] | None
     ) -> tuple[list[Ref], dict[Address, bytes], dict[Address, Commit]]:
-        """Return the live refs under some keys, the objects that they name, and those of their heads that were read lately instead."""
+        """Return the live refs under some keys, the objects that they name, and the commits that are known already.
+
+        A head whose commit was read lately is not among the objects.
+        """
         store, kind, commits = self._database.store, self._listing.kind, self._database.commits
         if stored is None:
             stored = store.get_many(keys) if keys else {}

@@ -40,10 +40,10 @@ _READ_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A ref as it was read, the commit it is to point to (None: it is deleted), why, and the log entry that identifies the move.
+    """A move of a ref: the ref as it was read, the commit it is to point to, why, and the log entry.
 
-    ``origin`` has the name by which the commit was found, if it was found by one; ``at`` is the revision that a caller
-    gave.
+    ``commit`` is None if the ref is deleted. The log entry, ``entry``, identifies the move. ``origin`` has the name by
+    which the commit was found, if it was found by one; ``at`` is the revision that a caller gave.
     """
 
     ref: Ref
@@ -56,9 +56,10 @@ class Move:
 
 
 class Refs(Mapping[str, Commit]):
-    """The branches, or the tags, of a repository: a mapping from name to commit, in the order of the store, which is mostly by name.
+    """The branches, or the tags, of a repository: a mapping from name to commit.
 
-    A lookup costs one read of the store; ``len`` and iteration cost what they list.
+    Its order is that of the store, mostly by name. A lookup costs one read of the store; ``len`` and iteration cost
+    what they list.
     """
 
     _kind: RefKind

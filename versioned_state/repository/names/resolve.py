@@ -32,7 +32,7 @@ _MOST_SHOWN: Final = 8
 _SAME_PREFIX: Final = 4096
 _PARENTS: Final = ("no parent", "only 1 parent", "only 2 parents")
 _NEAR_REFS: Final = 1000
-"""The number of refs searched for names similar to an unknown one: enough to help, and never a scan of a large store."""
+"""The number of refs searched for names similar to an unknown one: enough to help, without scanning a large store."""
 
 _SAME_BEGINNING: Final = 100
 """The number of refs searched besides, wherever they are in the store, that begin as the unknown name does."""

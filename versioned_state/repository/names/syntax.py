@@ -7,7 +7,8 @@
 ``REV~3``                 the third ancestor by first parents
 ``REV^2``                 the second parent; ``^`` is the first
 ``BRANCH@{2}``            where the branch stood two moves ago
-``BRANCH@{2026-11-01}``   where it stood at that date, or date and time; UTC unless it has an offset; ``yesterday``, ``2 hours ago``
+``BRANCH@{2026-11-01}``   where it stood at that date, or date and time; UTC unless it has an offset; ``yesterday``,
+                          ``2 hours ago``
 ``REV@{step=5}``          the newest of its commits whose meta has that value
 ``:/text``                the newest commit of ``HEAD`` whose message has the text, which is the rest of the revision
 ========================  ====================================================================

@@ -52,7 +52,7 @@ class Annotation:
 
 @dataclass(frozen=True, slots=True)
 class TagInfo(RefInfo):
-    """A tag in a listing: name, commit (``head``), when it was made, the meta of the commit, its annotation, if it has one."""
+    """A tag in a listing: name, commit (``head``), when it was made, the meta of the commit, any annotation."""
 
     annotation: Annotation | None
 
@@ -185,7 +185,7 @@ class Tags(Refs):
         return list(found)
 
     def copy(self, prefix: str, to: str) -> dict[str, Commit]:
-        """Make a tag for each one whose name begins with a prefix: at the same commit, with ``to`` instead of the prefix.
+        """Make a tag for each one whose name begins with a prefix: at the same commit, with ``to`` as its prefix.
 
         Returns the commits by the new names. All or none are made. Cost: a listing, three reads for each thousand tags,
         and one write.

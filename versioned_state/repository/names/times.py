@@ -14,9 +14,10 @@ from typing import Final
 from versioned_state.errors import InvalidArgumentError
 
 When = datetime | date | str | int
-"""An instant: a datetime, microseconds since 1970, or a text: ISO 8601, ``now``, or an age such as ``2 hours ago``; UTC if it has no zone.
+"""An instant: a datetime, microseconds since 1970, or a text.
 
-A date is its whole day, and so are ``today`` and ``yesterday``.
+A text is ISO 8601, ``now``, or an age such as ``2 hours ago``. An instant without a time zone is in UTC. A date is its
+whole day, and so are ``today`` and ``yesterday``.
 """
 
 EXAMPLES: Final = "2026-11-21, 2026-11-21T12:00 (UTC, unless it ends with +01:00), yesterday, 2 hours ago, or 3d"

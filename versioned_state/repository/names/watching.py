@@ -242,7 +242,7 @@ class Watch(Iterator[BranchMove]):
 
     @property
     def _is_indexed(self) -> bool:
-        """Whether polls go through the index of last changes, and not through all branches, or those that were named."""
+        """Whether polls go through the index of last changes, not through all branches or those that were named."""
         return self._names is None and self._database.fence.enabled
 
     def _found(self) -> Iterator[list[_Found]]:
@@ -306,7 +306,10 @@ class Watch(Iterator[BranchMove]):
     # What has changed
 
     def _changed(self, stored: Mapping[str, bytes | None], floor: int, given: set[str]) -> Iterator[_Found]:
-        """Yield the branches whose records are not as they were last seen, and those that one was renamed to, unless they were given."""
+        """Yield the branches whose records are not as they were last seen, and those that one was renamed to.
+
+        Leaves out branches that were given.
+        """
         renamed: dict[str, int] = {}
         while stored:
             changed = {name: raw for name, raw in stored.items() if name not in given and self._is_news(name, raw)}
@@ -365,7 +368,10 @@ class Watch(Iterator[BranchMove]):
         return None
 
     def _renames(self, found: _Found, entry: LogEntry | None, floor: int) -> dict[str, int]:
-        """Return the names that a branch got since a time, with the times: its entry in the index is as old as its last change."""
+        """Return the names that a branch got since a time, with the times.
+
+        The entry of a renamed branch in the index is as old as the branch's last change.
+        """
         names: dict[str, int] = {}
         seen = self._seen.get(found.name)
         known = None if seen is None else seen.log

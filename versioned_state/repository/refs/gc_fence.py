@@ -31,14 +31,20 @@ from versioned_state.storage import KVStore
 from versioned_state.storage.base import Batch
 
 MAX_PUBLISHED: Final = 4096
-"""The most heads that may wait in the record. A gc at work takes them every few seconds, so if this many wait, that gc has died. The
-record, which every commit then writes, must not grow for ever: the writer ends that gc."""
+"""The most heads that may wait in the record.
+
+A gc at work takes them every few seconds, so if this many wait, that gc has died. The record, which every commit then
+writes, must not grow for ever: the writer ends that gc.
+"""
 
 _HEADS_KEPT: Final = 256
 _MOVED_KEPT: Final = 65_536
 _ATTEMPTS: Final = 1000
 _LATER: Final[tuple[Any, ...]] = (0, 1, (), ())
-"""``marking``, ``version``, ``indexed`` and ``searchable`` where the record does not have them: it is cut before the last that are so."""
+"""``marking``, ``version``, ``indexed`` and ``searchable`` where the record does not have them.
+
+The record is cut before the last fields that have these values.
+"""
 
 _COURTESY_S: Final = 0.25
 """The longest time that a writer waits at the request of gc, which may have died since."""

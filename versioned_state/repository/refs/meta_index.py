@@ -92,7 +92,10 @@ def metas_of(
     indexed: Collection[str],
     staging: Staging | None = None,
 ) -> dict[Address, dict[str, Any]]:
-    """Return the values under indexed keys in the meta of some commits, staged or stored, without those that are missing or damaged."""
+    """Return the values under indexed keys in the meta of some commits, which are staged or stored.
+
+    Leaves out the commits that are missing or damaged.
+    """
     read: list[Commit] = []
     stored = []
     for head in heads:
@@ -114,9 +117,9 @@ def metas_of(
 
 
 def search_index(fence: GcFence, kind: RefKind, where: Mapping[str, Any]) -> str | None:
-    """Return the beginning of the keys of the index that have the refs with these values in the meta of their heads, and perhaps others.
+    """Return the beginning of the keys of an index that have the refs with these values in the meta of their heads.
 
-    Returns None if there is no such index. Cost: nothing, or a read if none is known of.
+    It may have other refs too. Returns None if there is no such index. Cost: nothing, or a read if none is known of.
     """
     keys = [key for key, value in where.items() if type(value) in INDEXED_TYPES]
     if keys and fence.enabled:

@@ -320,7 +320,10 @@ def moved_with_branch(store: KVStore, old: str, new: str) -> BatchPart:
 
 
 def find_erased(store: KVStore, patterns: Collection[str]) -> list[str]:
-    """Return the names of the records that go with the branches which match some patterns, whether there are such branches or not."""
+    """Return the names of the records that go with the branches that match some patterns.
+
+    A record is found whether its branch exists or not.
+    """
     found: dict[str, None] = {}
     for pattern in patterns:
         literal = literal_in(pattern)

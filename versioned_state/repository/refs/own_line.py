@@ -89,9 +89,9 @@ def find_own_line(database: Database, ref: Ref) -> OwnLine | None:
 
 
 def find_sharers(database: Database, ref: Ref, head: Commit) -> list[Ref] | None:
-    """Return the refs that probably lead to the head of a branch, if another one than the branch may, or None if none does.
+    """Return the refs that probably lead to the head of a branch, or None if only the branch itself does.
 
-    Cost: a few reads.
+    The list may lack a ref that leads there, or be empty. Cost: a few reads.
     """
     if not database.fence.enabled:
         return []

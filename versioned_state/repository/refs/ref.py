@@ -31,11 +31,14 @@ YEAR_ONE: Final = 1 - EARLIEST
 """Added to a time for a place in an index: above 0 for every time that a commit can have."""
 
 WINDOW: Final = 300 * 1_000_000
-"""How far ahead of its last change a branch may be in the index. A branch in steady use is moved there once in this time, and a listing by
-the last change reads the branches in steady use, about as many as the store has sessions at work."""
+"""How far ahead of its last change a branch may be in the index.
+
+A branch in steady use is moved there once in this time, and a listing by the last change reads the branches in steady
+use, about as many as the store has sessions at work.
+"""
 
 _LOOKS: Final = 3
-"""How often the record of a ref that has the mark of its creation is looked for: others may delete and create it meanwhile."""
+"""How often the record of a ref with the mark of its creation is read: others may delete and create it meanwhile."""
 
 _NO_MORE: Final = (None, 0, 0)
 """The last fields of a record that are left out."""
@@ -91,7 +94,7 @@ class Ref:
 
 
 class Place(NamedTuple):
-    """The place of a branch in the index of branches by their last change: twice a time, and 1 more if the change may be earlier.
+    """The place of a branch in the index by the last change: twice a time, and 1 more if the change may be earlier.
 
     Not every commit moves its branch in the index, since that would make each commit a tenth slower. After a pause the
     place is exact. The next commit moves it ``WINDOW`` ahead, and commits within that time do not move it. So the place
@@ -127,7 +130,7 @@ class Place(NamedTuple):
 
 
 def may_be_name(name: str) -> bool:
-    """Return whether a ref may have this name, which was read from a commit or a record that anybody may have written."""
+    """Return whether a ref may have this name, read from a commit or a record that anybody may have written."""
     return not has_surrogate(name) and len(name.encode()) <= 255
 
 
@@ -201,7 +204,10 @@ def write_ref(
     ttl: int = 0,
     due: int = 0,
 ) -> bytes:
-    """Return the record of a ref: its fields, the last ones only if they are needed, and a checksum over these and the key."""
+    """Return the record of a ref: its fields, and a checksum over these and the key.
+
+    The last fields are in it only if they are needed.
+    """
     fields = [name, head, bound, log]
     if ttl:
         fields += (moved, ttl, due)
@@ -296,7 +302,10 @@ def after_move(
 
 
 def batch_of(before: Ref, after: Ref) -> BatchPart:
-    """Return the batch that replaces one record of a ref by another, with its places in the indexes and the record of its birth."""
+    """Return the batch that replaces one record of a ref by another.
+
+    It also has the ref's places in the indexes, and the record of its birth.
+    """
     key = ref_key(before.kind, before.name)
     assert after.stored is not None
     puts = {key: after.stored}
@@ -329,10 +338,10 @@ def move_ref(
     secure: Callable[[int], None] = lambda _: None,
     part: BatchPart = NOTHING,
 ) -> Ref | None:
-    """Replace the record of a ref, as it was read, in one batch with the objects that the new one needs, safe beside gc.
+    """Replace the record of a ref, as it was read, in one batch with the objects that the new one needs.
 
-    Returns the ref as it is then, or None if another writer moved it in between. The objects may then be stored all the
-    same.
+    This is safe beside gc. Returns the ref as it is then, or None if another writer moved it in between. The objects
+    may then be stored all the same.
 
     Args:
         after: see ``after_move``.
@@ -426,9 +435,9 @@ def iter_refs(store: KVStore, kind: RefKind, prefix: str = "", *, deleted: bool 
 
 
 def check_ref_kinds(store: KVStore) -> None:
-    """Raise ``UnsafeStoreError`` if the store has a ref that is neither a branch nor a tag: what it leads to is not known here.
+    """Raise ``UnsafeStoreError`` if the store has a ref that is neither a branch nor a tag.
 
-    Cost: few keys, whatever their number, if the store keeps them in order.
+    What such a ref leads to is not known here. Cost: few keys, whatever their number, if the store keeps them in order.
     """
     after = None
     while page := store.page(REFS, after=after, limit=1):
@@ -449,9 +458,10 @@ def literal_in(pattern: str) -> str:
 
 
 def match_refs(store: KVStore, patterns: Iterable[str], *, deleted: bool = False) -> Iterator[Ref]:
-    """Yield the branches that match any of some patterns with ``*`` and ``?``, each once, with ``deleted`` deleted ones too.
+    """Yield the branches that match any of some patterns with ``*`` and ``?``, each once.
 
-    Cost: a read for a pattern that is a name, a listing of what begins like it for any other. Raises as ``iter_refs``.
+    With ``deleted``, deleted branches are among them. Cost: a read for a pattern that is a name, a listing of what
+    begins like it for any other. Raises as ``iter_refs``.
     """
     seen: set[str] = set()
     for pattern in patterns:

@@ -65,7 +65,10 @@ def read_entry(address: Address, raw: bytes) -> LogEntry:
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """A position of a ref: the commit (None while it was deleted), the time since which it was the head, and the call that moved it."""
+    """A position of a ref: the commit, the time since which it was the head, and the call that moved the ref.
+
+    The commit is None if the ref was deleted at that time.
+    """
 
     commit: Commit | None
     time: int
@@ -129,9 +132,10 @@ class Reflog:
         return None
 
     def _parts(self) -> Iterator[Position | tuple[Commit, Address | None]]:
-        """Yield the log entries, and between them the runs of ordinary commits: the newest commit, and the end, which is beyond the run.
+        """Yield the log entries, and between them the runs of ordinary commits.
 
-        A run that leads to no log entry ends with the root commit, or where history does.
+        A run is its newest commit, and its end, which is beyond it. A run that leads to no log entry ends with the root
+        commit, or where history does.
         """
         head, log = self._ref.head, self._ref.log
         entry = None if log is None else self._read_log(log)

@@ -26,7 +26,7 @@ def write_shared(commit: Address, names: Iterable[str]) -> dict[str, bytes]:
 
 
 def read_shared(key: str, stored: bytes) -> list[str]:
-    """Return the names of branches and tags in a record, or none if it is damaged: the existence of the record is enough."""
+    """Return the names of branches and tags in a record, or none if it is damaged: that it exists is enough."""
     try:
         names = msgpack.unpackb(read_record(key, stored))
     except (ValueError, msgpack.UnpackException):

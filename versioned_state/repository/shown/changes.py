@@ -22,13 +22,13 @@ _AROUND: Final = 3
 """Equal lines that are shown on either side of a change."""
 
 _TEXT: Final = 1 << 15
-"""Characters up to which two texts are compared line by line here; of longer ones the engine finds the lines that differ."""
+"""Characters up to which two texts are compared line by line here. In longer ones the engine finds differing lines."""
 
 _LINES: Final = 120
 """Rows of one change."""
 
 _ALIGNED: Final = 400
-"""Lines up to which each is aligned, apart from equal ones at both ends: that takes the square of their number, or more."""
+"""Lines up to which each is aligned, apart from equal ones at both ends. Aligning n lines takes n² steps or more."""
 
 _WORDS: Final = 150
 """Words of a line that are compared, likewise."""
@@ -240,7 +240,7 @@ def _word_spans(old: str, new: str) -> tuple[Cell, Cell]:
 
 
 def _of_lines(lines: Sequence[tuple[str, str]], budget: Budget) -> Iterator[dict[str, Any]]:
-    """Yield the lines that the engine found in large texts and arrays: removed ones beside the added ones that follow."""
+    """Yield the lines that the engine found in large texts and arrays: removed ones beside added ones that follow."""
     removed: list[str] = []
     added: list[str] = []
 

@@ -29,17 +29,20 @@ BYTES: Final = 30_000
 _CAPTION: Final = 300
 
 _COLOURS: Final = (
-    "--back: transparent; --panel: rgb(127 127 127 / 0.09); --line: rgb(127 127 127 / 0.28); --quiet: color-mix(in srgb, currentcolor 65%, "
-    "transparent); --ink: inherit; --accent: #4a86dd; --add: rgb(46 160 67 / 0.14); --add-ink: inherit; --add-mark: rgb(46 160 67 / 0.36); "
+    "--back: transparent; --panel: rgb(127 127 127 / 0.09); --line: rgb(127 127 127 / 0.28); "
+    "--quiet: color-mix(in srgb, currentcolor 65%, transparent); --ink: inherit; --accent: #4a86dd; "
+    "--add: rgb(46 160 67 / 0.14); --add-ink: inherit; --add-mark: rgb(46 160 67 / 0.36); "
     "--del: rgb(248 81 73 / 0.14); --del-ink: inherit; --del-mark: rgb(248 81 73 / 0.36); "
-    "--mono: ui-monospace, 'SF Mono', 'Cascadia Mono', 'DejaVu Sans Mono', Menlo, Consolas, monospace; --text: inherit; "
-    "--small: 0.8125rem; --base: 0.9375rem; --large: 1rem; font-size: var(--base); line-height: 1.5; overflow-wrap: anywhere; "
+    "--mono: ui-monospace, 'SF Mono', 'Cascadia Mono', 'DejaVu Sans Mono', Menlo, Consolas, monospace; "
+    "--text: inherit; --small: 0.8125rem; --base: 0.9375rem; --large: 1rem; "
+    "font-size: var(--base); line-height: 1.5; overflow-wrap: anywhere; "
     "max-width: 80rem;"
 )
 """Colours that do on a light and on a dark ground, since a notebook does not say which of them it has."""
 
 _OWN: Final = (
-    ".caption { margin: 0 0 0.375rem; font-size: var(--small); opacity: 0.75 } h2, h3 { margin: 0.75rem 0 0.25rem; font-size: inherit } "
+    ".caption { margin: 0 0 0.375rem; font-size: var(--small); opacity: 0.75 } "
+    "h2, h3 { margin: 0.75rem 0 0.25rem; font-size: inherit } "
     ".change h3 { margin: 0 } tr { background: none !important } code { background: none; padding: 0; color: inherit } "
     "p { margin: 0.25rem 0 } .empty { padding: 0 } li { margin: 0 }"
 )

@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 
 def snapshot(caption: str, past: Snapshot) -> str:
-    """Return the keys of a snapshot, each with the type, size and beginning of its value, and numbers in a row as a line."""
+    """Return the keys of a snapshot, each with the type, size and beginning of its value.
+
+    An array of numbers in a row is drawn as a line.
+    """
     budget = Budget(BYTES)
     of = Values(past.new_nodes(), budget)
     keys, more = taken(past)

@@ -35,7 +35,7 @@ _CELL: Final = 60
 
 
 def picture(cell: bytes, values: Values, *, most: int = _BYTES) -> dict[str, Any] | None:
-    """Return what to draw for a value, or None if nothing is drawn for one like it, or it has more than ``most`` bytes."""
+    """Return what to draw for a value, or None if it has more than ``most`` bytes or its kind has no picture."""
     spent = 0
 
     def spend(size: int) -> None:

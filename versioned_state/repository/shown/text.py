@@ -19,10 +19,13 @@ _UNSEEN: Final = re.compile(
 )
 
 BUDGET: Final = 800_000
-"""Bytes of text and of rows on a page of at most a mebibyte; the frame of the page and what is shown beyond the budget take the rest."""
+"""Bytes of text and of rows on a page of at most a mebibyte.
+
+The rest is for the frame of the page, and for what is shown beyond the budget.
+"""
 
 _AFTER: Final = 24
-"""Characters of each text that are shown once the budget is used up, as long as there is anything left to show them with."""
+"""Characters of each text that are shown once the budget is used up, down to ``_LAST``."""
 
 _LAST: Final = -100_000
 
@@ -31,7 +34,7 @@ ROW: Final = 300
 
 
 def visible(text: str) -> str:
-    """Return a text in which every character can be seen: those that cannot, or that turn its direction, as ``⟦U+202E⟧``."""
+    """Return a text with its invisible characters, and those that turn its direction, written like ``⟦U+202E⟧``."""
     return text if text.isprintable() else _UNSEEN.sub(_written_out, text)
 
 
@@ -51,7 +54,7 @@ class Budget:
         self.left_out: bool = False
 
     def cut(self, text: str, most: int) -> str:
-        """Return at most so many characters of a text, or fewer once the budget is used up, and take them from the budget."""
+        """Take the beginning of a text from the budget: ``most`` characters, or fewer once the budget is used up."""
         part = text[:most]
         size = _size(part)
         if size > self.left and len(part) > _AFTER:

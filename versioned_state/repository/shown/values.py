@@ -186,9 +186,9 @@ def _counted(number: int, one: str, many: str = "") -> str:
 
 
 def place_of(text: str) -> tuple[tuple[str, ...], StatePath | None]:
-    """Return the namespaces that a path begins with, and the path itself, or None if it is a namespace or the whole state.
+    """Return the namespaces that a path begins with, and the path itself.
 
-    Raises ``InvalidPathError``.
+    The path is None if it is a namespace or the whole state. Raises ``InvalidPathError``.
     """
     if not text:
         return (), None

@@ -36,9 +36,10 @@ class TimedReader:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[Callable[[object], bool]]:
-        """End the block when this time is over: at the next read, or if its caller finds the yielded function to be false.
+        """End the block when this time is over.
 
-        Beyond the block, reads take as long as they do.
+        It ends at the next read, or if its caller finds the yielded function to be false. Beyond the block, reads take
+        as long as they do.
         """
         self._until = time.monotonic() + seconds
         self.is_late = False

@@ -171,7 +171,7 @@ def fold(changes: Sequence[Change]) -> Iterator[Change | ChangeRun]:
 
 
 def _continues(a: Change, b: Change) -> bool:
-    """Return whether ``b`` is the next of a run that has ``a``: the next element of the list, or another entry of the dict."""
+    """Return whether ``b`` is the next of a run that has ``a``: the list's next element, or another dict entry."""
     if a.kind != b.kind or a.cells.keys is not None or b.cells.keys is not None:
         return False
     if len(a.path) != len(b.path) or a.path.steps[:-1] != b.path.steps[:-1]:

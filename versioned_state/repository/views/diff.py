@@ -148,12 +148,15 @@ class Diff(Sequence[Change]):
         ]
 
     def read_all(self) -> None:
-        """Find all changes, and keep in memory what is needed to show them, so that showing them does not wait for the store."""
+        """Find all changes, and keep in memory what showing them needs, so that it does not wait for the store."""
         self._nodes.keep_objects()
         str(self)
 
     def _changes_of_key(self, path: StatePath) -> Iterable[Change]:
-        """Return the changes of the key that a path begins with, or all changes if it begins with none, as a namespace does."""
+        """Return the changes of the key that a path begins with.
+
+        If it begins with none, as a namespace does, return all changes.
+        """
         if "changes" in self.__dict__ and not self._has_more:
             return self.changes
         try:
@@ -226,9 +229,9 @@ class Diff(Sequence[Change]):
         return [change.to_json() for change in self]
 
     def to_patch(self) -> list[dict[str, Any]]:
-        """Return the changes in JSON types, to be applied elsewhere: ``state.apply(json.loads(json.dumps(diff.to_patch())))``.
+        """Return the changes in JSON types, to be applied elsewhere.
 
-        Nothing is lost.
+        Nothing is lost. Example: ``state.apply(json.loads(json.dumps(diff.to_patch())))``.
 
         Raises:
             PickleRefusedError: an object is among the changes; a patch carries data.
@@ -244,14 +247,21 @@ class Diff(Sequence[Change]):
 
     @cached_property
     def effects(self) -> list[EffectRecord]:
-        """The effects that lie behind the head, from ``status()``: they have happened, and the rounds that did them were taken back."""
+        """The effects that lie behind the head, from ``status()``.
+
+        They have happened, and the rounds that did them were taken back.
+        """
         return self.find_effects()
 
     def __str__(self) -> str:
         return "\n".join([*map(str, self), *self._rest_lines()])
 
     def _rest_lines(self) -> list[str]:
-        """Return the lines behind the changes: that there are more, values that cannot be stored, objects, effects behind the head."""
+        """Return the lines after the changes.
+
+        They say that there are more changes, and name values that cannot be stored, objects, and effects behind the
+        head.
+        """
         rest = ["… and more changes"] if self.more else []
         rest += (
             f"! {path}: cannot be stored: {getattr(error, 'reason', '') or error.what}"
@@ -268,7 +278,10 @@ class Diff(Sequence[Change]):
     def __repr__(self) -> str:
         counts = self.stat()
         more = " and more" if self.more else ""
-        return f"<Diff: {len(self):,} change{'' if len(self) == 1 else 's'}{more}: +{counts.added} -{counts.removed} ~{counts.changed}>"
+        return (
+            f"<Diff: {len(self):,} change{'' if len(self) == 1 else 's'}{more}: "
+            f"+{counts.added} -{counts.removed} ~{counts.changed}>"
+        )
 
 
 def behind_line(effect: EffectRecord) -> str:

@@ -197,7 +197,10 @@ def is_form(value: dict[str, Any]) -> bool:
 
 
 def literal(value: Any, *, but_cells: bool = False) -> Any:
-    """Return JSON that ``from_json`` reads as this value as it stands: nothing in it is a form, or with ``but_cells`` only stored forms."""
+    """Return JSON that ``from_json`` reads as this value as it stands.
+
+    Nothing in it is a form, except stored forms with ``but_cells``.
+    """
     if type(value) is list:
         return [literal(part, but_cells=but_cells) for part in value]
     if type(value) is not dict or (but_cells and value.keys() == {CELL}):
@@ -338,7 +341,10 @@ _ZONED: Final = re.compile(r"(.*)\[([^\]]*)\]")
 
 
 def _write_time(value: Any) -> str:
-    """Return a date or time in ISO 8601, with the name of its time zone as in RFC 9557: ``2026-11-21T12:00:00+01:00[Europe/Berlin]``."""
+    """Return a date or time in ISO 8601, with the name of its time zone as in RFC 9557.
+
+    Example: ``2026-11-21T12:00:00+01:00[Europe/Berlin]``.
+    """
     text: str = value.isoformat()
     return f"{text}[{value.tzinfo.key}]" if type(value.tzinfo) is ZoneInfo else text
 
@@ -461,7 +467,10 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 def text_reader(cls: type) -> Callable[[str], Any] | None:
-    """Return the function that makes a value of a type from the text that its form has, or None for a type whose form is not a text."""
+    """Return the function that makes a value of a type from the text of its form.
+
+    Returns None for a type whose form is not a text.
+    """
     found = _TEXTS.get(cls)
     return None if found is None else found[1]
 

@@ -196,7 +196,10 @@ def _replaced_chunks(a: list[_Chunk], b: list[_Chunk]) -> Iterator[Replaced]:
 
 
 def _rest_of_lines(a: _Chunks, gap: Replaced) -> tuple[bytes, bytes]:
-    """Return the beginning of the line before a gap, and the end of the line after it, which both texts have: long lines are cut within."""
+    """Return the beginning of the line before a gap, and the end of the line after it, which both texts have.
+
+    A chunk, and so a gap, may end within a long line.
+    """
     before = a.read(gap.old_start - 1, gap.old_start).rpartition(b"\n")[2] if gap.old_start else b""
     after = b""
     if gap.old_end < len(a.chunks) and not a.read(max(gap.old_end - 1, 0), gap.old_end).endswith(b"\n"):
@@ -263,9 +266,10 @@ def _element(value: Any) -> str:
 
 
 def _lines_of_lengths(nodes: Nodes, old: bytes, new: bytes, descr: Any) -> list[Line]:
-    """Return how two arrays of one dimension and different lengths differ: the run between what they have in common at both ends.
+    """Return how two arrays of one dimension and different lengths differ.
 
-    None if they differ in more than ``WHOLE`` bytes. Cost: the chunks behind the first that differs.
+    They differ in the run between what they have in common at both ends. The result is empty if they differ in more
+    than ``WHOLE`` bytes. Cost: the chunks behind the first that differs.
     """
     a, b = (_array_chunks(nodes, cell) for cell in (old, new))
     common = next(
@@ -307,7 +311,10 @@ def _array_chunks(nodes: Nodes, cell: bytes) -> _Chunks:
 
 
 def _differing_ranges(a: _Chunks, b: _Chunks, size: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of elements of ``size`` bytes that hold all that differ: those of the chunks that do, a few chunks at a time."""
+    """Yield ranges of elements of ``size`` bytes that hold all that differ.
+
+    They are the ranges of the chunks that differ, a few chunks at a time.
+    """
     count = min(len(a.chunks), len(b.chunks))
     differing = [index for index in range(count) if a.chunks[index] != b.chunks[index]] if a.starts == b.starts else [0]
     done = 0

@@ -87,7 +87,10 @@ class History(_Walk, Iterator["PathChange"]):
 
     @property
     def rest(self) -> list[tuple[Commit, StatePath]]:
-        """The commits at which the changes that were not taken begin, each with the path there: ``history(path, commit)`` goes on."""
+        """The commits at which the changes that were not taken begin, each with the path there.
+
+        ``history(path, commit)`` goes on from one.
+        """
         return self._results.rest
 
     def __next__(self) -> PathChange:
@@ -132,7 +135,7 @@ class Log(Iterator[Commit]):
 
     @property
     def complete(self) -> bool:
-        """Whether no limit and no deadline has ended the log: false if it ended there, and there may be more commits."""
+        """Whether no limit or deadline has ended the log. If it is false, there may be more commits."""
         return self._bound.complete
 
     def __repr__(self) -> str:

@@ -35,7 +35,11 @@ WHOLE: Final = 1 << 20
 
 _BLOBS: Final = frozenset({Code.TEXT, Code.BYTES_BLOB, Code.BYTEARRAY_BLOB, Code.ARRAY_BLOB})
 _EMPTY: Final = (b"\xc0", b"\xa0", b"\x90", b"\x80")
-"""Cells of None, and of an empty str, list and dict: such fields are shown last, since most of a framework's message are empty."""
+"""Cells of None, and of an empty str, list and dict.
+
+Fields with these values are shown last, since most fields of a framework's message are empty.
+"""
+
 _SORTED: Final = 1000
 """Elements up to which a set is shown in order; a larger one is shown as it is stored."""
 

@@ -53,7 +53,10 @@ def one_line(value: Any, *, width: int = WIDTH, quote: bool = True) -> str:
 
 
 def short_repr(value: Any, budget: int) -> str:
-    """Return a value's ``repr``, but stop after about ``budget`` characters: no million elements are written out to show ten."""
+    """Return a value's ``repr``, but stop after about ``budget`` characters.
+
+    No million elements are written out to show ten.
+    """
     cls = type(value)
     if cls is dict:
         return joined(
@@ -78,7 +81,8 @@ def short_repr(value: Any, budget: int) -> str:
     if cls is Fraction:
         return f"Fraction({int_text(value.numerator)}, {int_text(value.denominator)})"
     if cls is range:
-        return f"range({int_text(value.start)}, {int_text(value.stop)}{'' if value.step == 1 else f', {int_text(value.step)}'})"
+        step = "" if value.step == 1 else f", {int_text(value.step)}"
+        return f"range({int_text(value.start)}, {int_text(value.stop)}{step})"
     if cls is int:
         return int_text(value)
     if cls in _TIMES:
@@ -96,7 +100,10 @@ def _is_empty(value: Any) -> bool:
 
 
 def typed_repr(name: str, fields: Any, notes: Notes, budget: int) -> str:
-    """Return a typed value as its class would show it: ``Message(content='hi')``, ``Status.OPEN``, ``Rows([1, 2], source='db')``."""
+    """Return a typed value as its class would show it.
+
+    Examples: ``Message(content='hi')``, ``Status.OPEN``, ``Rows([1, 2], source='db')``.
+    """
     full_name, name = name, short_name(name)
     more = attributes_in(notes)
     if are_fields(fields):
@@ -114,10 +121,10 @@ def typed_repr(name: str, fields: Any, notes: Notes, budget: int) -> str:
 
 
 def field_rank(name: str) -> Callable[[str], int]:
-    """Return the order in which the fields of a typed value are shown, as a number for each: a line shows the first few only.
+    """Return the order in which the fields of a typed value are shown, as a number for each.
 
-    That is the order in which the class declares them, if this process has loaded it; nothing is imported. Of other
-    classes, only the names are known: who and what come first, times and ids last.
+    A line shows the first few only. The order is that in which the class declares them, if this process has loaded it;
+    nothing is imported. Of other classes, only the names are known: who and what come first, times and ids last.
     """
     declared = _declared(name)
     if declared:

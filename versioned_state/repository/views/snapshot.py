@@ -224,9 +224,9 @@ class Snapshot(Mapping[str, Any]):
         return f"the list has {opened.tree.count:,} element{'' if opened.tree.count == 1 else 's'}"
 
     def keys_at(self, path: str | StatePath) -> list[Any] | int | None:
-        """Return the keys of the dict at a path, in their order, the length of the list there, or None for any other value.
+        """Return the keys of the dict at a path, in their order, or the length of the list there.
 
-        Reads no value.
+        Returns None for any other value. Reads no value.
         """
         with self._lock:
             opened = container_of(self._nodes, self.cell_at(path))
@@ -274,10 +274,10 @@ class Snapshot(Mapping[str, Any]):
         return typed_view(self, model)
 
     def sequence(self, key: str) -> SnapshotSequence:
-        """Return the list under a key, to read without loading it: a call costs O(log n) and the elements that it reads.
+        """Return the list under a key, to read without loading it.
 
-        A key that is not there is an empty list, as with ``state.sequence``. Raises ``TypeError`` if the key holds
-        something else.
+        A call costs O(log n) and the elements that it reads. A key that is not there is an empty list, as with
+        ``state.sequence``. Raises ``TypeError`` if the key holds something else.
         """
         from versioned_state.repository.views.sequence import SnapshotSequence
 
@@ -321,7 +321,7 @@ class Snapshot(Mapping[str, Any]):
             return Preview(self._nodes, Decoder(self._nodes)).one_line(cell, width=width)
 
     def diff(self, other: Snapshot) -> Diff:
-        """Return the changes from this snapshot to another one of the same store, by path, over all keys and namespaces.
+        """Return the changes by path from this snapshot to another of the same store, over all keys and namespaces.
 
         Cost: what differs.
 

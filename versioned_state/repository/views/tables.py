@@ -24,7 +24,7 @@ _INDEX: Final = {FRAME: b"\xc0", SERIES: pack_text("index")}
 
 
 def table_lines(value: Any, width: int) -> list[str]:
-    """Return the lines that pandas shows a frame, a series or an index by, in ``width`` columns, or none for any other value."""
+    """Return pandas' lines for a frame, a series or an index, in ``width`` columns, or none for any other value."""
     pandas = sys.modules.get("pandas")
     if pandas is None or not isinstance(value, pandas.DataFrame | pandas.Series | pandas.Index):
         return []

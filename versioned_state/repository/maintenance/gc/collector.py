@@ -64,9 +64,11 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 TAKEOVER_US: Final = 30 * 1_000_000
-"""After this many microseconds without a beat a gc counts as dead: 15 missed beats, since one slow call of the store may delay a few.
-A takeover is safe at any time; it only costs a living gc its work. On the same machine the process itself is checked
-(``owner``)."""
+"""After this many microseconds without a beat a gc counts as dead.
+
+That is 15 missed beats, since one slow call of the store may delay a few. A takeover is safe at any time; it only
+costs a living gc its work. On the same machine the process itself is checked (``owner``).
+"""
 
 _BATCH: Final = 1000
 """Objects of one deletion: on ``Disk`` it keeps a writer waiting for about 10 ms."""
@@ -121,11 +123,11 @@ def collect(
     progress: Progress | None = None,
     in_memory: int = 1_000_000,
 ) -> GcReport:
-    """Delete every object that no ref and no log entry younger than ``expire`` leads to, while others go on reading and writing.
+    """Delete every object that no ref and no log entry younger than ``expire`` leads to.
 
-    Cost: reads every reachable object except chunks, and lists all keys; garbage is not read. Memory: see
-    ``AddressSet``. If gc fails, or its process dies, every reachable object is still there, and the next gc does the
-    rest.
+    Others may go on reading and writing. Cost: reads every reachable object except chunks, and lists all keys; garbage
+    is not read. Memory: see ``AddressSet``. If gc fails, or its process dies, every reachable object is still there,
+    and the next gc does the rest.
 
     Args:
         expire: the age up to which a reflog keeps commits that nothing else leads to. Zero: it keeps none.
@@ -197,7 +199,10 @@ class _TimeOverError(Exception):
 
 
 class _Tally:
-    """The number of freed objects, and the stored bytes of garbage and of the rest, or None if the store cannot return sizes."""
+    """The number of freed objects, and the stored bytes of garbage and of the rest.
+
+    The bytes are None if the store cannot return sizes.
+    """
 
     def __init__(self, store: KVStore) -> None:
         self._store = store
@@ -340,7 +345,7 @@ class Collector:
             self.look()
 
     def give_up(self) -> None:
-        """Remove this gc from the record, if the record names it: a write whose reply was lost may have put it there."""
+        """Remove this gc from the record if it is there: a write whose reply was lost may have put it there."""
         while (
             record := read_gc_record(self._store.get(GC), version=self._database.format_version)
         ).owner == self._owner.id:
@@ -418,14 +423,17 @@ class _Sweep(Collector):
             raise _TimeOverError
 
     def _is_overtaken(self) -> bool:
-        """Return whether another gc left its table after the first slice of this one: then it is not known which refs moved before that."""
+        """Return whether another gc left its table after the first slice of this one.
+
+        Then it is not known which refs moved before that.
+        """
         with suppress(CorruptObjectError):
             table = read_table(self._store)
             return table is not None and self._since is not None and self._since <= table.marking
         return True
 
     def _keep_keepers(self, marking: int) -> None:
-        """Keep the keeper of each object, for reclaiming single branches later, unless the store has no space for that."""
+        """Keep the keeper of each object, for reclaiming single branches later, unless the store is full."""
         salt = new_salt()
         try:
             top = write_pages(self._store, self._marking.seen, marking, salt, self._beat)
@@ -436,12 +444,15 @@ class _Sweep(Collector):
             drop_older(self._store, marking, salt)
 
     def _put_as_owner(self, puts: Mapping[str, bytes]) -> None:
-        """Put some keys, on the condition that this gc is still the owner: a delayed gc must not overwrite the keys of another one."""
+        """Put some keys, on the condition that this gc is still the owner.
+
+        A delayed gc must not overwrite the keys of another one.
+        """
         while not self._store.apply({GC: self.record.stored}, puts):
             self.look()
 
     def _drop_cuts(self) -> None:
-        """Drop the deleted commits from the record of shallow history, on the condition that no writer uses one of them."""
+        """Drop the deleted commits from the record of shallow history, provided that no writer uses one of them."""
         commits, seen, before = self._database.commits, self._marking.seen, self._cuts
         while True:
             self._marking.mark_published(self.record.published)
@@ -479,7 +490,10 @@ class _Sweep(Collector):
         return self._store.apply({GC: self.record.stored, **expected}, {}, keys)
 
     def _beat(self) -> None:
-        """Mark every few seconds the commits that writers have published, so that their list stays short, and show that this gc lives."""
+        """Mark the commits that writers have published, and show that this gc lives, every few seconds.
+
+        Marking them so often keeps their list short.
+        """
         if self._beating or time.monotonic() - self._last_beat < _BEAT_S:
             return
         self._beating = True  # marking reads, and each read beats

@@ -134,7 +134,7 @@ def write_pages(store: KVStore, seen: KeeperSet, marking: int, salt: bytes, beat
 
 
 def drop_older(store: KVStore, marking: int, salt: bytes) -> None:
-    """Remove the pages of other tables, and what is known of refs that moved before this marking, once its table is valid."""
+    """Remove, once a table is valid, the pages of others, and what is known of refs that moved before its marking."""
     keys = [key for key in store.keys(KEEPER_PAGES) if read_keeper_page_key(key) != salt]
     _delete(store, [*keys, *(key for key in store.keys(MOVED) if read_moved_key(key)[0] < marking)])
 

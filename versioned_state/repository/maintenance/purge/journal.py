@@ -138,7 +138,7 @@ class Journal:
         )
 
     def draft(self, found: Findings) -> tuple[dict[str, bytes | None], dict[str, bytes]]:
-        """Return the condition and the record with further findings, for a batch that erases at once what these name."""
+        """Return the condition and the record with further findings, for a batch that erases what these name."""
         findings = self.findings.joined(found)
         nonce = secrets.token_bytes(_NONCE_SIZE)
         sealed = write_record(self.key, msgpack.packb([self._since, nonce, self._mixed(nonce, findings.pack())]))
@@ -179,7 +179,10 @@ class Journal:
         return Findings.unpack(self._mixed(nonce, sealed))
 
     def _mixed(self, nonce: bytes, data: bytes) -> bytes:
-        """Return the data encrypted or decrypted: combined with a stream of bytes that follows from the key and the nonce."""
+        """Return the data encrypted or decrypted.
+
+        The data is combined with a stream of bytes that follows from the key and the nonce.
+        """
         stream = blake3(nonce, key=self._secret).digest(length=len(data))
         return (int.from_bytes(data, "big") ^ int.from_bytes(stream, "big")).to_bytes(len(data), "big")
 

@@ -30,9 +30,10 @@ _KINDS: Final[tuple[RefKind, ...]] = ("branch", "tag")
 
 
 def iter_mentions(database: Database, words: Sequence[str]) -> Iterator[str]:
-    """Yield the ids of commits that have one of the words in their message, author, meta or tag, and the other places that have one.
+    """Yield the ids of the commits, and the other places, that have one of the words.
 
-    These are refs, policies, effects, notes, records and stamps. Words of one character are left out.
+    A commit is searched in its message, author, meta and tag. The other places are refs, policies, effects, notes,
+    records and stamps. Words of one character are left out.
     """
     wanted = [word for word in dict.fromkeys(words) if len(word) > 1]
     if not wanted:
@@ -94,7 +95,10 @@ def _in_effects(store: KVStore, words: Sequence[str]) -> Iterator[str]:
 
 
 def _is_in(value: Any, words: Sequence[str]) -> bool:
-    """Return whether one of the words is in a value: in a text, a key or a number of it, or in the way that anything else is shown."""
+    """Return whether one of the words is in a value.
+
+    It may be in a text, a key or a number of the value, or in the way that anything else is shown.
+    """
     pending = [value]
     while pending:
         each = pending.pop()

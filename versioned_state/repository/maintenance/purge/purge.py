@@ -50,7 +50,10 @@ BEYOND: Final = (
     "backups, copies of the folder, snapshots of the file system, and what other stores pulled or imported",
     "blocks of the disk that the file system no longer uses, above all on an SSD",
     "the memory of other processes, and caches there, until they are closed",
-    "handles whose head is an old commit: until they find the branch moved, they may send objects that hold the data; then purge again",
+    (
+        "handles whose head is an old commit: until they find the branch moved, "
+        "they may send objects that hold the data; then purge again"
+    ),
     "pickled objects, sets and values of registered types that hold it inside: purge the key above them",
 )
 """Places that a purge cannot reach, whatever the store."""
@@ -97,7 +100,10 @@ class PurgeReport:
 RECLAIMING: Final = (
     "garbage from before, such as objects of commits that failed or whose reflog has expired: the next gc deletes it",
     "in a Disk, parts of pages away from which SQLite has moved bytes: purge with thorough=True rewrites the file",
-    "names of the branches in messages, notes, effects and records of others: purge with thorough=True looks for mentions",
+    (
+        "names of the branches in messages, notes, effects and records of others: "
+        "purge with thorough=True looks for mentions"
+    ),
 )
 """Places that a purge does not reach if it erases branches at their own cost."""
 
@@ -243,7 +249,7 @@ class _Purge:
     # Branches at their own cost
 
     def _is_cheap(self, *, thorough: bool) -> bool:
-        """Return whether branches alone are to be erased, and no earlier attempt has left objects that only a gc finds."""
+        """Return whether branches alone are to be erased, and no earlier attempt left objects that only a gc finds."""
         return bool(self._patterns) and not (self._targets or self._words or thorough or self.journal.findings.owed)
 
     def _reclaim(self) -> Reclaimed | None:
@@ -261,7 +267,10 @@ class _Purge:
         self._erase_effects()
         self._erase_records()
         self._database.forget()
-        self.left = "the branches and their objects are deleted, but search indexes and the log of the store may still hold their data"
+        self.left = (
+            "the branches and their objects are deleted, "
+            "but search indexes and the log of the store may still hold their data"
+        )
         store.drop_derived(list(self.journal.findings.branches))
         for backend in backends(store):
             if isinstance(backend, Disk):
@@ -346,7 +355,10 @@ class _Purge:
         self._collected = collect(
             database, expire=_NEVER, progress=lambda count, total: self._progress("collecting", count, total)
         )
-        self.left = "its objects are deleted, and search indexes, or free pages and the log of the store, may still hold the data"
+        self.left = (
+            "its objects are deleted, and search indexes, or free pages and the log of the store, "
+            "may still hold the data"
+        )
         database.forget()
         database.store.drop_derived()
         files = [store for store in backends(database.store) if isinstance(store, Disk)]
@@ -405,4 +417,7 @@ def _kept_by(store: KVStore) -> Iterator[str]:
     """Yield for each backend the places where it may keep deleted values by itself."""
     for backend in backends(store):
         if not isinstance(backend, Disk | Memory):
-            yield f"what {type(backend).__name__} keeps of deleted values by itself: logs, replicas, free pages, old versions, dumps"
+            yield (
+                f"what {type(backend).__name__} keeps of deleted values by itself: "
+                "logs, replicas, free pages, old versions, dumps"
+            )

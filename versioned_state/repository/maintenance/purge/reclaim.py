@@ -60,10 +60,10 @@ _AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True)
 class Reclaimed:
-    """The result: the names of the erased branches, and the count of their objects that were deleted, and of those that stay.
+    """The result: the erased branches, and the counts of their objects that were deleted and that stay.
 
-    An object stays because others led to it at the last gc, or do so now. ``shared`` has the ids of the latest commits
-    that stay.
+    ``branches`` has their names. An object stays because others led to it at the last gc, or do so now. ``shared`` has
+    the ids of the latest commits that stay.
     """
 
     branches: tuple[str, ...]
@@ -152,10 +152,11 @@ class _Plan:
         ]
 
     def _collect(self) -> None:
-        """Find the objects that the branches lead to, by their heads and all entries of their reflogs, whatever history still has.
+        """Find the objects that the branches lead to, by their heads and all entries of their reflogs.
 
-        Below an object of another keeper everything has another one too. If it is a commit, perhaps nobody but the
-        branches leads there any more, and it holds data of theirs: ``_find_witnesses`` looks.
+        It does not matter whether history still has them. Below an object of another keeper everything has another one
+        too. If it is a commit, perhaps nobody but the branches leads there any more, and it holds data of theirs:
+        ``_find_witnesses`` looks.
         """
         seen: set[tuple[Address, Role]] = set()
         pending = [start for ref in self.refs for start in _starts(ref)]
@@ -196,10 +197,10 @@ class _Plan:
         return raws
 
     def _find_witnesses(self, moved: Sequence[Ref], expired: int) -> None:
-        """Find a ref that leads to each commit which others led to at the marking: then it stays, with all that it leads to.
+        """Find a ref that leads to each commit which others led to at the marking.
 
-        If there is none, the commit may hold data that only the branches led to by now, and must go: only a gc can find
-        that out.
+        Then the commit stays, with all that it leads to. If there is none, the commit may hold data that only the
+        branches led to by now, and must go: only a gc can find that out.
         """
         witnesses = Witnesses(self._database, self.refs, moved, expired)
         latest = witnesses.cover(self._foreign, known=self._spared)
@@ -300,7 +301,10 @@ class _Reclaim(Collector):
         return plan.result(start)
 
     def _erase(self) -> tuple[_Plan, list[str]]:
-        """Delete the records of the branches, with as many objects as go into one batch, and return the keys that are left."""
+        """Delete the records of the branches, and return the keys that are left.
+
+        As many objects as go into one batch are deleted with the records.
+        """
         for attempt in range(_ATTEMPTS):
             record = self._quiet(attempt) if attempt else self.record
             plan = _Plan(self._database, self._patterns, record)
@@ -340,7 +344,10 @@ class _Reclaim(Collector):
                 attempt += 1
 
     def _quiet(self, attempt: int) -> GcRecord:
-        """Return the present record, with an empty list of published commits: so any move of a ref from now on changes it."""
+        """Return the present record, with an empty list of published commits.
+
+        Any move of a ref from now on then changes it.
+        """
         while True:
             record = self.look()
             if not record.published and (attempt < _PATIENCE or record.hold):

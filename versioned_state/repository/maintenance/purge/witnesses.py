@@ -52,10 +52,11 @@ class Witnesses:
         self._shared: Mapping[str, bytes] = {}
 
     def cover(self, addresses: Collection[Address], *, known: Collection[Address]) -> dict[Address, str | None] | None:
-        """Return the latest of some commits, which lead to all of the others, each with the name of a ref that leads to it now.
+        """Return the latest of some commits, each with the name of a ref that leads to it now.
 
-        None if there may be no such ref for one of them. ``known`` are further commits, to which others are known to
-        lead, so no ref is looked for. Cost: some reads for each of the latest, O(log n) in the length of the histories.
+        The latest commits lead to all of the others. Returns None if there may be no such ref for one of them.
+        ``known`` are further commits, to which others are known to lead, so no ref is looked for. Cost: some reads for
+        each of the latest, O(log n) in the length of the histories.
 
         Raises:
             MissingObjectError, CorruptObjectError: one of the commits cannot be read.
