@@ -100,8 +100,8 @@ else:
             "agents.call": "Call",
             "agents.effects": "Happened effect effects forget_effect settle_effect",
             "agents.rollback": "RolledBack roll_back_effects",
-            "agents.events.classes": "ActionEvent ClarifyEvent ErrorEvent FailEvent OutputEvent SuccessEvent TaskStartEvent "
-            "TransitionEvent",
+            "agents.events.classes": "ActionEvent ClarifyEvent ErrorEvent FailEvent OutputEvent SuccessEvent "
+            "TaskStartEvent TransitionEvent",
             "agents.events.log": "events",
             "agents.parallel": "Outcome parallel",
             "agents.patterns.event_sourcing": "EventSourced",

@@ -131,7 +131,10 @@ def check_text(name: str, value: Any) -> None:
 
 
 def check_function(name: str, value: Any) -> None:
-    """Raise ``InvalidArgumentError`` unless the value is a plain function: calling an asynchronous one or a generator does nothing yet."""
+    """Raise ``InvalidArgumentError`` unless the value is a plain function.
+
+    Calling an asynchronous function or a generator does nothing yet.
+    """
     if not callable(value):
         raise _refused(name, "a function", value)
     import inspect  # with what it loads, a tenth of the import of Versioned

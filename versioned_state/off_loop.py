@@ -126,7 +126,7 @@ async def _end_of(future: Future[Any]) -> asyncio.CancelledError | None:
 
 
 async def wait_for_end(future: Future[Any]) -> asyncio.CancelledError | None:
-    """Wait for the end of a call, of any thread, or for a cancellation, which is returned and does not reach the call."""
+    """Wait for the end of any thread's call, or for a cancellation, which is returned and does not reach the call."""
     loop = asyncio.get_running_loop()
     waiter = loop.create_future()
 
@@ -185,6 +185,6 @@ def _set(waiter: asyncio.Future[None]) -> None:
 
 
 def _shield() -> AbstractContextManager[object]:
-    """Keep anyio, if it is loaded, from cancelling a task again and again as long as it waits. asyncio cancels a task once."""
+    """Keep anyio, if it is loaded, from cancelling a waiting task again and again. asyncio cancels a task once."""
     anyio = sys.modules.get("anyio")
     return nullcontext() if anyio is None else anyio.CancelScope(shield=True)

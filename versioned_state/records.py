@@ -93,7 +93,7 @@ else:
         return cls
 
     class _Initializer:
-        """The ``__init__`` of a record, compiled at its first use: most classes are only defined, and compiling takes longest."""
+        """The ``__init__`` of a record, compiled at first use: most are never used, and compiling takes longest."""
 
         def __init__(self, cls, fields, *, frozen):
             self._cls = cls

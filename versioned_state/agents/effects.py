@@ -190,7 +190,7 @@ def effect(  # type: ignore[misc] # P may have a parameter of one of these names
 
 
 def name_of(function: Callable[..., object]) -> str:
-    """Return the name of a function for the ledger, ``module:function``, and keep the function for ``roll_back_effects``.
+    """Return a function's name for the ledger, ``module:function``, and keep the function for ``roll_back_effects``.
 
     Raises ``InvalidArgumentError`` if it has no name, or is a coroutine function.
     """
@@ -245,7 +245,7 @@ def forget_effect(state: State | Repository, key: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """The place of an effect: a ledger, and the names that a scope may add to a key, each None if there is no such name."""
+    """The place of an effect: a ledger, and the names that a scope may add to a key (None if there is no such name)."""
 
     ledger: Ledger
     branch: str | None = None
@@ -419,7 +419,7 @@ class _Effect:
         return result if other is None else await self._recorded(other)
 
     async def _failed(self, error: BaseException, draft: Entry, before: Entry | None) -> None:
-        """Record an exception of the function in the ledger, and add a note for the caller if the effect is in doubt."""
+        """Record the function's exception in the ledger, and add a note for the caller if the effect is in doubt."""
         surely = isinstance(error, self._call.not_done_on)
         try:
             if surely:
@@ -487,7 +487,7 @@ def _is_coroutine_function(function: object) -> bool:
 def _without_partial(
     function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the arguments of a call with those that ``functools.partial`` holds: they are arguments of the effect too."""
+    """Return the arguments of a call with those held by ``functools.partial``: they are arguments of the effect too."""
     while isinstance(function, partial):
         args, kwargs, function = (*function.args, *args), {**function.keywords, **kwargs}, function.func
     return args, kwargs

@@ -55,7 +55,7 @@ _FORKS: Final = "parallel"
 """The first part of the names of the forks' branches. The second one is the id of their owner."""
 
 _FORK_S: Final = 7 * 24 * 3600
-"""How long the branches of the forks stay if their process is killed, and no other one on its machine calls ``parallel`` on the store."""
+"""How long the forks of a killed process stay if no other one on its machine calls ``parallel`` on the store."""
 
 _LOOKED_AT: Final = 256
 """Names of forks that a call looks at for those of killed processes.
@@ -274,7 +274,7 @@ class _Work:
         return [self._fork(str(index)) for index in range(len(self._calls))]
 
     def _sweep(self) -> None:
-        """Delete the forks of calls of ``parallel`` that ended without doing so: their process was killed, or the store was gone.
+        """Delete the forks that calls of ``parallel`` left behind: their process was killed, or the store was gone.
 
         Looks at the names from a random one on, so that a few calls find a fork among any number of deleted ones.
         """

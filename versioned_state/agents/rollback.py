@@ -34,7 +34,7 @@ class RolledBack:
 
 
 def effects_behind_head(state: Versioned | Namespace) -> list[EffectRecord]:
-    """Return the effects that lie behind the head of a state: done, or in doubt, by rounds that were taken back since, oldest first.
+    """Return the effects behind a state's head, oldest first: done, or in doubt, by rounds that were taken back since.
 
     The effects of the rounds that a fork left out are among them. Cost: 0 for a branch that only commits have moved.
     Otherwise it reads the reflog and the ledger.

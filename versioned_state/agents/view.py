@@ -215,7 +215,7 @@ def _newest_first(worktree: Worktree, key: bytes) -> Iterator[Any]:
 
 
 def _by_recency(nodes: Nodes, head: Commit, first: list[bytes], keys: Collection[bytes]) -> Iterator[bytes]:
-    """Iterate over keys, the most recently changed first: those in ``first``, then by commit, then the rest in order."""
+    """Iterate over keys, most recently changed first: those in ``first``, then by commit, then the rest in order."""
     seen: set[bytes] = set()
     for key in chain(first, _changed(nodes, head), keys):
         if key in keys and key not in seen:

@@ -85,7 +85,8 @@ def check_type(name: object) -> str:
     hint = f"versioned_state.sandbox.register({key!r}, factory)"
     if key in list(SandboxType):
         raise InvalidArgumentError(
-            f"no factory is registered for sandboxes of type {key!r}; only {' and '.join(_LOCAL)} come with the library",
+            f"no factory is registered for sandboxes of type {key!r}; "
+            f"only {' and '.join(_LOCAL)} come with the library",
             remains="no sandbox was made",
             hint=hint,
         )

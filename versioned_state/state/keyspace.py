@@ -62,7 +62,7 @@ class KeySpace(State):
         return self._get(key)
 
     def _loaded(self, key: object) -> Any:
-        """Return the value of a key if it is loaded, for a read during a call of ``aio`` that this thread's event loop made."""
+        """Return a key's value if it is loaded, for a read during a call of ``aio`` by this thread's event loop."""
         if self._lock.is_leased_here and type(key) is str:
             with suppress(AttributeError):  # if that call closes the state
                 return self._worktree.loaded(self._prefix + user_key(key), _NONE)

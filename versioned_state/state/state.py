@@ -76,7 +76,10 @@ class State(MutableMapping[str, Any]):
 
     @abstractmethod
     def sequence(self, key: str) -> StateSequence:
-        """Return the list under a key, to read and edit it without loading it: a call costs O(log n) and the elements that it touches."""
+        """Return the list under a key, to read and edit it without loading it.
+
+        A call on it costs O(log n) and the elements that it touches.
+        """
 
     @abstractmethod
     def release(self, key: str) -> bool:
@@ -108,11 +111,11 @@ class State(MutableMapping[str, Any]):
         return value_at(self, path)
 
     def typed(self, model: type[M]) -> M:
-        """Return the state as an instance of a class, to a type checker: ``state.typed(AppState).messages`` is ``state["messages"]``.
+        """Return the state as an instance of a class, for type checkers.
 
-        The fields of the class are attributes, which read and write the keys. Its methods and properties work on them.
-        A missing key has the default of its field, which is put into the state if it can change in place. Nothing is
-        validated: ``schema=`` does that. Cost: none.
+        The fields of the class are attributes, which read and write the keys: ``state.typed(AppState).messages`` is
+        ``state["messages"]``. Its methods and properties work on them. A missing key has the default of its field,
+        which is put into the state if it can change in place. Nothing is validated: ``schema=`` does that. Cost: none.
 
         Args:
             model: a dataclass, a pydantic model, an attrs class, or a ``TypedDict``, for which the state itself is
@@ -165,7 +168,10 @@ class State(MutableMapping[str, Any]):
 
     @locked
     def update(self, other: Any = (), /, **values: Any) -> None:
-        """Set the keys of a mapping, of pairs and of keywords: all of them, or none if one cannot be a key or ``other`` cannot be read."""
+        """Set the keys of a mapping, of pairs and of keywords.
+
+        All of them are set, or none if one cannot be a key or ``other`` cannot be read.
+        """
         given = dict(other, **values)
         for key in given:
             user_key(key)

@@ -140,7 +140,8 @@ class Versioned(KeySpace):
         if isinstance(store, Repository):
             if pickle != "own" or pickle_key is not None or classes != () or signer is not None or clock is not None:
                 raise InvalidArgumentError(
-                    "pickle, pickle_key, classes, signer and clock must be given to the Repository, not to a state over it"
+                    "pickle, pickle_key, classes, signer and clock must be given to the Repository, "
+                    "not to a state over it"
                 )
             repository = store
         else:
@@ -198,7 +199,7 @@ class Versioned(KeySpace):
 
     @property
     def aio(self) -> VersionedAio:
-        """The calls that use the store, as coroutines that run them off the event loop: ``await state.aio.commit("round 1")``."""
+        """Coroutines that run the calls on the store off the event loop: ``await state.aio.commit("round 1")``."""
         return VersionedAio(self, self._lock)
 
     def namespace(self, name: str) -> Namespace:
@@ -337,7 +338,7 @@ class Versioned(KeySpace):
         return commit_together(states, options, tags)
 
     async def __run_together__(self, states: Sequence[Versioned], call: Callable[[], list[Commit]]) -> list[Commit]:
-        """Run ``commit_together`` of these states off the event loop, for ``repository.aio``, which is a layer below."""
+        """Run ``commit_together`` of these states off the event loop, for ``repository.aio``, one layer below."""
         from versioned_state.state.aio.ahead import stage_ahead
         from versioned_state.state.aio.gate import run_on_handles
 
@@ -362,7 +363,10 @@ class Versioned(KeySpace):
 
     @locked
     def discard(self) -> None:
-        """Drop all uncommitted changes: mutated live values get their committed content in place, and replaced ones come back."""
+        """Drop all uncommitted changes.
+
+        Mutated live values get their committed content in place, and replaced ones come back.
+        """
         self._transactions.refuse("discard")
         self._handle.resolve_doubt(discarding=True)
         self._worktree.restore()
@@ -406,7 +410,7 @@ class Versioned(KeySpace):
         return Transaction(self._transactions, options, self)
 
     def lock(self, *, ttl: float = 30.0, wait: float = 10.0) -> Lock:
-        """Return a ``with`` block for one holder at a time, among all threads, processes and machines that lock this branch.
+        """Return a ``with`` block for one holder of this branch at a time, among all threads, processes and machines.
 
         ::
 
@@ -512,7 +516,7 @@ class Versioned(KeySpace):
         limit: int | None = None,
         deadline: float | None = None,
     ) -> Diff:
-        """Return the changes from ``a`` to ``b``, by path, or without ``b`` those to the present state with its uncommitted changes.
+        """Return the changes by path from ``a`` to ``b``, or without ``b`` to the state with its uncommitted changes.
 
         Args:
             internal: include the engine's own keys.
@@ -536,7 +540,7 @@ class Versioned(KeySpace):
         first_parent: bool = False,
         **filters: Unpack[Filters],
     ) -> Log:
-        """Return the commits from a revision, by default the head, back, or for a range ``A..B`` those of B that A does not have.
+        """Return the commits back from a revision, by default the head, or for ``A..B`` those of B that A lacks.
 
         The newest commits come first. Cost: one read for each commit that is examined. The filters ``author``,
         ``message``, ``since``, ``until``, ``meta``, ``path`` and ``changed`` choose among the commits, and ``deadline``
@@ -603,7 +607,7 @@ class Versioned(KeySpace):
     def _taking(
         self, find: Callable[[], T], run: Callable[[T, Resolving], Commit], policies: Mapping[str, Policy] | None
     ) -> Commit:
-        """Do as ``_resolvable`` for a call on other commits, which ``find`` resolves, again if purge replaced them meanwhile."""
+        """Do as ``_resolvable`` for a call on the commits that ``find`` resolves, again if purge replaced them."""
         return publisher.again_if_swept(self._handle, lambda: self._resolvable(partial(run, find()), policies))
 
     @locked
@@ -680,7 +684,7 @@ class Versioned(KeySpace):
         author: str | None = None,
         policies: Mapping[str, Policy] | None = None,
     ) -> Commit:
-        """Repeat the changes of a commit, or of each of a range ``A..B`` or of a list, with its message: of all or none.
+        """Repeat the changes of a commit, or of each of a range ``A..B`` or a list, with its message: of all or none.
 
         Returns the new head. Raises as ``merge``.
         """
@@ -796,7 +800,7 @@ class Versioned(KeySpace):
 
     @locked
     def restore(self, path: str | StatePath, at: str | Commit = "HEAD") -> None:
-        """Assign to a path the value that it had at a revision, or remove the value if there was none: a change to commit.
+        """Assign to a path its value at a revision, or remove the value if there was none: a change to commit.
 
         Raises:
             UnknownPathError: the path has no container in this state, or neither side has a value there.
@@ -962,7 +966,7 @@ class Versioned(KeySpace):
 
 
 class Namespace(KeySpace):
-    """A state of its own within a ``Versioned`` one, whose handle it shares: its changes are committed with the state's."""
+    """A state within a ``Versioned`` one, whose handle it shares: its changes are committed with the state's."""
 
     def __init__(self, state: Versioned, prefix: bytes, name: str) -> None:
         super().__init__(prefix, state._lock)

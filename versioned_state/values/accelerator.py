@@ -45,7 +45,7 @@ class Accelerator(Protocol):
     def pack_marked(
         self, values: list[Any], start: int, stop: int, depth: int, limit: int, /
     ) -> tuple[bytes, Marks] | None:
-        """Return a plain run as one array, and its marks, both of one moment: no other thread changes a value in between."""
+        """Return a plain run as one array, and its marks, both of one moment: no thread changes a value in between."""
 
 
 def load(name: str = "versioned_state_fast") -> tuple[Accelerator | None, str]:

@@ -4,8 +4,8 @@ A tree is canonical if its nodes are those that building it at once from its con
 after a boundary, its own content shows where the boundary rule (``trees.chunker``) ends it. So each node is examined by
 itself, once, and the rest follows from the places where it is named::
 
-    a node                     its traits: does it end in a boundary? is it small enough to be inlined? has it one child only?
-    a place that names it      the traits that are refused there: an open node anywhere but at the end of its level, and so on
+    a node                     its traits: does a boundary end it? is it small enough to inline? has it one child only?
+    a place that names it      the traits refused there: an open node anywhere but at the end of its level, and so on
 
 The trees of a state have several forms, each with rules of its own (``Form``).
 """
@@ -195,7 +195,7 @@ def reasons(conflict: int) -> str:
 
 
 def path_of_trail(trail: Trail) -> StatePath:
-    """Return the path to the value that a tree belongs to, as far as a path leads to it: to the value that contains it otherwise."""
+    """Return the path to the value that a tree belongs to, or if no path leads to it, to the value that contains it."""
     steps: list[bytes | int] = []
     while trail is not None:
         trail, step = trail

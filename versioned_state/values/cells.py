@@ -41,14 +41,17 @@ MAX_NESTING: Final = 2 * MAX_DEPTH + 16
 """Cells within cells: a container is one or, if it has a type of its own, two."""
 
 MAX_ELEMENTS: Final = 1 << 26
-"""Elements of one value, in all its trees together: a few small nodes can name each other into any number of elements."""
+"""Elements of one value, in all its trees: a few small nodes can name each other into any number of elements."""
 
 MAX_BLOB: Final = 1 << 32
 """Bytes of one value's texts and buffers together, for the same reason."""
 
 MAX_COLLISIONS: Final = 256
-"""Keys of one dict, or elements of one set, that have one hash. Python compares each of them with all others, and numbers and tuples of
-one hash are easily made. No two short ints have one hash; of the powers of two, every 61st."""
+"""Keys of one dict, or elements of one set, that have one hash.
+
+Python compares each of them with all others, and numbers and tuples of one hash are easily made. No two short ints have
+one hash; of the powers of two, every 61st.
+"""
 
 MAX_KEY: Final = 4096
 """Bytes of a key in a map: a node may hold some forty keys."""
@@ -216,7 +219,10 @@ def split_typed(cell: bytes) -> tuple[bytes, bytes | None, bytes]:
 
 
 def weights_of(cells: list[bytes]) -> Iterable[int]:
-    """Return the weight of each cell for cutting a list into leaves: its bytes without the heads of typed values, which compress well."""
+    """Return the weight of each cell for cutting a list into leaves.
+
+    The weight is the number of bytes without the heads of typed values, which compress well.
+    """
     if _TYPED not in map(_first_of, cells):
         return map(len, cells)
     return [_weight_of_typed(cell) if cell[0] == _TYPED else len(cell) for cell in cells]

@@ -112,7 +112,7 @@ def typed_parts(nodes: Nodes, cell: bytes) -> tuple[Head, bytes] | None:
 
 
 def is_large(nodes: Nodes, cell: bytes) -> bool:
-    """Return whether a list or dict, or the data of a typed value, is a tree of its own, whose parts have forms of their own."""
+    """Return whether a list, a dict or a typed value's data is a tree, whose parts have forms of their own."""
     parts = typed_parts(nodes, cell)
     return code_of(cell if parts is None else parts[1]) in (Code.LIST_TREE, Code.DICT_TREE)
 

@@ -32,9 +32,11 @@ from versioned_state.values.trees.references import tree_cell, tree_of
 from versioned_state.values.trees.tree import Tree, empty, find, iter_items, iter_items_back, locate, rank, top_of
 
 GROUP: Final = 1024
-"""Bytes of keys and cells with which a group of the newest entries ends; part of the format. Measured on calls of tasks with two to four
-events: with larger groups, most calls that complete no leaf write no object of the series either, and the commits are
-larger."""
+"""Bytes of keys and cells with which a group of the newest entries ends; part of the format.
+
+Measured on calls of tasks with two to four events: with larger groups, most calls that complete no leaf write no object
+of the series either, and the commits are larger.
+"""
 
 
 class Part(NamedTuple):
@@ -178,7 +180,7 @@ def size_of_groups(keys: list[bytes], items: list[bytes]) -> int:
 
 
 def _stored(nodes: Nodes, tree: Tree) -> Part:
-    """Return a part whose top is an object of its own at any size: later commits that do not change the part store only its address."""
+    """Return a part whose top is always an object: later commits that do not change it store only its address."""
     if not tree.count:
         return _NONE
     return _part(Tree(tree.shape, tree.count, nodes.add(tree.shape, tree.top)) if isinstance(tree.top, Node) else tree)

@@ -50,7 +50,7 @@ def time_of(name: str) -> datetime:
 
 
 def event_cell(cls: type, fields: bytes) -> bytes:
-    """Return the cell of an event of a class in ``classes``, from the cell of a dict of its fields in the order of their names.
+    """Return the cell of an event of a class in ``classes``, from the cell of a dict of its fields sorted by name.
 
     It equals the cell of an instance, but no instance is made.
     """

@@ -23,7 +23,7 @@ _BUILT_IN: Final = (str, bytes, bytearray, int, float, complex, list, dict, set,
 
 
 class Kept(NamedTuple):
-    """An event that was kept: the name of its entry, its time, the call of the task that runs on the state, and its stamp."""
+    """A kept event: the name of its entry, its time, the call of the task that runs on the state, and its stamp."""
 
     name: str
     time: int

@@ -161,7 +161,7 @@ _Read = Callable[[str, bool], Iterator[Entry]]
 
 
 def _source(state: Versioned | Namespace | Live | Snapshot) -> tuple[_Read, str]:
-    """Return the function that reads the entries of a state from a name on, and the namespace whose calls are wanted."""
+    """Return the function that reads a state's entries from a name on, and the namespace whose calls are wanted."""
     if isinstance(state, Live):
         return _live_entries(state), "\0".join(port.names(state))
     if isinstance(state, Snapshot):
@@ -204,7 +204,7 @@ def _stored_entries(snapshot: Snapshot, pending: dict[str, bytes]) -> _Read:
 
 
 def _once(cells: Iterator[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
-    """Iterate over the entries without repetitions: an entry that an interrupt left pending may be committed already."""
+    """Iterate over the entries without repeats: an entry that an interrupt left pending may be committed already."""
     last = None
     for name, cell in cells:
         if name != last:

@@ -53,7 +53,7 @@ def stamped(event: Any, stamp: Stamp) -> Any:
 
 
 def unstamped(event: Any) -> Any:
-    """Return the event as it was before it was stamped: itself, or a copy if it was read from a log and is emitted again."""
+    """Return the event without its stamp: itself, or a copy if it was read from a log and is emitted again."""
     cls: Any = type(event)
     base = getattr(cls, "_stamped_class", None)
     if base is not None:

@@ -77,7 +77,10 @@ class _NotPlainError(Exception):
 
 
 def captured(value: Any) -> Any:
-    """Return a copy that nobody else can change, or None if the value is not made of exact lists, dicts and immutable values alone."""
+    """Return a copy that nobody else can change, or None if the value is not plain.
+
+    A plain value is made of exact lists, dicts and immutable values alone.
+    """
     try:
         return _captured(value)
     except (_NotPlainError, RecursionError):

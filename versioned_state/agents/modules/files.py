@@ -72,7 +72,7 @@ class SessionFiles:
         self._calls: dict[str, list[_Call]] = {}
 
     async def read(self, path: str, read: Callable[[], T]) -> T:
-        """Run a function that reads a file, after the earlier writes of it and before the later ones, and return its result."""
+        """Run a function that reads a file, after its earlier and before its later writes, and return its result."""
         async with self._turn(path, None):
             return await off_loop(read)
 
@@ -185,7 +185,7 @@ def session_file(session_id: str, user_id: str) -> str:
 
 
 def agentscope_file(session_id: str, user_id: str) -> str | None:
-    """Return the name that AgentScope gave the file of a session, or None if it is not the name of a file in the folder."""
+    """Return the name that AgentScope gave a session's file, or None if it is not the name of a file in the folder."""
     name = f"{user_id}_{session_id}.json" if user_id else f"{session_id}.json"
     try:
         is_safe = not _UNSAFE.search(name) and len(os.fsencode(name)) <= 255

@@ -207,7 +207,7 @@ class _Plan:
 
 
 class _Plain(set[str]):
-    """The attributes of a class for which an assignment only sets a value in the ``__dict__``, as far as they were looked up."""
+    """The attributes of a class whose assignment only sets a value in ``__dict__``, as far as they were looked up."""
 
     def __init__(self, cls: type) -> None:
         super().__init__()
@@ -226,7 +226,7 @@ class _PlainAttributes(dict[type, _Plain]):
 
 
 def _assign(module: Any, values: dict[str, Any], fields: dict[str, Any], undo: _Undo) -> None:
-    """Assign values that are not plain entries of a module's ``__dict__``: properties, slots, a custom ``__setattr__``."""
+    """Assign values that are not plain entries of ``vars(module)``: properties, slots, a custom ``__setattr__``."""
     undo.remember(module, values)
     for key in registered_in(module)[0]:
         if key in values:
@@ -267,7 +267,7 @@ class _Undo:
         self.steps.append(partial(_put_back, module, fields, elsewhere))
 
     def remember_all(self, module: Any) -> None:
-        """Remember a module that loads itself, with the modules in it: fields, containers in them, and its own state."""
+        """Remember a module that loads itself, and the modules in it: fields, containers in them, and its own state."""
         below, todo = {id(module): module}, [module]
         while todo:
             for _, nested in nested_in(todo.pop()):

@@ -295,7 +295,7 @@ class VersionedSession(SessionBase):
             return None
 
     def _merge(self, state: Versioned, saved: list[_Saved], late: list[_Saved], meta: Mapping[str, Any]) -> None:
-        """Commit late states on forks of the commits that their modules had, and merge these into the session in one move."""
+        """Commit late states on forks of their modules' commits, and merge these into the session in one move."""
         prefix = f"saving/{urandom(6).hex()}"
         message = f"{', '.join(each.name for each in late)}: merged with the saves of others"
         forks: list[Versioned] = []

@@ -97,7 +97,7 @@ class Source(Generic[V]):
         return {"position": point.position, "version": self.version, "value": point.value}
 
     def stored(self, view: Snapshot) -> Point[V] | None:
-        """Return the value that a commit keeps, or None if there is none, or if it is of another version of the function."""
+        """Return the value that a commit keeps, or None if it has none of this version of the function."""
         kept = view.get(f"{self.key}.snapshot")
         if type(kept) is not dict or kept.keys() != {"position", "version", "value"} or kept["version"] != self.version:
             return None
@@ -215,7 +215,7 @@ class EventSourced(Generic[V]):
         return point
 
     def _kept(self, count: int) -> Point[V]:
-        """Return the committed value if it is of the first ``count`` events or fewer, or else the value before the first event."""
+        """Return the committed value if it is of at most ``count`` events, or else the value before the first event."""
         kept = None if self._hook is None else self._hook.kept(self._source)
         return kept if kept is not None and kept.position <= count else self._source.begin()
 
@@ -370,7 +370,10 @@ class SourceHook(Hook):
         return source.begin(), None
 
     def _roots(self, before: Tree) -> Iterator[Tree]:
-        """Iterate over the root before and those of the branch's last commits: a merge may insert events of others before some of ours."""
+        """Iterate over the root before, and over those of the branch's last commits.
+
+        A merge may insert events of others before some of ours.
+        """
         yield before
         for commit in islice(self._line(), _COMMITS):
             yield self._handle.root_of(commit)
@@ -380,7 +383,7 @@ class SourceHook(Hook):
         return graph.first_parents(self._handle.head, self._handle.repository.database.commits.read)
 
     def agreed_events(self, source: Source[Any]) -> Sequence[Any]:
-        """Return the events of the last commit whose kept value is that of replaying its events: a binary search among the commits."""
+        """Return the events of the last commit whose kept value is that of replaying its events, by binary search."""
         head, read = self._handle.head, self._handle.repository.database.commits.read
         agreed: Sequence[Any] = ()
         # the last commit that is known to agree, and one that does not agree, or the uncommitted changes

@@ -45,7 +45,9 @@ class StateMachine:
 
     ::
 
-        order = StateMachine(state, "order", initial="new", transitions={("new", "pay"): "paid", ("paid", "ship"): "shipped"})
+        order = StateMachine(
+            state, "order", initial="new", transitions={("new", "pay"): "paid", ("paid", "ship"): "shipped"}
+        )
         order.transition("pay")     # "paid", and a TransitionEvent in events(state)
         order.transition("pay")     # ValueError: Invalid transition: paid + pay
 
@@ -160,7 +162,10 @@ class Rules:
             )
             hint = ""
             if not any(before == each for each in states):
-                hint = f"{before!r:.80} at {self.key!r} is not a state of this machine, whose states are {', '.join(map(str, states))}"
+                hint = (
+                    f"{before!r:.80} at {self.key!r} is not a state of this machine, "
+                    f"whose states are {', '.join(map(str, states))}"
+                )
             raise InvalidTransitionError(self.key, before, event, self.allowed(before), hint=hint) from None
 
 
@@ -214,7 +219,7 @@ class Track:
         )
 
     def settle(self, current: Any) -> None:
-        """Withdraw the transitions that the value does not reflect: it was reset, or an interrupt came before it was set."""
+        """Withdraw transitions that the value does not reflect: it was reset, or an interrupt prevented its update."""
         known = {each.name for each in self.chain}
         for name in self._pending.names_of(self.root_key):
             if name not in known:  # an interrupt came right after the event was kept
@@ -298,7 +303,7 @@ class TransitionHook(Hook):
             self._check_merged(nodes, before, after)
 
     def _check_merged(self, nodes: Nodes, before: Tree, after: Tree) -> None:
-        """Raise ``InvalidTransitionError`` if transitions of another branch do not begin where ours left their machine."""
+        """Raise ``InvalidTransitionError`` if another branch's transitions do not begin where ours left the machine."""
         decoder = Decoder(nodes, self._policy)
         chains: dict[bytes, list[TransitionEvent]] = {}
         for name, cell in new_entries(nodes, find(nodes, before, EVENTS), find(nodes, after, EVENTS)):
@@ -313,7 +318,10 @@ class TransitionHook(Hook):
             if track is None or track.chain:
                 continue
             rules, current = track.rules, self._value(track, decoder, nodes, before)
-            hint = f"both branches moved the machine: ours to {current}, the other from {chain[0].from_state} to {chain[-1].to_state}"
+            hint = (
+                f"both branches moved the machine: ours to {current}, "
+                f"the other from {chain[0].from_state} to {chain[-1].to_state}"
+            )
             for transition in chain:
                 if transition.from_state != current:
                     allowed = rules.allowed(current)
@@ -321,7 +329,7 @@ class TransitionHook(Hook):
                 current = transition.to_state
 
     def _check(self, track: Track, nodes: Nodes, before: Tree, after: Tree) -> None:
-        """Raise ``InvalidTransitionError`` unless the transitions lead from the value in one root to that in the other."""
+        """Raise ``InvalidTransitionError`` unless the transitions lead from one root's value to the other's."""
         decoder = Decoder(nodes, self._policy)
         rules, start, end = track.rules, *(self._value(track, decoder, nodes, root) for root in (before, after))
         if track.chain[0].before != start:
@@ -334,7 +342,10 @@ class TransitionHook(Hook):
         if first.before != start:
             raise track.late(start, STAGED)
         if last.after != end:
-            hint = f"its transitions lead to {last.after}, and the value of the key is {end}: only transition() is to change it"
+            hint = (
+                f"its transitions lead to {last.after}, and the value of the key is {end}: "
+                "only transition() is to change it"
+            )
             raise InvalidTransitionError(
                 rules.key, last.before, last.event, rules.allowed(last.before), remains=STAGED, hint=hint
             )

@@ -5,7 +5,7 @@ Layer: agents.
 ::
 
     enter ── changes, checkpoints ──┬── committed
-                                    └── rolled back to the last checkpoint, or to the start, and the failure is committed
+                                    └── rolled back to the last checkpoint or the start, and the failure is committed
 
 A nested call on the same handle is a nested transaction. Events are pending entries of the handle, which a rollback
 does not change.
@@ -186,7 +186,10 @@ class Commits(Round):
             self._withdraw(self._before_end)
         # the next call on the state finds out whether it was a success or a failure
         if isinstance(error, CommitInDoubtError):
-            error.remains = "the next call on the state finds out, and rolls the changes of the task back if the commit was not made"
+            error.remains = (
+                "the next call on the state finds out, "
+                "and rolls the changes of the task back if the commit was not made"
+            )
             self._open().has_left = True
         else:
             await self._fail(error, way)

@@ -41,7 +41,7 @@ class KeyedCall:
         self._fingerprint = blake3(packed).digest(16)
 
     def find(self, *, committed: bool = False) -> Recorded | None:
-        """Return the result of the call that has committed under this key, on the present head of the branch in the store.
+        """Return the result of the call that has committed under this key, on the branch's present head in the store.
 
         Args:
             committed: ignore nested calls of the running call, which will commit with it.

@@ -40,8 +40,10 @@ T = TypeVar("T")
 OnEvent = Callable[[Any], object]
 
 Kept = tuple[type, dict[str, Any], int, Commit | None]
-"""An event of the call itself, which is kept: its class and fields, its time, and the commit that the call saw. Every call makes two, so it
-is a plain tuple."""
+"""A kept event of the call itself: its class and fields, its time, and the commit that the call saw.
+
+A plain tuple, because every call makes two.
+"""
 
 Outcome = Literal["success", "failure", "cancelled", "timeout", "interrupted", "closed"]
 
@@ -249,7 +251,7 @@ class Round(Block):
         return {"inputs": call.inputs, "message": message, "task_name": call.name}
 
     def _keep_own(self, cls: type, fields: dict[str, Any]) -> Kept:
-        """Keep an event of the call itself, of a class in ``events.classes``, with ``fields`` in the order of their names."""
+        """Keep an event of the call itself, of a class in ``events.classes``, with ``fields`` sorted by name."""
         return (cls, fields, *self._keep(cls(**fields)))
 
     def _keep(self, event: Any) -> tuple[int, Commit | None]:
@@ -375,7 +377,7 @@ def outcome_of(error: BaseException) -> Outcome:
 
 
 def event_of(error: BaseException) -> tuple[type, dict[str, Any]]:
-    """Return the class and the fields, in the order of their names, of the event of a call that ended with an exception."""
+    """Return the class and the fields, sorted by name, of the event of a call that ended with an exception."""
     if isinstance(error, TaskFailed):
         return FailEvent, {"message": str(error)}
     if isinstance(error, TaskClarify):

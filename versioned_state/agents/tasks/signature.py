@@ -18,8 +18,11 @@ _SIMPLE: Final = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
 
 
 Bound = tuple[dict[str, Any], tuple[Any, ...], dict[str, Any]]
-"""The arguments of one call: the inputs, which are the arguments by name with defaults and without ``state`` and ``self``, then the
-positional and the keyword arguments of the function, without ``state``. A plain tuple, because every call makes one."""
+"""The arguments of one call: the inputs, then the positional and the keyword arguments of the function.
+
+The inputs are the arguments by name, with defaults and without ``state`` and ``self``. The arguments of the function
+are without ``state``. A plain tuple, because every call makes one.
+"""
 
 
 class TaskSignature:
@@ -35,7 +38,8 @@ class TaskSignature:
         for name in _TAKEN:
             if name in signature.parameters:
                 raise TypeError(
-                    f"task {function.__name__!r} has a parameter {name!r}, which every call of a task has already: rename it"
+                    f"task {function.__name__!r} has a parameter {name!r}, "
+                    "which every call of a task has already: rename it"
                 )
         self.takes_state: Final = "state" in signature.parameters
         self._full = signature
@@ -176,4 +180,4 @@ async def _nothing_async() -> None:
 
 
 _EMPTY_CODE: Final = 64
-"""Bytes beyond which the code of a function is not that of an empty one, which has about 30 if it is a coroutine function."""
+"""The most bytes of code of an empty function, which has about 30 if it is a coroutine function."""

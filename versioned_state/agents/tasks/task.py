@@ -127,7 +127,7 @@ class Calls(Generic[P, R_co]):
         return self._stream(args, kwargs, state, key, on_event)
 
     def on(self, state: StateArgument, *, key: str | None = None, on_event: OnEvent | None = None) -> CallsOn[P, R_co]:
-        """Return the task with the arguments of every task: ``book.on(state)("Rome")`` is ``book("Rome", state=state)``.
+        """Return the task with every task's arguments: ``book.on(state)("Rome")`` is ``book("Rome", state=state)``.
 
         A type checker checks the arguments of such a call. Cost: nothing of the store.
         """
@@ -254,7 +254,8 @@ class Task(Calls[P, R_co]):
             check_function("on_event", on_event)
         if self._signature.is_empty and not self._is_run:
             raise TypeError(
-                f"task {self.task_name!r} has no body, and no runner: write one, or make it a task of an Agent with a runner"
+                f"task {self.task_name!r} has no body, and no runner: "
+                "write one, or make it a task of an Agent with a runner"
             )
         if state is not None and type(state) not in _STATES:
             check_state(state)
@@ -426,7 +427,7 @@ def checkpoint(message: str = "") -> Commit | None:
 
 
 def emit(event: Any, *, state: Versioned | Namespace | Live | None = None) -> None:
-    """Keep an event with the state of the running task: an instance of any dataclass, pydantic model or class of your own.
+    """Keep an event with the running task's state: an instance of any dataclass, pydantic model or class of your own.
 
     It is kept with its present content, and committed with the next commit, even if the task fails. In a call without a
     state nothing is kept. Cost: the event.

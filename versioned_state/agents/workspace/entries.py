@@ -73,7 +73,7 @@ def why_no_entry(value: Any) -> str:
 
 
 def same_entry(a: Any, b: Any) -> bool:
-    """Return whether two values mean the same file, even if one is in a form that a scan never makes, such as bytes that are a text."""
+    """Return whether two values mean the same file, even in forms that no scan makes, such as bytes that are a text."""
     if why_no_entry(a) or why_no_entry(b):
         return False
     if isinstance(a, Symlink | Folder) or isinstance(b, Symlink | Folder):

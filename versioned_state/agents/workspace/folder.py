@@ -25,7 +25,7 @@ _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _WRITE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 ABSENT: Final = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
-"""The errors of a path that is not there: a name is missing or too long, or something on the way is not a folder, such as a link."""
+"""The errors of an absent path: a name is missing or too long, or a parent is a link or otherwise not a folder."""
 
 _IN_THE_WAY: Final = frozenset({errno.ENOTDIR, errno.ELOOP, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST})
 
@@ -125,7 +125,7 @@ def is_empty(parents: Parents, path: str) -> bool:
 
 
 class Step(NamedTuple):
-    """A path to write the entry of a cell at, or to remove if the cell is None, unless its stat is not the ``expected`` one."""
+    """A path to write a cell's entry at, or to remove if the cell is None, unless its stat is not as ``expected``."""
 
     path: str
     expected: Stat | None

@@ -71,7 +71,8 @@ class WorkspaceHook(Hook):
                 raise InvalidArgumentError(
                     f"state[{name}] was changed, and is made of the files in {self.folder.path}",
                     remains="the staged changes are still there",
-                    hint=f'write the file in the folder, and undo the change: state[{name}] = state.checkout("HEAD")[{name}]',
+                    hint="write the file in the folder, and undo the change: "
+                    f'state[{name}] = state.checkout("HEAD")[{name}]',
                 )
         self.folder.follow(handle.head)
         self.folder.check_resolved()

@@ -91,7 +91,7 @@ def _without_trailing_spaces(line: bytes) -> bytes:
 
 
 def _translate(pattern: bytes, *, by_name: bool) -> bytes | None:
-    """Return the regular expression of a pattern, by the rules of git's ``wildmatch``, or None if nothing can match it."""
+    """Return the regular expression of a pattern, by git's ``wildmatch`` rules, or None if nothing can match it."""
     parts = []
     at, size = 0, len(pattern)
     while at < size:

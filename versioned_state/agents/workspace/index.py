@@ -4,12 +4,12 @@ Layer: agents.
 
 ::
 
-    .versioned-state/lock       held by the process that uses the folder. The three are in the folder, or in one of their own
+    .versioned-state/lock       held by the process that uses the folder
     .versioned-state/index      stat and cell of each path, as git's index: a hint that saves reading, never content
     .versioned-state/position   the commit that the folder is at, and the one that was being written to it
 
-If one of these files is damaged, or belongs to another state, it is ignored: then every file is read and compared, and
-none is overwritten.
+The three are in the folder, or in one of their own. If one of these files is damaged, or belongs to another state, it
+is ignored: then every file is read and compared, and none is overwritten.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MAGIC: Final = b"versioned-state workspace 1\n"
 _FIELDS: Final = 5
 
 RACY: Final = 20_000_000
-"""Nanoseconds by which a file must be older than the last look at it: within a tick of the clock a change leaves no trace."""
+"""Nanoseconds that a file must be older than the last look at it: a change within a clock tick leaves no trace."""
 
 _COARSE: Final = 2_100_000_000
 """The same on file systems that keep whole seconds."""

@@ -4,7 +4,7 @@ Layer: agents.
 
 ::
 
-    follow   each path that differs between two commits: a file with the content of the old commit gets that of the new one
+    follow   each path that differs between two commits: a file with the old commit's content gets that of the new one
     bring    all files get the content of a commit, or of the start of a transaction
 
 The present content of a file is always read from the file. ``Position`` records a move under way, so that half a move
@@ -67,7 +67,10 @@ if TYPE_CHECKING:
     from versioned_state.repository.database import Database
 
 Overwrite = bool | Literal["restored"]
-"""Whether a call may replace content that no commit has: all of it, none, or only files that ``restore`` wrote since the last commit."""
+"""Whether a call may replace content that no commit has.
+
+``"restored"`` allows it only for files that ``restore`` wrote since the last commit.
+"""
 
 _SAVE_AFTER: Final = 200
 """Changed paths after which the index is saved.
@@ -450,8 +453,9 @@ class WorkingFolder:
                 f"something is in the way of {', '.join(brought.in_the_way[:5])}",
                 brought.in_the_way,
                 remains="the other files were brought",
-                hint="a folder with other files in it, a link on the way, or a program that writes there: move it away; or a text with "
-                "lone surrogates in the state, which no file can have: keep(path) keeps the folder's file",
+                hint="a folder with other files in it, a link on the way, or a program that writes there: move it "
+                "away; or a text with lone surrogates in the state, which no file can have: "
+                "keep(path) keeps the folder's file",
             )
         return len(brought.stats)
 
@@ -484,7 +488,10 @@ class WorkingFolder:
         return wanted
 
     def _stats(self, paths: Iterable[str], changes: Changes) -> dict[str, Stat | None]:
-        """Return the present stats of some paths: from the scan, or from the disk if the scan left them out, such as ignored files."""
+        """Return the present stats of some paths.
+
+        They come from the scan, or from the disk if the scan left a path out, such as an ignored file.
+        """
         found: dict[str, Stat | None] = {}
         with self._root() as root, Parents(root) as parents:
             for path in sorted(paths):
@@ -534,7 +541,8 @@ class WorkingFolder:
                 "files were left as they are when the state moved on, so a commit would undo changes of others",
                 left,
                 paths=self.paths_of(left),
-                hint="workspace.restore(path, overwrite=True) writes the state's file, and workspace.keep(path) keeps yours",
+                hint="workspace.restore(path, overwrite=True) writes the state's file, "
+                "and workspace.keep(path) keeps yours",
             )
 
     def paths_of(self, files: Iterable[str]) -> list[str]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Workspace:
-    """A folder of files kept with a state: each commit of the state includes both, and each move of the state restores both.
+    """A folder of files kept with a state: each commit of the state includes both, and each move restores both.
 
     The files are a value of the state under the key ``name``: a dict from relative path to a text (a file of mode 0644
     in UTF-8), bytes, ``File``, ``Symlink`` or ``Folder``. So ``diff``, ``blame``, ``log``, ``grep`` and ``merge`` go
@@ -140,7 +140,7 @@ class Workspace:
 
     @property
     def files(self) -> Files:
-        """The regular files in the folder, as a commit would have them now: a read-only mapping from relative path to bytes.
+        """The folder's regular files, as a commit would have them now: a read-only mapping from relative path to bytes.
 
         Ignored files are not in it. It does not follow later changes. Cost: as of ``status``. A file is read on access.
         """
@@ -204,7 +204,7 @@ class Workspace:
             )
 
     def keep(self, *paths: str | os.PathLike[str]) -> None:
-        """Keep the folder's files at some ``unresolved`` paths, or at all of them: the next commit has them as they are."""
+        """Keep the folder's files at some ``unresolved`` paths, or at all: the next commit has them as they are."""
         with ready(port.lock(self._state)):
             folder = self._ready()
             folder.keep([self._relative(path) for path in paths] if paths else folder.unresolved)
@@ -237,7 +237,7 @@ class Workspace:
 
 
 def _patterns_of_stores(store: KVStore, folder: Path) -> list[str]:
-    """Return the patterns that leave out the stores of the state: otherwise each commit would change the files that it includes."""
+    """Return the patterns that leave out the state's stores: otherwise a commit would change files that it includes."""
     patterns = []
     stores = [store]
     for each in stores:

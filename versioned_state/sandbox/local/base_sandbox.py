@@ -92,7 +92,7 @@ class BaseSandbox(Sandbox):
         _all.add(self)
 
     def run_ipython_cell(self, code: str) -> str:
-        """Run a cell of Python, and return what it shows: its output, then the value of its last expression, or a traceback.
+        """Run a cell of Python, and return its output, followed by the value of its last expression or a traceback.
 
         Names persist from cell to cell; ``await`` works; ``_`` is the last value, and a semicolon at the end hides it.
         A cell that takes too long is interrupted, and its interpreter is killed if it does not end then. After a crash
@@ -182,7 +182,7 @@ class BaseSandbox(Sandbox):
 
 
 class ContentSandbox(BaseSandbox):
-    """A ``BaseSandbox`` whose tools return what those of AgentScope Runtime do: a dict with the keys ``content``, ``isError`` and ``meta``.
+    """A ``BaseSandbox`` whose tools return dicts like AgentScope Runtime's: ``content``, ``isError`` and ``meta``.
 
     ``content`` is a list of texts, each a dict with ``type``, ``text``, ``annotations`` and ``description``. The first
     one, ``stdout``, has the output and the errors in the order in which they were written. A command has a second one,

@@ -41,7 +41,10 @@ class Output:
         head, tail = bytes(self._head), bytes(self._tail)
         if not self._left_out:
             return (head + tail).decode("utf-8", "replace")
-        return f"{head.decode('utf-8', 'replace')}\n[... {self._left_out} bytes left out ...]\n{tail.decode('utf-8', 'replace')}"
+        return (
+            f"{head.decode('utf-8', 'replace')}\n[... {self._left_out} bytes left out ...]\n"
+            f"{tail.decode('utf-8', 'replace')}"
+        )
 
 
 @dataclass

@@ -81,7 +81,7 @@ def _write(path: str, text: str) -> None:
 
 
 def settle_in(shared_memory: int) -> bool:
-    """Make the namespaces fit to live in, as their first process: its own ``/proc`` and ``/dev/shm``, and a loopback interface.
+    """Prepare the namespaces, as their first process: their own ``/proc`` and ``/dev/shm``, and a loopback interface.
 
     A part that the system refuses is left out. Returns whether there is a ``/dev/shm`` of its own.
     """
@@ -114,7 +114,7 @@ def adopt_orphans() -> None:
 
 
 def give_up_privileges() -> None:
-    """Give up privileges: no program that this process or its children start gains rights or can look into this process."""
+    """Prevent programs that this process or its children start from gaining rights or looking into this process."""
     if IS_LINUX:
         _prctl(_PR_SET_NO_NEW_PRIVS, 1)
         _prctl(_PR_SET_DUMPABLE, 0)

@@ -186,7 +186,7 @@ class FilesystemSandbox(Sandbox):
         return sorted(found)
 
     def get_file_info(self, path: str) -> dict[str, Any]:
-        """Return ``type``, ``size`` in bytes, ``modified`` (ISO 8601, UTC) and ``permissions`` (octal) of a file or folder."""
+        """Return a path's ``type``, ``size`` in bytes, ``modified`` (ISO 8601, UTC) and ``permissions`` (octal)."""
         with self._parent(path, folder=True) as (parent, name):
             found = os.stat(name, dir_fd=parent, follow_symlinks=False)
         kinds = {stat.S_IFREG: "file", stat.S_IFDIR: "directory", stat.S_IFLNK: "link"}

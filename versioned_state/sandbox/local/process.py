@@ -244,6 +244,6 @@ def _close(
 
 
 def _readable() -> tuple[str, ...]:
-    """Return the paths that an interpreter reads beside system files: its installation, its packages, and the program of cells."""
+    """Return the paths that an interpreter reads beside system files: its installation, packages and ``worker.py``."""
     prefixes = {sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix}
     return (*sorted(prefixes), str(Path(__file__).with_name("worker.py").resolve()))

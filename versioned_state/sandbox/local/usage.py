@@ -116,7 +116,7 @@ class Files:
         self._next = 0.0
 
     def are_over(self, nameless: int = 0) -> bool:
-        """Continue the count, and return whether the files and ``nameless`` bytes of files without a name exceed the limit.
+        """Continue the count, and return whether the files and ``nameless`` bytes of unnamed files exceed the limit.
 
         Cost: at most about 20 ms.
 

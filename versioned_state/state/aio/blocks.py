@@ -77,7 +77,7 @@ class AsyncBlock:
     async def end(
         self, kind: type[BaseException] | None = None, error: BaseException | None = None, *_: object
     ) -> None:
-        """End the block: ``__aexit__`` for callers that look it up on the class, such as ``contextlib.AsyncExitStack``."""
+        """End the block: ``__aexit__`` for callers that look it up on the class, like ``contextlib.AsyncExitStack``."""
         await _end(self.ends, [], kind, error)
 
 

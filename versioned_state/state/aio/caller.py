@@ -23,7 +23,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 _TRIES: Final = 3
-"""The number of attempts at a step while the event loop stands still and the store must not be read, before one that may read it."""
+"""Attempts at a step while the event loop stands still and the store must not be read, before one that may read it."""
 
 
 class StoreNeeded(BaseException):
@@ -156,10 +156,10 @@ class HandleLock(RLock):  # type: ignore[misc] # typeshed has it final; it is no
 
 
 def ready(lock: HandleLock) -> HandleLock:
-    """Return the lock once no call of ``state.aio`` from this thread's event loop is under way: such a call may need the thread to end.
+    """Return the lock once no call of ``state.aio`` from this thread's event loop is under way.
 
-    This function does not enter the lock: an interrupt between entering and the ``with`` statement would leave the lock
-    held.
+    Such a call may need the thread in order to end. This function does not enter the lock: an interrupt between
+    entering and the ``with`` statement would leave the lock held.
     """
     if lock.leases:
         lease = lock.leases.get(get_ident())

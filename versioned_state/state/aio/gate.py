@@ -39,7 +39,10 @@ R = TypeVar("R")
 
 _CHECK_S: Final = 0.1
 _CHECKS: Final = 50
-"""The seconds between two checks of a background call whether the loop that it waits for runs, and the failed checks until it gives up."""
+"""The seconds between two checks of a background call, and the failed checks until it gives up.
+
+A check tells whether the loop that the call waits for runs.
+"""
 
 
 class _Visit:

@@ -66,7 +66,7 @@ def converted(
 
 
 def stream(method: Named[P, Iterator[T]]) -> Twin[P, AsyncIterator[T]]:
-    """Return a twin that gives an asynchronous iterator instead of the iterator of its method, which must read only the store."""
+    """Return a twin that gives an asynchronous iterator for that of its method, which must read only the store."""
 
     def convert(lock: HandleLock, call: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
         from versioned_state.state.aio.gate import run_on_handle

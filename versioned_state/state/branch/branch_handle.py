@@ -1,4 +1,4 @@
-"""A handle on a branch: the branch, the head that was read last, the live values, and the moves from one head to another. Layer: state.
+"""A handle on a branch: the branch, the head read last, the live values, and the moves between heads. Layer: state.
 
 ::
 
@@ -56,7 +56,7 @@ _RECENT: Final = 100
 """The number of recent moves of a branch among which an interrupted one is searched for."""
 
 _MERGES_BESIDE: Final = 3
-"""Attempts of a background call to merge while live values may change, before it holds its caller for the whole of it."""
+"""Attempts of a background call to merge while live values may change, before it holds its caller for the merge."""
 
 
 def head_address(ref: Ref) -> Address:
@@ -193,7 +193,7 @@ class BranchHandle:
         return self.migrator is not None and not self.migrator.migrated(self.head).is_written
 
     def migrated(self, commit: Commit, staged: Staged) -> Commit:
-        """Return the parent of a commit that is based on ``root_of(commit)``: that commit, or a staged commit of its migration."""
+        """Return the parent of a commit based on ``root_of(commit)``: that commit, or a staged one of its migration."""
         return commit if self.migrator is None else self.migrator.written(commit, staged.staging, self.author)
 
     def use_stamp(self, source: StampSource) -> None:
@@ -240,7 +240,7 @@ class BranchHandle:
             self.worktree.mark_stored(ref.sweeps)
 
     def _adopt_beside(self, commit: Commit, ref: Ref, staged: Staged) -> None:
-        """Make a published commit the head if it contains changes of others too, and live values may have changed since they were staged.
+        """Make a published commit with changes of others the head, while live values may have changed since staging.
 
         If these later changes conflict with those of others, the handle does not move, and its next call raises the
         conflict.

@@ -4,8 +4,8 @@ Layer: state.
 
 ::
 
-    commit   before_commit ── stage ── amend ── settle ── check ──┬── publish, with ``batch_part`` ── moved
-                                                                  └── the branch had moved: merge, settle, check, publish
+    commit   before_commit ── stage ── amend ── settle ── check ──┬─ publish, with ``batch_part`` ── moved
+                                                                  └─ the branch had moved: merge, settle, check, publish
     move     refuse ── the branch moves ── the live values follow ── moved
     refresh  take_in ── the live values follow ── moved
     block    save ──┬── the block ends: commit
@@ -74,7 +74,7 @@ class Hook:
         """
 
     def batch_part(self) -> BatchPart:
-        """Return the conditions and records that the hook adds to the batch of a new commit, or of a move to another commit."""
+        """Return the conditions and records that the hook adds to the batch of a new commit or of a move."""
         return NOTHING
 
     def batch_refused(self) -> None:

@@ -1,8 +1,10 @@
-"""``Lock``: the lock of a branch as a ``with`` block: one handle at a time, an expiry, and a fence against late commits. Layer: state.
+"""``Lock``: the lock of a branch as a ``with`` block: one handle at a time, an expiry, a fence against late commits.
+
+Layer: state.
 
 ::
 
-    enter ── take the record ── refresh ── the block, each commit under the condition that the token is the newest ── release
+    enter ── take the record ── refresh ── the block, each commit only if the token is the newest ── release
 
 Taking the record does not need the lock of the handle, so other threads and tasks can use the handle while one waits.
 """
@@ -47,7 +49,7 @@ _POLL_S: Final = 0.05
 """The longest time between two reads of a lock that others hold."""
 
 _YIELD_S: Final = 0.1
-"""How long the process that held the lock last leaves it to those that wait for it: each of them reads it in that time."""
+"""How long the last holder's process leaves the lock to those waiting for it: each of them reads it in that time."""
 
 _RENEW_AT: Final = 3
 """A commit renews the lock if more than a third of its time has passed."""
@@ -196,7 +198,7 @@ class LockHook(Hook):
 
 
 class Lock(Block):
-    """The lock of a branch: a ``with`` block for one holder at a time, among all handles, threads, processes and machines.
+    """A branch's lock: a ``with`` block for one holder at a time, among all handles, threads, processes and machines.
 
     See ``Versioned.lock``.
     """
@@ -306,7 +308,7 @@ class Lock(Block):
         return min(random.uniform(longest / 2, longest), max(self._deadline - now, 0.0))  # noqa: S311 - spreading, not secrecy
 
     def _is_polite(self, holding: Holding, record: LockRecord, now: float) -> bool:
-        """Return whether to leave a free lock to others for a moment: this process had it last, and another caller waits for it."""
+        """Return whether to leave a free lock to others for a moment: this process had it last, and others wait."""
         if not record.wanted or record.owner[8:] != holding.owner.id[8:]:
             return False
         if not self._yields_until:

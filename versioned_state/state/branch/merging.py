@@ -131,7 +131,10 @@ class LateMerge:
         )
         if merged.conflicts:
             error = MergeConflictError(handle.branch, merged.conflicts)
-            error.hint = "the store failed when our head moved, and you changed the value before its update: assign the key, or discard()"
+            error.hint = (
+                "the store failed when our head moved, and you changed the value before its update: "
+                "assign the key, or discard()"
+            )
             raise error
         return merged.tree
 

@@ -348,7 +348,7 @@ def merge(
 
 
 def _base_tree(handle: BranchHandle, staged: Staged, bases: Sequence[Commit], resolving: Resolving) -> Tree:
-    """Return the base for merging two commits: their best common ancestor, or several of them merged, as git's recursive merge does.
+    """Return the base for a merge: the best common ancestor, or several of them merged, as git's recursive merge does.
 
     Among lines that keep merging each other, each pair of bases has several bases itself, down to where the lines
     began. A stack of our own follows them, so the depth has no limit, and each set of bases is merged once: three lines
@@ -529,7 +529,10 @@ def _undone(handle: BranchHandle) -> tuple[int, Iterator[Position]]:
 
 
 def commits_of(handle: BranchHandle, rev: str | Commit | Sequence[str | Commit], resolve: Any) -> list[Commit]:
-    """Return the commits of a revision, oldest first: one, or for ``A..B`` those after A up to B by first parents, or those of a list."""
+    """Return the commits of a revision, oldest first.
+
+    These are one commit, or those of a list, or for ``A..B`` those after A up to B by first parents.
+    """
     if isinstance(rev, list | tuple):
         commits = {commit.id: commit for commit in map(resolve, rev)}
         return sorted(commits.values(), key=lambda commit: (commit.generation, commit.time))
@@ -547,7 +550,7 @@ def _is_before(handle: BranchHandle, old: Commit, new: Commit) -> bool:
 
 
 def _line(handle: BranchHandle, since: Commit, until: Commit) -> list[Commit]:
-    """Return the commits after ``since`` up to ``until`` by first parents, oldest first, without those that ``since`` has."""
+    """Return the commits up to ``until`` by first parents that ``since`` does not have, oldest first."""
     line = []
     for commit in graph.first_parents(until, handle.repository.database.commits.read):
         if commit.generation <= since.generation and graph.is_ancestor(
@@ -559,7 +562,7 @@ def _line(handle: BranchHandle, since: Commit, until: Commit) -> list[Commit]:
 
 
 def _beyond(handle: BranchHandle, onto: Commit, head: Commit) -> list[Commit]:
-    """Return the commits that lead to ``head`` and not to ``onto``, in the order to repeat them: parents first, line by line."""
+    """Return the commits that lead to ``head`` but not to ``onto``, parents first and line by line, to repeat them."""
     read = handle.repository.database.commits.read
     left = {commit.id: commit for commit in graph.only_in(head, [onto], read)}
     made = []

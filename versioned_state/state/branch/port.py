@@ -27,7 +27,7 @@ L = TypeVar("L", bound="LiveState")
 
 
 class OpenHandle(Protocol):
-    """A handle on a branch, which may stay open between calls: ``Versioned``, or a builder's own class over a ``BranchHandle``."""
+    """A handle on a branch, which may stay open: ``Versioned``, or a builder's own class over a ``BranchHandle``."""
 
     _handle: BranchHandle
 
@@ -141,7 +141,7 @@ def prefix(state: _Prefixed) -> bytes:
 
 
 def names(state: LiveState) -> tuple[str, ...]:
-    """Return the names of the namespaces that lead to a namespace of a state in memory, or none for the state itself."""
+    """Return the names of the namespaces that lead to one of a state in memory, or none for the state itself."""
     return state._names
 
 

@@ -3,7 +3,8 @@
 ::
 
     proposal ── commit on the head ── one batch ──┬── each commit is the head of its handle
-                        ▲                         ├── the reply was lost: search the branch; if that fails too, the commits stay in doubt
+                        ▲                         ├── the reply was lost: search the branch
+                        │                         │   └── that fails too: the commits stay in doubt
                         └── merge ── a branch had moved
 
 Nothing else sends the commit of a handle, searches for it after a lost reply, or tries again because a branch has
@@ -264,7 +265,7 @@ class PreparedCommit:
         handle.unfinished.question = CommitInDoubt(staged, commit, ref, under_way=True)
 
     def settle(self, answer: Ref | StateError | None, remains: str = STAGED) -> Commit | None:
-        """Return the commit, which is the new head, or None if the branch had moved or if only ``publish`` can find out.
+        """Return the commit, which is the new head, or None if the branch had moved or only ``publish`` can find out.
 
         Raises as ``publish``. If there is no commit, the staged changes are still there.
 
@@ -396,7 +397,7 @@ def _move(handle: BranchHandle, ref: Ref, target: Commit, action: str, staged: S
 
 
 def raise_if_moved(handle: BranchHandle, error: MissingObjectError) -> None:
-    """Raise ``BranchMovedError`` if the branch is no longer at the handle's head: gc or a purge may have collected that.
+    """Raise ``BranchMovedError`` if the branch is no longer at the handle's head: gc or a purge may have collected it.
 
     Then the store needs no repair, which a ``MissingObjectError`` would call for. The handle needs the new head.
     """

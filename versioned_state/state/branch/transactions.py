@@ -212,7 +212,7 @@ class Transactions:
         raise self._foreign(f"{call}() while", owner)
 
     def check_change(self, key: bytes) -> None:
-        """Raise ``TransactionError`` if the caller is outside of a paused block that rolls back changes under this root key if it fails.
+        """Raise ``TransactionError`` outside of a paused block whose failure rolls back changes under this root key.
 
         A loaded value that is changed in place cannot be refused.
         """
@@ -226,7 +226,7 @@ class Transactions:
         return TransactionError(f"{what} {owner.elsewhere}", hint=owner.way_out)
 
     def drop_abandoned(self) -> None:
-        """End the transactions whose block is gone and whose end failed or never ran, and all transactions within them."""
+        """End the transactions whose block is gone and whose end failed or never ran, and all those within them."""
         for transaction in self.open:
             is_gone = transaction.block is not None and transaction.block() is None
             ended = is_gone or transaction.has_left or transaction.owner.has_ended
@@ -239,7 +239,10 @@ class Transactions:
                 self.drop_abandoned()  # the transactions apart from it
                 if lost:
                     block, branch = transaction.owner.block, self.handle.branch
-                    what = f"the event loop was closed within {block} on branch {branch!r}: its uncommitted changes were rolled back"
+                    what = (
+                        f"the event loop was closed within {block} on branch {branch!r}: "
+                        "its uncommitted changes were rolled back"
+                    )
                     warnings.warn(what, RuntimeWarning, stacklevel=2)  # most programs never see a ResourceWarning
                 return
 
@@ -306,7 +309,7 @@ class Transactions:
         return transaction
 
     def _check_beside(self, entering: Owner, space: bytes) -> None:
-        """Raise ``TransactionError`` unless only suspended transactions are open within that of the caller, on other keys."""
+        """Raise ``TransactionError`` unless only suspended transactions on other keys are open within the caller's."""
         worker = current_worker()
         for transaction in reversed(self.open):
             if transaction.owner.is_current():
@@ -370,7 +373,7 @@ class Transactions:
         return hook
 
     def check_innermost(self, transaction: OpenTransaction) -> None:
-        """Raise ``TransactionError`` if a transaction within this one is open, such as that of a generator that was not closed."""
+        """Raise ``TransactionError`` if a transaction within this one is open, such as an unclosed generator's."""
         inner = self._innermost_within(transaction)
         if inner is not None and inner is not transaction:
             raise TransactionError(
@@ -380,7 +383,7 @@ class Transactions:
             )
 
     def _innermost_within(self, transaction: OpenTransaction) -> OpenTransaction | None:
-        """Return the innermost transaction within a transaction, which may be the transaction itself, or None if it has ended."""
+        """Return the innermost transaction within a transaction, perhaps itself, or None if that one has ended."""
         if transaction not in self.open:
             return None
         return next(each for each in reversed(self.open) if each is transaction or not each.is_apart_from(transaction))

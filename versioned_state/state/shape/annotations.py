@@ -254,7 +254,7 @@ def _parts(metadata: Any) -> list[Any]:
 
 
 def _lengths_of(metadata: Any) -> tuple[int, int | None] | None:
-    """Return the least and the greatest length that a constraint of annotated_types allows, or None for any other constraint."""
+    """Return the least and greatest length that a constraint of annotated_types allows, or None for any other."""
     if type(metadata).__module__ != "annotated_types":
         return None
     if type(metadata).__name__ not in ("MinLen", "MaxLen", "Len"):

@@ -5,7 +5,7 @@ Layer: state.
 ::
 
     staged root ── a bounded list is too long ──┬── the elements that leave are in the parent: the trimmed root
-                                                └── some are in no commit yet: a commit of the list in full, then the trimmed root
+                                                └── some are not: a commit of the list in full, then the trimmed root
 """
 
 from __future__ import annotations
@@ -273,7 +273,7 @@ class Bounds(Hook):
 
 
 class _Trim:
-    """One list that a commit changed: its cells before and after, how many elements are removed, and the elements that replace them."""
+    """A list changed by a commit: its cells before and after, the count of removed elements, and their replacements."""
 
     def __init__(
         self, nodes: Nodes, policy: PicklePolicy, path: StatePath, bounded: Bounded, old: bytes | None, new: bytes
@@ -329,7 +329,7 @@ class _Trim:
         return left
 
     def is_lost(self) -> bool:
-        """Return whether some removed elements are not at the beginning of the old list, so that no commit has them there."""
+        """Return whether some removed elements are not at the old list's start, so that no commit has them there."""
         found = None if self.old is None else container_of(self.nodes, self.old)
         if found is None or found.tree.shape is not Shape.SEQUENCE or found.tree.count < self.removed:
             return True

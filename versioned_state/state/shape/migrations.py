@@ -200,7 +200,7 @@ class Migrator:
         return found
 
     def written(self, commit: Commit, staging: Staging, author: str | None) -> Commit:
-        """Return the commit itself if its state is at the newest version, or else a staged commit of the migrated state after it."""
+        """Return the commit if its state has the newest version, or else a staged child with the migrated state."""
         found = self.migrated(commit)
         for address, raw in found.objects.items():
             staging.add(raw, address)

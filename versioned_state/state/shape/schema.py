@@ -30,7 +30,7 @@ _FUNCTIONS: Final = (types.FunctionType, types.BuiltinFunctionType, types.Method
 
 
 class Schema:
-    """The rules for a state: ``Schema(Model)`` for the whole state, or ``Schema({"messages.*": Message, "age": int})`` by path.
+    """Rules for a state: ``Schema(Model)`` for all of it, or ``Schema({"messages.*": Message, "age": int})`` by path.
 
     ``Versioned(schema=…)`` takes a ``Schema``, or its argument.
 

@@ -34,7 +34,7 @@ NewEntries = Mapping[bytes, Mapping[str, bytes]]
 
 
 class Entry:
-    """A loaded or assigned value, with its cell in the head (None if absent) and its baseline (None for a small value)."""
+    """A loaded or assigned value, its cell in the head (None if absent) and its baseline (None for a small value)."""
 
     __slots__ = ("base", "cell", "pack", "value")
 
@@ -115,10 +115,10 @@ class Staged:
 
 @dataclass(slots=True)
 class Savepoint:
-    """The start of a transaction: the staged state (None if nothing differed from the head), the length of the journal, the head's root.
+    """The start of a transaction: the staged state, the length of the journal, and the root of the head.
 
-    ``since`` is that of ``TrackedKeys``: commits within the transaction may raise it there, and a rollback brings back
-    older values.
+    ``staged`` is None if nothing differed from the head. ``since`` is that of ``TrackedKeys``: commits within the
+    transaction may raise it there, and a rollback brings back older values.
     """
 
     staged: Staged | None

@@ -88,7 +88,10 @@ def assign_in_place(live: Any, target: Any, fingerprinter: Fingerprinter, claime
 
 
 def _as_live(live: Any, target: Tagged) -> Any:
-    """Return the target as an instance of the class of ``live``, if it was stored under its name: then the store need not be trusted."""
+    """Return the target as an instance of the class of ``live``, if it was stored under that class's name.
+
+    Then the store need not be trusted.
+    """
     layout = layout_of(type(live))
     if layout is None or layout.name != target.name:
         return target
@@ -99,7 +102,7 @@ def _as_live(live: Any, target: Tagged) -> Any:
 
 
 def _is_one_type(a: type, b: type) -> bool:
-    """Return whether values of two classes are stored under one name: running a notebook's cell again creates its class again."""
+    """Return whether two classes' values are stored under one name, as after a notebook's cell has run again."""
     if a is b:
         return True
     layout, other = layout_of(a), layout_of(b)

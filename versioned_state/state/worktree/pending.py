@@ -79,7 +79,7 @@ class PendingEntries:
                     self._keys.pop(name, None)
 
     def next_time(self, now: int) -> int:
-        """Return the time for a new entry: now, or just after the last entry of this handle, so that entries keep their order."""
+        """Return the time for a new entry: now, or just after this handle's last entry, to keep entries in order."""
         last = self._last_time
         self._last_time = time = now if now > last else last + 1  # each event comes here, and max() takes longer
         return time

@@ -171,7 +171,7 @@ class Stager:
         return self._encoder.encode_at(self._decoder.decode(cell), ELEMENT_INLINE)
 
     def stage_within(self, within: bytes, before: Staged | None) -> Staged:
-        """Stage the live values, except under root keys that begin with ``within``: there, those of ``before``, or else of the head."""
+        """Stage the live values, except under keys that begin with ``within``: those of ``before`` or else the head."""
         now = self.stage(lenient=True)
         tree, failed = (self._tracked.tree, {}) if before is None else (before.tree, before.failed)
         if before is not None:

@@ -5,7 +5,7 @@
     as in the head   not loaded: no record; loaded: an entry, whose value is compared by fingerprint
     assigned         an entry, and in ``assigned``; in ``added`` if the head does not have the key
     removed          no entry, and in ``removed``
-    edited           a list that is not loaded: in ``lists``, and no entry; in ``added`` if the head does not have the list
+    edited           a list that is not loaded: in ``lists``, and no entry; in ``added`` if the head does not have it
 
 Keys are root keys throughout (see ``values.keys``).
 """
@@ -107,7 +107,7 @@ class TrackedKeys:
         return cell
 
     def list_cell(self, key: bytes) -> bytes | None:
-        """Return the cell of the head to which the edits of a list are relative: None if the key was removed and a new list begun."""
+        """Return the head's cell that a list's edits change: None if the key was removed and a new list begun."""
         return None if key in self.removed else self.cell(key)
 
     def track_list(self, key: bytes, edits: ListEdits) -> None:
@@ -222,7 +222,7 @@ class TrackedKeys:
         _put(self.removed, key, cell)
 
     def distrust(self) -> None:
-        """Make the next staging encode every value with a baseline again, because gc may have collected objects of the baseline."""
+        """Make the next staging encode every value with a baseline again, because gc may have collected its objects."""
         for key, entry in self.entries.items():
             if entry.base is not None:
                 entry.base = None

@@ -366,7 +366,7 @@ class Updater:
             tracked.track_assigned(key, entry)
 
     def _decode_again(self, cell: bytes, error: StateError) -> None:
-        """Raise the cause of an error if a second decoding succeeds: then it was an interrupt within a type's own code."""
+        """Raise an error's cause if a second decoding succeeds: then it was an interrupt within a type's own code."""
         try:
             self._decoder.decode_live(cell)
         except StateError:

@@ -267,7 +267,7 @@ class Worktree:
     # Lists that are not loaded
 
     def loaded_list(self, key: bytes) -> Any:
-        """Return the value under a key if it is loaded, or if it is not a list that can be read in part, or else None."""
+        """Return a key's value if it is loaded, or if it is not a list that can be read in part, or else None."""
         if key in self._tracked.stale:
             with hold_still():
                 self._updater.update_stale(key)
@@ -385,7 +385,7 @@ class Worktree:
         return staging
 
     def mark_stored(self, sweeps: int) -> None:
-        """Record that the head's objects were stored after ``sweeps`` batches were deleted, and that every value is equal to the head's.
+        """Record that the head's objects were stored after ``sweeps`` deleted batches, and all values equal the head's.
 
         Until then the number stays, and a commit after a gc secures all objects that it leads to.
         """
@@ -403,7 +403,7 @@ class Worktree:
     # Adopting and updating
 
     def adopt(self, staged: Staged, tree: Tree, sweeps: int = -1) -> None:
-        """Make the staged changes part of the head, after a commit whose root is ``tree``, or if there turned out to be no changes.
+        """Make staged changes part of the head, after a commit with root ``tree``, or if there turned out to be none.
 
         ``sweeps``: the number of gc's at which the commit was stored.
         """
@@ -421,7 +421,7 @@ class Worktree:
             self._nodes.share(staged.staging, sweeps)
 
     def adopt_late(self, staged: Staged) -> None:
-        """Make the changes that an earlier call staged part of the head: only now is their commit known to be in the store.
+        """Make changes that an earlier call staged part of the head: only now is their commit known to be stored.
 
         Values may have changed since, so all these keys are encoded again; no fingerprint of the present values is
         taken.
@@ -465,7 +465,7 @@ class Worktree:
             self._updater.update(now, expected, base=base, head=head, also=also)
 
     def drop(self, head: Tree) -> None:
-        """Drop uncommitted changes and take the content of another head, without reading our own, which gc may have collected."""
+        """Drop uncommitted changes and take another head's content, without reading ours, which gc may have deleted."""
         with hold_still():
             staged, base = self.stage_over(head)
             self._tracked.journal.clear()
@@ -557,7 +557,7 @@ class Worktree:
         return move
 
     def _put_back_from(self, journal: int, within: bytes) -> None:
-        """Put back the values that were replaced since the journal had length ``journal``, under root keys that begin with ``within``."""
+        """Put back values replaced since the journal had length ``journal``, under keys that begin with ``within``."""
         replaced = self._tracked.journal
         # the journal stays, since savepoints count its entries; for each key, later entries are put back before earlier
         # ones

@@ -31,8 +31,11 @@ A larger one is aligned by elements that occur once.
 """
 
 _ALIGN_AT_ALL: Final = 100_000
-"""The most elements of a gap, on both sides, that is aligned: a list of a million in another order would take ten seconds and a
-gigabyte. A list with such a gap is one change."""
+"""The most elements of a gap, on both sides, that is aligned.
+
+A list with a larger gap is one change: aligning a list of a million in another order would take ten seconds and a
+gigabyte.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class CellChange:
 
 
 _Item = tuple[int, Any, int, bytes]
-"""A part of a tree that is still to be compared: its level (-1: a cell), its address, node or cell, its count, its first key.
+"""A part of a tree still to be compared: its level (-1: a cell), its address, node or cell, its count, its first key.
 
 A plain tuple: a diff makes some dozens of them for each node that differs.
 """
@@ -101,7 +104,10 @@ def diff_maps(nodes: Nodes, a: Tree, b: Tree) -> Iterator[tuple[bytes, bytes | N
 
 
 def _inline_leaves(a: Tree, b: Tree) -> tuple[list[Node], list[Node]] | None:
-    """Return the leaves of two small maps, which a diff compares one for each changed instance or dict, or None if one is larger."""
+    """Return the leaves of two small maps, or None if one is larger.
+
+    A diff compares two such maps for each changed instance or dict.
+    """
     x, y = a.top, b.top
     return ([x], [y]) if type(x) is Node and type(y) is Node and x.level == y.level == 0 else None
 
@@ -218,7 +224,10 @@ def diff_sequences(nodes: Nodes, a: Tree, b: Tree) -> Iterator[Replaced]:
 
 
 def _equal_nodes(nodes: Nodes, a: Tree, b: Tree, gap: Replaced, level: int) -> list[tuple[int, int, int]]:
-    """Return the nodes that both sequences have in a gap, of a level and between them of lower ones: both offsets, and the count."""
+    """Return the nodes that both sequences have in a gap, each as both offsets and the count.
+
+    They are the nodes of a level, and between them those of lower levels.
+    """
     if level < 0 or gap.old_start == gap.old_end or gap.new_start == gap.new_end:
         return []
     old, new = (
@@ -236,7 +245,7 @@ def _equal_nodes(nodes: Nodes, a: Tree, b: Tree, gap: Replaced, level: int) -> l
 
 
 def _nodes_within(nodes: Nodes, tree: Tree, level: int, start: int, end: int) -> list[tuple[bytes, int, int]]:
-    """Return address, first offset and count of the nodes of a level that lie within [start, end), or nothing if there are too many."""
+    """Return address, first offset and count of a level's nodes within [start, end), or none if they are too many."""
     found: list[tuple[bytes, int, int]] = []
     for first, node in nodes_from(nodes, tree.shape, top_of(nodes, tree), level + 1, start, end):
         if first >= end:
@@ -307,7 +316,7 @@ def _match(old: Sequence[Hashable], new: Sequence[Hashable], gap: Replaced) -> I
 
 
 def _in_place(a: Sequence[Hashable], b: Sequence[Hashable], shift: int = 0) -> tuple[int, list[tuple[int, int, int]]]:
-    """Return how many items are equal at the same index, moved by ``shift``, and their runs: both offsets, and the length.
+    """Return how many items are equal at the same index, moved by ``shift``, and their runs: both offsets and length.
 
     If equal items allow several alignments of the same length, this one shows each change at the index where it was
     made.
@@ -326,7 +335,7 @@ def _in_place(a: Sequence[Hashable], b: Sequence[Hashable], shift: int = 0) -> t
 
 
 def align_unique(old: Sequence[Hashable], new: Sequence[Hashable]) -> list[tuple[int, int]]:
-    """Return the longest run of pairs, in order on both sides, of items that occur once on each (Bram Cohen's patience diff)."""
+    """Return the longest ordered run of pairs of items that occur once on each side (Bram Cohen's patience diff)."""
     once: dict[Hashable, int] = {}
     for index, item in enumerate(new):
         once[item] = -1 if item in once else index
@@ -380,7 +389,7 @@ def diff_values(composer: Composer, old: bytes, new: bytes, path: StatePath) -> 
 
 
 def _changed_entries(old: bytes, new: bytes) -> list[tuple[bytes, bytes, bytes]] | None:
-    """Return the entries that differ between two inline dicts, in the order of their keys, or None if the cells are not such dicts.
+    """Return the entries that differ between two inline dicts, in their order, or None if the cells are not such dicts.
 
     Both have the same keys in the same order, as most dicts do that a diff compares, so they need not be made trees
     first.
@@ -398,7 +407,7 @@ def _changed_entries(old: bytes, new: bytes) -> list[tuple[bytes, bytes, bytes]]
 
 
 def _diff_given(composer: Composer, a: Container, b: Container, path: StatePath) -> Iterator[CellChange]:
-    """Yield the change of the fields that a model was given, unless it follows from the changes of the fields: assigned means given."""
+    """Yield the change of a model's given fields, unless it follows from changes of fields: assigned means given."""
     if a.tree.shape is not Shape.MAP or a.head is None or b.head is None:
         return
     was, now = (
@@ -430,7 +439,7 @@ def _diff_given(composer: Composer, a: Container, b: Container, path: StatePath)
 
 
 def _how_changed(nodes: Nodes, old: bytes, new: bytes) -> str:
-    """Return how a field changed: it was assigned, or a part within it was, or one of them, which depends on its class."""
+    """Return how a field changed: it was assigned, or a part of it was, or one of the two, depending on its class."""
     a, b = container_of(nodes, old), container_of(nodes, new)
     if a is None or b is None or a.tree.shape is not b.tree.shape or _name(a) != _name(b):
         return "assigned"

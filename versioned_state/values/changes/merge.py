@@ -90,11 +90,11 @@ class Decider(Protocol):
         ...
 
     def once(self, path: StatePath) -> bool:
-        """Return whether an inserted element is in the merged list only once, even if both sides inserted it, or at different places."""
+        """Return whether elements inserted by both sides, or at different places, are in the merged list only once."""
         ...
 
     def counted(self, path: StatePath) -> bool:
-        """Return whether elements of a list that are elsewhere than in the base have not moved: the order of the base means nothing."""
+        """Return whether list elements elsewhere than in the base have not moved, as the base's order means nothing."""
         ...
 
     def recount(self, path: StatePath) -> bool:
@@ -350,7 +350,7 @@ class Merger:
         return self._composer.set_of(code, merged, limit) if self._are_apart(merged) else None
 
     def _are_apart(self, cells: Iterable[bytes]) -> bool:
-        """Return whether no two of these values are equal to Python, as 1 and True are: no set or dict could hold both."""
+        """Return whether no two values are equal to Python, as 1 and True are: no set or dict could hold both."""
         odd = [cell for cell in cells if not is_string(cell)]
         return len({self._composer.decoder.decode(cell) for cell in odd}) == len(odd)
 
@@ -419,7 +419,7 @@ class _Script:
         return any(base(index) in put for index in self.changed)
 
     def once(self, base: Sequence[Any]) -> _Script:
-        """Return the script with each inserted element once: not at all if the base keeps it, else at its first position."""
+        """Return the script with each inserted element once, at its first position, or never if the base keeps it."""
         seen = {part for index, part in enumerate(base) if index not in self.changed}
         script = _Script()
         for start, end, parts in self.replacements():
@@ -443,7 +443,7 @@ class _Script:
 
 
 def _merged_by_count(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> list[bytes]:
-    """Return our elements without those that theirs removed, then those that theirs put in, whatever the order of the base."""
+    """Return our elements without those removed by theirs, then those put in by theirs, whatever the base's order."""
     removed, new = Counter(base) - Counter(theirs), Counter(theirs) - Counter(base)
 
     def taken(counts: Counter[bytes], cell: bytes) -> bool:
@@ -454,7 +454,7 @@ def _merged_by_count(base: list[bytes], ours: list[bytes], theirs: list[bytes]) 
 
 
 def _script(parts: Iterable[Replaced], new: Callable[[int, int], list[Any]]) -> _Script:
-    """Return a diff element by element: the first elements of a replaced run are changes, the rest are insertions or removals."""
+    """Return a diff by element: the first elements of a replaced run are changes, the rest insertions or removals."""
     script = _Script()
     for part in parts:
         cells = new(part.new_start, part.new_end)
@@ -474,7 +474,7 @@ def _join(
     place: Callable[[int, Any, Any], Any],
     insert: Callable[[list[Any], list[Any]], list[Any] | None],
 ) -> _Script | None:
-    """Combine two scripts, or None if both insert into one gap, and neither a policy nor the elements determine the order.
+    """Return both scripts combined, or None if both insert into a gap and neither policy nor elements set the order.
 
     Args:
         place: decides about an element that both sides changed or removed.
@@ -497,7 +497,7 @@ def _join(
 
 
 def _join_inserts(ours: list[Any], theirs: list[Any]) -> list[Any] | None:
-    """Combine two insertions, with equal elements at the start and at the end once, or None if both have other elements between them."""
+    """Return two insertions combined, with equal starts and ends once, or None if both have more between them."""
     least = min(len(ours), len(theirs))
     start = next((i for i in range(least) if ours[i] != theirs[i]), least)
     end = next((i for i in range(least - start) if ours[-1 - i] != theirs[-1 - i]), least - start)
@@ -506,7 +506,7 @@ def _join_inserts(ours: list[Any], theirs: list[Any]) -> list[Any] | None:
 
 
 def merge_orders(base: list[bytes], ours: list[bytes], theirs: list[bytes]) -> list[bytes]:
-    """Return the keys of a dict in an order that keeps the moves of both sides, and does not depend on which side is which.
+    """Return a dict's keys in an order that keeps the moves of both sides, and does not depend on which side is which.
 
     A key that one side moved has the position of that side. Keys that both sides inserted into one gap come in the
     order of their bytes.

@@ -52,7 +52,10 @@ class Needle:
 
     @classmethod
     def parse(cls, text: str) -> Needle:
-        """Return the needle that a user typed: a text within strings and, if it is JSON of a number, true or the like, a value too."""
+        """Return the needle that a user typed.
+
+        It is a text within strings and, if the text is JSON of a number, true or the like, a value too.
+        """
         with suppress(ValueError, RecursionError):
             value = json.loads(text)
             return cls(value) if type(value) is str else cls(text, (value,))

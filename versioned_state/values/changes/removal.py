@@ -194,7 +194,7 @@ class Remover:
         return tree_cell(Code.TUPLE_TREE, tree)
 
     def _element(self, tree: Tree, steps: tuple[Step, ...]) -> tuple[int, list[bytes]] | None:
-        """Return the index of the first step, and the cells to put there: none, or the element without the part at the other steps."""
+        """Return the first step's index, and the cells to put there: none, or the element without the nested part."""
         index = offset_of(steps[0], tree.count)
         if index is None:
             return None

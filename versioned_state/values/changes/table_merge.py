@@ -80,13 +80,13 @@ class _Table:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """The merged rows, with the position of each in the base, ours and theirs, or -1, and the rows of the base that a side has removed."""
+    """The merged rows, with the position of each in the base, ours and theirs, or -1, and the base's removed rows."""
 
     base: Array
     ours: Array
     theirs: Array
     gone: tuple[tuple[Array, Array], tuple[Array, Array]]
-    """For each side, the positions in the base of the rows that the other side has removed and this one has not, and those in this side."""
+    """For each side, the positions, in the base and in this side, of the rows that only the other side has removed."""
     index: bytes
 
 
@@ -215,7 +215,7 @@ class TableMerger:
         raise UnmergedError
 
     def _check_labels(self, order: list[bytes], notes: dict[bytes, bytes], sides: Iterable[_Table]) -> None:
-        """Raise ``UnmergedError`` if the labels of the columns are an index of their own, and not that of these columns."""
+        """Raise ``UnmergedError`` if the column labels are an index of their own, and not that of these columns."""
         noted = notes.get(key_of_cell(pack_text("columns")))
         if noted is None or code_of(noted) is None:
             return
@@ -495,7 +495,7 @@ class TableMerger:
 
 
 def _only_counts(index: Any, base: Any) -> bool:
-    """Return whether an index has the labels that the range of the base has, or would have if it were longer or shorter."""
+    """Return whether an index has the labels of the base's range, or of that range if it were longer or shorter."""
     import pandas as pd
 
     if type(index) is pd.RangeIndex:
@@ -538,7 +538,7 @@ def _bytes_of(rows: Array) -> list[bytes]:
 
 
 def _filled(column: _Column, places: Array) -> _Column:
-    """Return a column for other rows, of which it lacks those at -1: they become missing values, as ``reindex`` of pandas makes them."""
+    """Return a column for other rows: those at -1, which it lacks, become missing values, as in pandas' ``reindex``."""
     import numpy as np
 
     lacks = places < 0

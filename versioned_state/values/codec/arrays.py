@@ -67,7 +67,7 @@ def dtype_data(dtype: np.dtype[Any]) -> Any:
 
 
 def _is_same(a: np.dtype[Any], b: np.dtype[Any]) -> bool:
-    """Return whether two dtypes are equal, with the same alignment and the same class of records, which ``==`` does not compare."""
+    """Return whether two dtypes are equal, also in alignment and class of records, which ``==`` does not compare."""
     fields_a, fields_b = (list((dtype.fields or {}).values()) for dtype in (a, b))
     return (
         a == b

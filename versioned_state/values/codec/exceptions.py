@@ -15,7 +15,7 @@ _OWN_WAYS = ("__reduce__", "__reduce_ex__", "__getstate__", "__getnewargs__", "_
 
 
 def reduce_exception(value: Any) -> Any:
-    """Return the result of a pickler's ``reducer_override`` for an exception, or ``NotImplemented`` for any other value."""
+    """Return a pickler's ``reducer_override`` result for an exception, or ``NotImplemented`` for any other value."""
     if not isinstance(value, BaseException):
         return NotImplemented
     cls = type(value)

@@ -28,7 +28,7 @@ class Folder:
 
 
 class FileTree(dict[str, Any]):
-    """The files of a folder: a dict from relative path to an entry, in the order of the paths, which is not part of the value.
+    """The files of a folder: a dict from relative path to entry, in path order, which is not part of the value.
 
     A file of mode 0644 is a text if it is valid UTF-8, else bytes; the others are ``File``, ``Symlink`` and ``Folder``.
     """

@@ -31,7 +31,7 @@ IN_BAND = 1024
 
 @dataclass(frozen=True, slots=True)
 class Pickled:
-    """A pickled object: its type's name, the pickle, and the buffers that it leaves out of band (writable or not, bytes)."""
+    """A pickled object: its type's name, the pickle, and its out-of-band buffers (writable or not, and the bytes)."""
 
     type_name: str
     data: bytes
@@ -107,7 +107,8 @@ class PicklePolicy:
                 policy=self.mode,
                 path=path,
                 type_name=type_name,
-                hint="store data instead, register() the type, or open with pickle_key=… or pickle='allow' if you trust every writer",
+                hint="store data instead, register() the type, or open with pickle_key=… or pickle='allow' "
+                "if you trust every writer",
             )
 
     def check_read(self, type_name: str) -> None:
@@ -117,7 +118,8 @@ class PicklePolicy:
                 f"an object of type {type_name} would have to be unpickled, which is refused {self._why()}",
                 policy=self.mode,
                 type_name=type_name,
-                hint="unpickling runs code: open with pickle_key=… or pickle='allow' only if you trust every writer of this store",
+                hint="unpickling runs code: open with pickle_key=… or pickle='allow' "
+                "only if you trust every writer of this store",
             )
 
     def mac(self, content: bytes) -> bytes | None:
@@ -174,7 +176,7 @@ def _pickler_class() -> Any:
     import cloudpickle  # 30 ms, and most states are data
 
     class ObjectPickler(cloudpickle.Pickler):  # type: ignore[misc]
-        """A pickler of cloudpickle that refuses open files and views of memory, and pickles exceptions so that they can be read."""
+        """A cloudpickle pickler that refuses open files and memory views, and pickles exceptions so that they load."""
 
         def reducer_override(self, value: Any) -> Any:
             if isinstance(value, io.IOBase) and not isinstance(value, io.StringIO | io.BytesIO):

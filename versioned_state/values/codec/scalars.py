@@ -33,8 +33,10 @@ from versioned_state.values.cells import (
 )
 
 MANY: Final = 1 << 15
-"""The number of containers from which a value may be a small one that repeats: lists that share their parts, endlessly if these are
-followed at each of their places. Such a value is measured first."""
+"""The number of containers from which a value is measured first: it may be a small one that repeats.
+
+Its lists then share their parts, endlessly if these are followed at each of their places.
+"""
 
 _FRACTION_BITS: Final = 1 << 16
 """The most bits of a fraction: reducing a longer one takes longer than reading it should."""
@@ -109,9 +111,9 @@ def _room_after(parts: Iterable[Any], depth: int, room: int) -> int:
 
 
 def check_hashes(keys: Collection[Any]) -> None:
-    """Raise ``LimitExceededError`` if more than ``MAX_COLLISIONS`` different keys have one hash, ``TypeError`` for one without a hash.
+    """Raise ``LimitExceededError`` if more than ``MAX_COLLISIONS`` different keys have one hash.
 
-    Cost: 60 ns a key, and 10 ns a key for strings.
+    Raises ``TypeError`` for a key without a hash. Cost: 60 ns a key, and 10 ns a key for strings.
     """
     if len(keys) > MAX_COLLISIONS and not _only_randomised(map(type, keys)):
         most = max(Counter(map(hash, keys)).values())

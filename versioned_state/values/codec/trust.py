@@ -17,7 +17,7 @@ TrustedModules = str | ModuleType | Iterable[str | ModuleType]
 """How callers give them."""
 
 _MODULE: Final = re.compile(r"([^\s\[\],:]+):")
-"""A module in the stored name of a class: ``module:Name``, or with its parameters ``module:Name[other:Name, builtins:int]``."""
+"""A module in a class's stored name: ``module:Name``, or with parameters ``module:Name[other:Name, builtins:int]``."""
 
 
 class TrustedClasses:

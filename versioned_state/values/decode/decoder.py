@@ -54,16 +54,19 @@ _KEYS_BY_HASH: Final = frozenset(
         Code.NUMPY_SCALAR,
     }
 )
-"""Extensions of which a writer can make any number of values with one hash: of these, MessagePack makes a dict in quadratic time."""
+"""Extensions that can have any number of values of one hash: MessagePack makes a dict of them in quadratic time."""
 
 _UNCOUNTED: Final = 8192
-"""Packed bytes up to which such values are not counted: they hold some hundred keys, and nearly all leaves are shorter."""
+"""Packed bytes up to which such values are not counted: some hundred keys. Nearly all leaves are shorter."""
 
 _TREE_COST: Final = 64
 """The cost of a tree besides its elements: decoding an empty one takes as long as these many elements."""
 
 _ON_STACK: Final = 8
-"""Extensions within extensions up to which msgpack's state lies on the C stack, 40 KB a level; beyond, on the heap, for small stacks."""
+"""The depth of nested extensions up to which msgpack's state lies on the C stack, at 40 KB a level.
+
+Beyond it, the state lies on the heap, because stacks may be small.
+"""
 
 _FETCHED_AT_ONCE: Final = 256
 """Objects that are read before their bytes are counted, if they are: a leaf has some 4 KB, a chunk at most 64."""
@@ -509,7 +512,7 @@ class Decoder:
         return keys
 
     def _opaque(self, value: Any) -> Any:
-        """Return a list or dict whose typed values are all made already, or that was unpickled: no walk from around it enters it."""
+        """Return a list or dict whose typed values are all made, or that was unpickled, so that no walk enters it."""
         cls = type(value)
         if cls is list or cls is dict:
             self._typed.made[id(value)] = value
@@ -560,7 +563,7 @@ def _may_hold_surrogates(data: bytes | bytearray | memoryview) -> bool:
 
 
 class _ManyKeysError(Exception):
-    """Packed bytes hold many values whose hashes a writer can choose, so each dict in them must be examined before it is made."""
+    """Packed bytes hold many values whose hashes a writer can choose, so each of their dicts must be examined first."""
 
 
 def _make_dict(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
@@ -588,9 +591,9 @@ def may_have_timestamp(raw: bytes) -> bool:
 
 
 def check_nesting(value: Any, depth: int = 0) -> None:
-    """Raise ``LimitExceededError`` for containers nested deeper than any that is written, ``ValueError`` for a MessagePack timestamp.
+    """Raise ``LimitExceededError`` for containers nested deeper than any that is written.
 
-    Cost: about 20 ns a scalar.
+    Raises ``ValueError`` for a MessagePack timestamp. Cost: about 20 ns a scalar.
     """
     cls = type(value)
     if cls is dict:
@@ -622,7 +625,7 @@ def _may_be_deep(packed: bytes) -> bool:
 
 
 def plain_values(cells: Sequence[bytes], *, check: bool = True) -> list[Any] | None:
-    """Return the values of cells that hold only JSON types, by one call of MessagePack, or None if a cell holds more, or is damaged.
+    """Return the values of cells of JSON types, by one call of MessagePack, or None if a cell holds more or is damaged.
 
     Cost: a quarter of the time of ``Decoder.decode_many`` for small dicts.
 

@@ -49,7 +49,8 @@ def read_typed(layout: Layout | None, name: str, data: Any, notes: Notes) -> tup
     except Exception as error:
         raise StateError(
             f"a value of the type {name!r} could not be read: {type(error).__name__}: {error}",
-            hint="the registered conversion of this type must be able to read every version that was stored under its name",
+            hint="the registered conversion of this type must be able to read every version "
+            "that was stored under its name",
         ) from error
 
 

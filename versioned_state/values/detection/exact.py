@@ -37,7 +37,7 @@ _IMMUTABLE: Final = (_DATA - {bytearray}) | {tuple, frozenset}
 """Types of which one value and two equal values differ by ``is`` alone."""
 
 _MANY: Final = 128
-"""The number of parts from which an object is first pickled as a whole and looked up: checking each part takes 90 ns."""
+"""The number of parts from which an object is first pickled whole and looked up: checking each part takes 90 ns."""
 
 _KEPT: Final = 1024
 """Digests that are kept, at about 200 bytes each."""
@@ -166,7 +166,7 @@ class ExactPacker:
         return file.getbuffer()
 
     def pack_object(self, value: Any) -> bytes | None:
-        """Return the bytes of a value that is stored as an object, whatever its type is, or None if it cannot be packed."""
+        """Return the bytes of a value stored as an object, whatever its type, or None if it cannot be packed."""
         try:
             return _pack_object(value, {}, _Code())
         except Exception:  # noqa: BLE001 - the same
@@ -296,7 +296,7 @@ def _stand_in_of_scalar(cls: type, of_object: StandIn) -> StandIn:
 
 
 def _stand_in_of_datetime(of_object: StandIn) -> StandIn:
-    """Pack a datetime by the bytes of its own pickle state, at a third of the cost of its cell: most messages have one."""
+    """Pack a datetime by the bytes of its pickle state, at a third of its cell's cost: most messages have one."""
 
     def of_datetime(value: Any) -> list[Any] | bytes:
         zone = value.tzinfo
@@ -308,7 +308,7 @@ def _stand_in_of_datetime(of_object: StandIn) -> StandIn:
 
 
 def _is_pickled_by_itself(value: Any, code: _Code) -> bool:
-    """Return whether pickle alone describes a value fully: code that is stored by name, and values of numpy without objects."""
+    """Return whether pickle alone describes a value fully: code stored by name, and numpy values without objects."""
     cls = type(value)
     if cls is FunctionType or issubclass(cls, type):
         return code.is_by_name(value)
@@ -334,7 +334,7 @@ def holds_binary(values: Any, met: dict[int, Any] | None = None) -> bool:
 
 
 def _inside(value: Any, met: dict[int, Any]) -> tuple[Any, ...]:
-    """Return the collections of the parts of a value, or none for an instance with an identity that the walk has passed."""
+    """Return the collections of a value's parts, or none for an instance with an identity that the walk has passed."""
     cls = type(value)
     if cls is dict:
         return value, value.values()

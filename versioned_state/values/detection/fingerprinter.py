@@ -35,7 +35,7 @@ _CANNOT_PACK: Final = (TypeError, OverflowError, ValueError)
 """The errors of a Packer: another type; an int beyond 64 bits; a lone surrogate, or a value that contains itself."""
 
 _MANY_GROUPS: Final = 4
-"""The number of seemingly changed groups from which they are searched for elsewhere: encoding fewer takes no longer than a search."""
+"""Seemingly changed groups from which they are searched for elsewhere: encoding fewer takes no longer than a search."""
 
 _HEADER: Final = 5
 """The most bytes of the header of a packed run."""
@@ -45,7 +45,7 @@ _BY_PICKLE: Final = -(1 << 64) - 1
 
 
 class _Found(NamedTuple):
-    """A comparison of a value with its baseline: whether it is unchanged, and the runs of a list or dict that may have changed."""
+    """A value compared with its baseline: whether it is unchanged, and the runs of a list or dict that may differ."""
 
     base: Baseline
     value: Any
@@ -108,7 +108,7 @@ class Fingerprinter:
         return _BY_PICKLE - hash_bytes(pickled), len(pickled)
 
     def of_marked(self, run: list[Any]) -> tuple[int, int, Marks] | None:
-        """Return the fingerprint and the packed size of a run of JSON types, and its marks, or None if it can have none."""
+        """Return the fingerprint, packed size and marks of a run of JSON types, or None if it can have no marks."""
         if self.fast is None or not self.keeps_marks:
             return None
         marked = self.fast.pack_marked(run, 0, len(run), MAX_DEPTH, MOST_MARKED)
@@ -132,7 +132,7 @@ class Fingerprinter:
         return pickled is not None and _BY_PICKLE - hash_bytes(pickled) == fingerprint
 
     def content(self, value: Any) -> Any:
-        """Return a hash of the content of a value, which ignores whether parts are the same object, or None if there is none."""
+        """Return a hash of a value's content, whether or not parts are the same object, or None if there is none."""
         if self._content is None:
             self._content = ExactPacker(identities=False)
         run = [value]
@@ -436,9 +436,9 @@ class Fingerprinter:
         return Group(size, UNKNOWN, 0)
 
     def is_surely_longer(self, groups: Groups, runs: list[Run], limit: int) -> bool:
-        """Return whether a value with these groups, of which only the runs may have changed, is surely longer than the limit once packed.
+        """Return whether a packed value with these groups, of which only the runs may differ, surely exceeds the limit.
 
-        So it is if the others are, or if a list within it is, whose runs were looked for just before.
+        So it does if the other groups do, or if a list within it does, whose runs were looked for just before.
         """
         if groups.packed_without(runs) > limit:
             return True

@@ -28,13 +28,17 @@ _HELD_BYTES: Final = 200
 """Approximate bytes of memory of a group: its fingerprint and its numbers."""
 
 _MARKED_BYTES: Final = 24
-"""Approximate bytes of memory of the marks of an element before they are made, besides half a byte for each packed one: from lists of two
-numbers to messages with calls of tools, they take about that."""
+"""Approximate bytes of memory of an element's marks before they are made, besides half a byte for each packed one.
+
+From lists of two numbers to messages with calls of tools, the marks take about that.
+"""
 
 Fingerprint = int | tuple[bytes, ...] | None
-"""Not negative: of JSON types. Negative: of other types, packed by an ``ExactPacker``. A tuple: the leaves that the run was read
-from, which give way to a hash at the first comparison, so that loading a list hashes nothing. None: the run cannot be
-packed, and is always encoded again."""
+"""Not negative: of JSON types. Negative: of other types, packed by an ``ExactPacker``.
+
+A tuple: the leaves that the run was read from, which give way to a hash at the first comparison, so that loading a list
+hashes nothing. None: the run cannot be packed, and is always encoded again.
+"""
 
 UNKNOWN: Final[Fingerprint] = ()
 """No run has this fingerprint. It stands for one that could not be taken where None says that none is needed."""
@@ -65,7 +69,7 @@ class Run:
 
 
 class Group:
-    """Elements of a list, or values of a dict, under one fingerprint, or one large element, which is compared with its baseline.
+    """List elements, or dict values, under one fingerprint, or one large element, which is compared with its baseline.
 
     Attributes:
         size: the number of elements.

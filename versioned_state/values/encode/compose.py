@@ -207,7 +207,7 @@ class Composer:
         return self.dict_cell(edit_map(self.nodes, empty(Shape.MAP), cells), list(entries), limit)
 
     def dict_cell(self, tree: Tree, order: list[bytes] | Tree | None, limit: int) -> bytes:
-        """Return the cell of a dict, from the tree of its entries (in the form of a large dict) and its order keys in their order."""
+        """Return a dict's cell, from the tree of its entries (as in a large dict) and its order keys in their order."""
         whole = self._whole_dict(tree, order)
         if whole is not None:
             return self.fit(whole, limit)

@@ -71,7 +71,7 @@ _ATOMS: Final = _JSON_SCALARS | {str, bytes}
 _TREES: Final = {tuple: Code.TUPLE_TREE, set: Code.SET_TREE, frozenset: Code.FROZENSET_TREE}
 
 _Cells = tuple[list[bytes], dict[int, Baseline], bool]
-"""The cells of some values, the baselines of the large ones by index, and whether all others are known to be of JSON types."""
+"""The cells of values, the baselines of large ones by index, and whether all others are known to be of JSON types."""
 
 
 class Encoder(InlineEncoder):
@@ -95,7 +95,7 @@ class Encoder(InlineEncoder):
     def encode(
         self, value: Any, base: Baseline | None, path: str | bytes | Callable[[], str], *, limit: int = ENTRY_INLINE
     ) -> tuple[bytes, Baseline | None]:
-        """Return the cell of a value at ``path`` (a string or a root key), and the baseline to compare it with next time.
+        """Return the cell of a value at ``path`` (a string or root key), and the baseline to compare it with next time.
 
         The baseline of a small value is None.
 
@@ -128,7 +128,7 @@ class Encoder(InlineEncoder):
         )
 
     def encode_small(self, value: Any) -> bytes | None:
-        """Return the cell of a small value of JSON types, as most are, at half the cost of ``encode``, or None for any other value."""
+        """Return the cell of a small JSON value, as most are, at half ``encode``'s cost, or None for another value."""
         if self.fast is not None:
             return self.fast.pack(value, MAX_DEPTH, ENTRY_INLINE)
         cls = type(value)
@@ -228,7 +228,7 @@ class Encoder(InlineEncoder):
         return is_surely_large(value if data is None else data, ELEMENT_INLINE)
 
     def _known(self, value: Any, depth: int) -> tuple[bytes, Baseline | None] | None:
-        """Return the cell and the baseline of a large part that another place holds too: it is encoded once, however many places it has."""
+        """Return the cell and baseline of a large part that another place holds too: it is encoded only once."""
         known = self._large_ones.get(id(value))
         if known is None or (known.within_whole and not self._within_whole):
             return None
@@ -503,7 +503,7 @@ def _update_run(
 
 
 def _last_first(runs: list[Run]) -> Iterator[tuple[Run, int]]:
-    """Yield runs from the last to the first, so that replacing one does not move the others, each with the end of the run before it."""
+    """Yield runs, last first, each with the end of the run before it, so that replacing one does not move the rest."""
     for index in range(len(runs) - 1, -1, -1):
         yield runs[index], runs[index - 1].last if index else 0
 
@@ -531,7 +531,7 @@ def _encode_dict(encoder: Encoder, value: dict[Any, Any]) -> tuple[bytes, Baseli
 
 
 def _find_dict_runs(encoder: Encoder, value: dict[Any, Any], base: Entries) -> list[Run]:
-    """Return the runs of a dict's values that may have changed, or whose keys may have, or none if the dict is unchanged."""
+    """Return the runs of a dict whose values or keys may have changed, or none if the dict is unchanged."""
     known = encoder.fingerprinter.known_runs(value, base) if encoder.fingerprinter.found else None
     if known is not None:
         return known

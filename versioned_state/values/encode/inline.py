@@ -62,7 +62,7 @@ The walk that finds out costs less than reaching the limit.
 
 
 class RestartError(Exception):
-    """Some parts must be stored as objects, perhaps including the one that is being encoded: encode again from the start."""
+    """Some parts must be stored as objects, perhaps the one being encoded too: encode again from the start."""
 
 
 class InlineEncoder:
@@ -143,7 +143,7 @@ class InlineEncoder:
             self.is_plain = is_plain
 
     def forget(self) -> None:
-        """Forget the value that was encoded, and what is known of its parts by their ids: they may change, or be let go of."""
+        """Forget the encoded value, and the records of its parts by id: the parts may change, or be freed."""
         if self.sizes.known:
             self.sizes.clear()
         if self._pickled:
@@ -183,7 +183,7 @@ class InlineEncoder:
         return self._part(value)
 
     def _part(self, value: Any) -> bytes:
-        """Return the inline cell of a value that is not plain as a whole: each part of it is examined and packed once."""
+        """Return the inline cell of a value that is not plain as a whole: each part is examined and packed once."""
         cell = self._leaf(value)
         if cell is not None:
             return cell
@@ -215,7 +215,10 @@ class InlineEncoder:
         return extension(Code.SET if cls is set else Code.FROZENSET, array(sorted(cells)))
 
     def _leaf(self, value: Any) -> bytes | None:
-        """Return the inline cell of a value without parts, or of a list or dict of scalars, packed at once, or None for any other value."""
+        """Return the inline cell of a value without parts, or of a list or dict of scalars, packed at once.
+
+        Returns None for any other value.
+        """
         cls = type(value)
         parts = value if cls is list else value.values() if cls is dict and _only_str(map(type, value)) else None
         if cls in _PLAIN or (parts is not None and _only_plain(map(type, parts)) and not self.as_objects):
@@ -297,7 +300,7 @@ class InlineEncoder:
     # Types that are not built in: typed values, numpy, objects
 
     def record(self, value: Any) -> tuple[str, Any, Notes] | None:
-        """Return the name, data and notes of a typed value, or None for any other value, and for a value that is not plain data."""
+        """Return a typed value's name, data and notes, or None for any other value or one that is not plain data."""
         layout = layout_of(type(value))
         if layout is not None and (layout.has_identity or self.depth >= _DEEP):
             self.meet_identity()
@@ -311,7 +314,7 @@ class InlineEncoder:
             raise NotStorableError(value, error) from error
 
     def numpy(self, value: Any) -> bytes | None:
-        """Return the inline cell of a numpy array or scalar, or None for any other value, and for one that is not data."""
+        """Return the inline cell of a numpy array or scalar, or None for any other value or one that is not data."""
         try:
             if arrays.is_array(value):
                 (descr, shape), view = arrays.buffer_of(value)
@@ -374,7 +377,7 @@ def encode_data(values: Mapping[str, Any], path: str, what: str) -> bytes:
 
 
 def plain_cell(value: Any) -> bytes | None:
-    """Return the inline cell of a value of JSON types, at a fraction of the cost of an encoder, or None for any other value."""
+    """Return the inline cell of a JSON value, at a fraction of an encoder's cost, or None for any other value."""
     fast = accelerator.fast
     if fast is not None and (cell := fast.pack(value, MAX_DEPTH, accelerator.MOST_MARKED)) is not None:
         return cell

@@ -26,14 +26,14 @@ def elements_of(nodes: Nodes, cell: bytes | None) -> Tree | None:
 def splice_list(
     composer: Composer, cell: bytes | None, replacements: list[Replacement], elements: Tree | None = None
 ) -> tuple[bytes, Tree | None]:
-    """Return the cell of a list in a state after these replacements, which are in order and do not overlap, and its elements, if known.
+    """Return the cell of a list in a state after these replacements, and its elements, if they are known.
 
     The cell depends on the elements alone, not on the edits. Cost: the touched leaves and a path to each; a list of up
     to ``ELEMENT_INLINE`` bytes is written whole.
 
     Args:
         cell: that of a list, or None for an empty list that is not stored.
-        replacements: their cells have the form of elements of a large list.
+        replacements: in order, and without overlaps. Their cells have the form of elements of a large list.
         elements: as ``elements_of`` gives them, if they are known.
     """
     if cell is None:

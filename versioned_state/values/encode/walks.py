@@ -18,7 +18,7 @@ _GLANCE: Final = 256
 """Parts up to which packing a value that proves too large costs less than looking at it first."""
 
 SHALLOW: Final = 3
-"""Containers within containers up to which looking at, or packing, all that is below a part anew at each level costs little."""
+"""The depth up to which looking at, or packing, all that is below a part anew at each level costs little."""
 
 _CONTAINER_BYTES: Final = 56
 _ELEMENT_BYTES: Final = 8
@@ -66,7 +66,7 @@ def footprint(value: Any) -> int:
 
 
 class Size(NamedTuple):
-    """The size of a value: its parts (a shared one at each of its places), the containers within each other, and its least bytes."""
+    """The size of a value: its parts (a shared one at each place), the depth of containers, and its least bytes."""
 
     parts: int
     height: int
@@ -141,7 +141,7 @@ def _least_of_atom(value: Any) -> int:
 
 
 def is_surely_large(value: Any, limit: int) -> bool:
-    """Return a quick version of ``exceeds`` for values that are probably small: it does not walk a short list of records."""
+    """Return ``exceeds`` more quickly for values that are probably small: a short list of records is not walked."""
     cls = type(value)
     if (cls is list or cls is dict) and len(value) <= _GLANCE:
         parts = value if cls is list else value.values()
@@ -205,7 +205,7 @@ def _record(value: Any) -> tuple[str, Any, Any] | None:
 
 
 def find_inside(value: Any, target: Any) -> str | None:
-    """Return the path of an object inside a value, as a string that continues the value's own path, or None if it is not found."""
+    """Return an object's path inside a value, as a string that continues the value's path, or None if not found."""
     stack: list[tuple[Any, StatePath]] = [(value, StatePath())]
     seen: set[int] = set()
     kept: list[Any] = []  # keeps the data of typed values alive, so that no id is reused

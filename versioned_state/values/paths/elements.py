@@ -21,7 +21,7 @@ _ARRAYS: Final = (Code.NUMPY_ARRAY, Code.ARRAY_BLOB)
 
 
 def element_cell(nodes: Nodes, cell: bytes, index: int) -> bytes | None:
-    """Return the cell of an element of an array of one dimension, or of one of pandas' own arrays, or None if it has none there.
+    """Return the cell of an element of a one-dimensional array or of one of pandas' own, or None if there is none.
 
     Cost: a chunk of an array of numpy, and the whole of one of pandas'. Without numpy, or pandas, an array has no
     elements.

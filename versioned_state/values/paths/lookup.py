@@ -44,7 +44,7 @@ def find_part(nodes: Nodes, cell: bytes, step: Step) -> bytes | None:
 
 
 def offset_of(step: Step, count: int) -> int | None:
-    """Return the offset of an index in a list or tuple of ``count`` elements, from its start, or None if the step is not such an index."""
+    """Return an index's offset from the start of ``count`` elements, or None if the step is not such an index."""
     if not isinstance(step, Index):
         return None
     offset = step.index + count if step.index < 0 else step.index

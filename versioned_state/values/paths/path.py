@@ -8,7 +8,7 @@ in a string                   means
 ``[17]``                      the element of a list or tuple
 ``{1}``, ``{(1, "a")}``       a key that is not a string, as a Python literal
 ``{#c403d1...}``              a key that has no literal: its cell in hex
-``@worker.``                  a namespace, in front of a state's key; quoted or in hex as a key is, if it is not an identifier
+``@worker.``                  a namespace before a state's key; quoted or in hex as a key is, if it is not an identifier
 ============================  ==============================================================
 """
 

@@ -101,7 +101,7 @@ def _plain_type(arrow_type: Any) -> Any:
 
 
 def chunked_data(chunked: Any) -> tuple[Any, Any]:
-    """Return the values of a chunked array as an array or a list, and the array of what is missing, or None if nothing is.
+    """Return a chunked array's values as an array or list, and an array of the missing ones, or None if none is.
 
     Missing values are 0 in an array and None in a list, so that equal columns are equal data. Raises
     ``NotPlainDataError``.
@@ -146,7 +146,7 @@ def chunked_of(arrow_type: Any, values: Any, missing: Any) -> Any:
 
 
 def memory_of(chunked: Any) -> Any:
-    """Return hashes of the memory of a chunked array, which no two contents share, or None for a type that has more than its buffers.
+    """Return hashes of a chunked array's memory, unique to its content, or None for a type with more than buffers.
 
     Cost: hashing the buffers, at about 10 GB/s.
     """

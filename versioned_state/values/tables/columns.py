@@ -1,4 +1,6 @@
-"""Columns of pandas as data, and back: an array of numpy, a list of any data, or a typed value of one of pandas' own arrays. Layer: values.
+"""Columns of pandas as data, and back: a numpy array, a list of any data, or a typed value of one of pandas' arrays.
+
+Layer: values.
 
 This module imports pandas only when it meets a value of pandas, whose owner has imported pandas already.
 """

@@ -64,7 +64,7 @@ class _TableLayout(Layout):
 
 
 class FrameLayout(_TableLayout):
-    """A ``DataFrame``: its columns by label, or by position if labels are not such keys, and its row labels under None."""
+    """A ``DataFrame``: its columns by label, or position if labels are not such keys, and its row labels under None."""
 
     __slots__ = ()
 
@@ -436,7 +436,7 @@ class SparseLayout(_ArrayLayout):
 
 
 class ArrowLayout(_ArrayLayout):
-    """An array of Arrow: its type, its values as an array of numbers or a list, and an array of the missing ones, if there are any."""
+    """An Arrow array: its type, its values as an array of numbers or a list, and an array of missing ones, if any."""
 
     __slots__ = ()
 
@@ -578,12 +578,12 @@ def layout_of_class(cls: type) -> Layout | None:
 
 
 def layout_named(name: str) -> Layout | None:
-    """Return the layout for a stored name of pandas, or None if pandas, which is imported, is not installed or too old."""
+    """Return the layout for a stored name of pandas, or None if pandas (imported here) is not installed or too old."""
     return _layouts()[1].get(name) if _is_recent() else None
 
 
 def missing_extra(name: str) -> str | None:
-    """Return the extra that installs what reading a value of this stored name needs, or None if it is here, or for other names."""
+    """Return the missing extra that reading a value of this stored name needs, or None if there is none."""
     if not has_name(name):
         return None
     if layout_named(name) is None:

@@ -27,12 +27,15 @@ CHUNK_BYTES: Final = 1 << 16
 TEXT_LEAST: Final = 3072
 TEXT_SCALE: Final = 2048
 TEXT_GREATEST: Final = 16_384
-"""Bytes of a chunk of text, 4.5 KB in the mean. Chunks are smaller than the leaves of a sequence because they are not stored in segments: a
-text that grows by a line writes its last chunk again (docs/design/034)."""
+"""Bytes of a chunk of text, 4.5 KB in the mean.
+
+Chunks are smaller than the leaves of a sequence because they are not stored in segments: a text that grows by a line
+writes its last chunk again (docs/design/034).
+"""
 
 _PER_BYTE: Final = (1 << 64) // TEXT_SCALE
 _PIECE: Final = re.compile(rb"[^\n]{0,511}\n|[^\n]{0,255}[ ,]|[^\n]{1,256}")
-"""A line; of a line beyond 512 bytes, stretches that end after a blank or comma, or after 256 bytes if there is none."""
+"""A line; of one beyond 512 bytes, stretches that end after a blank or comma, or after 256 bytes if there is none."""
 
 _CHUNK = bytes((Kind.CHUNK,))
 
@@ -97,7 +100,7 @@ def write_blob(nodes: Nodes, chunks: list[Address], sizes: list[int], old: Blob 
 
 
 def _edits(old: Blob, chunks: list[Address], sizes: list[int]) -> list[Edit]:
-    """Return the edits that turn the chunks of a blob into these: if their numbers are equal one for each difference, else one for all."""
+    """Return the edits from a blob's chunks to these: one for each difference if the counts are equal, else one."""
     least = min(len(old.chunks), len(chunks))
     first = next((i for i in range(least) if old.chunks[i] != chunks[i]), least)
     suffix = next((i for i in range(least - first) if old.chunks[-1 - i] != chunks[-1 - i]), least - first)

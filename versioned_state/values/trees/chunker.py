@@ -21,18 +21,23 @@ from versioned_state.values.cells import weights_of
 LEAF_LEAST: Final = 12_288
 LEAF_SCALE: Final = 8192
 LEAF_GREATEST: Final = 36_864
-"""Bytes of a leaf of a sequence, without the heads of typed values. A boundary follows an element with a probability of its size over the
-scale, so leaves of large and of small elements weigh the same: 20 KB in the mean. A large leaf makes the whole list
-cheap to read, and a change in the middle of it dear to write; an append writes a segment, whatever the size of the last
-leaf (docs/design/034). A least weight near the mean makes the leaves even (docs/design/002). The greatest one is as
-large as the number of segments allows that an open leaf may have, if each of its elements weighs a quarter of its
-bytes."""
+"""Bytes of a leaf of a sequence, without the heads of typed values.
+
+A boundary follows an element with a probability of its size over the scale, so leaves of large and of small elements
+weigh the same: 20 KB in the mean. A large leaf makes the whole list cheap to read, and a change in the middle of it
+dear to write; an append writes a segment, whatever the size of the last leaf (docs/design/034). A least weight near the
+mean makes the leaves even (docs/design/002). The greatest one is as large as the number of segments allows that an open
+leaf may have, if each of its elements weighs a quarter of its bytes.
+"""
 
 NODE_LEAST: Final = 6
 NODE_SCALE: Final = 6
 NODE_GREATEST: Final = 44
-"""Entries of a leaf of a map, and children of an inner node: 11 in the mean. A boundary follows one in ``NODE_SCALE``: by the
-key of a map's entry, so that a changed value moves no boundary; by the address of a child, which is uniform already."""
+"""Entries of a leaf of a map, and children of an inner node: 11 in the mean.
+
+A boundary follows one in ``NODE_SCALE``: by the key of a map's entry, so that a changed value moves no boundary; by the
+address of a child, which is uniform already.
+"""
 
 _PER_BYTE: Final = (1 << 64) // LEAF_SCALE
 _KEYS_BELOW: Final = (1 << 64) // NODE_SCALE

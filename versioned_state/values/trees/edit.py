@@ -28,8 +28,10 @@ from versioned_state.values.trees.segments import NO_CUTS, Cuts, cuts_before
 from versioned_state.values.trees.tree import Tree, empty, iter_cells, locate, top_of
 
 INLINE_TOP: Final = 512
-"""Raw bytes up to which a top node lies in its parent instead of being an object of its own, so a small round is two rows. The engine's
-own cells in the root of a state do not count."""
+"""Raw bytes up to which a top node lies in its parent instead of being an object of its own.
+
+So a small round is two rows. The engine's own cells in the root of a state do not count.
+"""
 
 
 @dataclass(slots=True)
@@ -73,7 +75,7 @@ def splice(nodes: Nodes, tree: Tree, edits: list[Edit], *, level: int = 0) -> Tr
 
 
 def _splice_leaf(nodes: Nodes, shape: Shape, leaf: Node, edits: list[Edit]) -> Tree:
-    """Do ``splice`` for a tree of one leaf, as most states are: chunks all of it again, unless a chunker has made the leaf."""
+    """Do ``splice`` for a tree of one leaf, as most states are: chunk it all again, unless a chunker made the leaf."""
     if leaf.weight and len(edits) == 1 and edits[0].start == len(leaf.items):
         return grow(nodes, shape, _appended(shape, leaf, edits[0].items, None, None)[1])
     items, keys = leaf.items.copy(), None if leaf.keys is None else leaf.keys.copy()
@@ -99,7 +101,7 @@ def _of_leaf(nodes: Nodes, shape: Shape, items: list[bytes], keys: list[bytes] |
 
 
 def _replace_in_leaf(nodes: Nodes, tree: Tree, top: Node, edit: Edit) -> list[Node] | None:
-    """Return the new nodes of the top level after an edit within one leaf, as nearly all are, or None if it touches more than one path.
+    """Return the new top nodes after an edit within one leaf, as nearly all are, or None if it touches several paths.
 
     Gives the result of ``_rechunk`` at less cost: the touched nodes are chunked again, and each must end in a boundary,
     or at the end of the tree.
@@ -238,7 +240,7 @@ def _split(
     keys: list[bytes] | None,
     chunker: Chunker,
 ) -> list[Node]:
-    """Split items into nodes of the given sizes, which the chunker has completed, and an open node of those that it has not."""
+    """Split items into nodes of the given sizes, which the chunker has completed, and an open node of the rest."""
     open_at_end = chunker.pending
     if not sizes and open_at_end:
         node = _open(Node(level, items, counts, keys))

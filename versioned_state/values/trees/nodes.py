@@ -340,7 +340,7 @@ class Nodes:
 
     @property
     def clears(self) -> int:
-        """The number of times that the cache that others use too was emptied, to be read before a node that ``keep`` gets."""
+        """The number of times the shared cache was emptied, to be read before a node that ``keep`` gets."""
         return self._common.clears
 
     def bind(self, staging: Staging) -> None:
@@ -407,7 +407,7 @@ class Nodes:
             shared.keep(address, node, len(raw), clears)
 
     def share(self, staged: Staging, sweeps: int) -> None:
-        """Put the nodes of a staging that is now in the store into the shared cache: the next reader is likely to need them.
+        """Put the nodes of a staging now in the store into the shared cache: the next reader is likely to need them.
 
         Leaves out the nodes of a large commit, which would evict the nodes that others use.
 

@@ -50,10 +50,12 @@ may_refer: Final = re.compile(
     + rb"|\xc7.[\x20-\x2f]|\xc8..[\x20-\x2f]|\xc9....[\x20-\x2f]",
     re.DOTALL,
 ).search
-"""Finds the header of an extension that is a tree, as it lies in a leaf at any depth. A leaf without a match refers to nothing, and need
-not be decoded, which is ten times faster for most leaves. Each way begins with one byte, so that the search skips all
-others at once. The codes 32 to 47 are those of trees: one that has no meaning yet matches too, so that gc stops there
-instead of deleting what it refers to."""
+"""Finds the header of an extension that is a tree, as it lies in a leaf at any depth.
+
+A leaf without a match refers to nothing, and need not be decoded, which is ten times faster for most leaves. Each way
+begins with one byte, so that the search skips all others at once. The codes 32 to 47 are those of trees: one that has
+no meaning yet matches too, so that gc stops there instead of deleting what it refers to.
+"""
 
 
 _TWO_PARTS: Final = array_header(2)
@@ -100,7 +102,7 @@ def read_tree(shape: Shape, parts: list[Any]) -> Tree:
 
 
 def tree_of(cell: bytes, *codes: Code) -> Tree | None:
-    """Return the tree that a cell refers to, or None if the cell is not a reference, or not one with one of ``codes``."""
+    """Return the tree that a cell refers to, or None if the cell is not a reference, or not one of ``codes``."""
     code = code_of(cell)
     if code is None or code < Code.LIST_TREE or (codes and code not in codes):
         return None
@@ -111,7 +113,7 @@ def tree_of(cell: bytes, *codes: Code) -> Tree | None:
 
 
 def count_of(cell: bytes, code: Code) -> int | None:
-    """Return the number of elements of the tree that a cell refers to, or None if the cell has another code, or is cut short.
+    """Return the number of elements of a cell's tree, or None if the cell has another code or is cut short.
 
     Decodes no node.
     """

@@ -52,7 +52,7 @@ def same(a: Tree, b: Tree) -> bool:
 
 
 def as_read(tree: Tree) -> Tree:
-    """Return the tree as a reader of a reference sees it: an inlined top has no segments, since no stored object names them."""
+    """Return the tree as read from a reference: an inlined top has no segments, since no stored object names them."""
     top = tree.top
     return (
         Tree(tree.shape, tree.count, Node(top.level, top.items, top.counts, top.keys))
@@ -120,7 +120,7 @@ _STRIDE: Final = 32
 """The step of a range up to which its elements are read by a walk: its leaves are the same ones anyway."""
 
 _SHORT: Final = 512
-"""Elements up to which the nodes over them are read a level at a time, all in one call of the store, and held at once."""
+"""Elements up to which the nodes over them are read a level at a time, in one call of the store, and held at once."""
 
 
 def cells_at(nodes: Nodes, tree: Tree, picked: range) -> list[bytes]:

@@ -74,7 +74,7 @@ _DATA_OF: Final[dict[type, type]] = {OrderedDict: dict, defaultdict: dict, Count
 
 
 class BaseLayout(Layout):
-    """A subclass of a built-in type: the value of that type is the data, and the subclass's own attributes are in the notes."""
+    """A subclass of a built-in type: its value of that type is the data, and its own attributes are in the notes."""
 
     __slots__ = ("_attributes", "_data_type", "base")
 
@@ -284,7 +284,7 @@ class ExceptionLayout(Layout):
 
 
 def base_layout(cls: type, name: str) -> Layout | str | None:
-    """Return the layout of a class that inherits from a built-in type, or the reason why it has none, or None for any other class."""
+    """Return the layout of a subclass of a built-in type, or the reason why it has none, or None for another class."""
     bases = mro_of(cls)
     if inherits(cls, BaseException):
         builtin = next(each for each in bases if module_of(each) == "builtins")

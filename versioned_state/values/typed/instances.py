@@ -31,7 +31,7 @@ DERIVED: Final = frozenset({"__orig_class__", "_attrs_cached_hash"})
 """Attributes that typing and attrs leave in an instance, and that are not part of its value."""
 
 Weak = Mapping[str, str | None]
-"""The fields that are weak references, each with the field that holds its referent, or None if no field does, or the reference is dead."""
+"""The weak references among the fields, each with its referent's field, or None if it is dead or in no field."""
 
 _NONE: Final = object()
 _MUTABLE: Final = frozenset({list, dict, set, bytearray})
@@ -84,7 +84,7 @@ class InstanceLayout(Layout):
         return fields
 
     def in_order(self, fields: dict[str, Any]) -> dict[str, Any]:
-        """Return the fields in the order in which they are stored: by name, since the order of attributes has no meaning."""
+        """Return the fields in their stored order: by name, since the order of attributes has no meaning."""
         names = tuple(fields)
         try:
             order = self._orders[names]
@@ -137,7 +137,7 @@ class InstanceLayout(Layout):
     def fitted(
         self, fields: dict[str, Any], declared: Mapping[str, Default], more: frozenset[str], unset: frozenset[str]
     ) -> tuple[dict[str, Any], bool, list[str]]:
-        """Return the fields that the class still has, in its own order, whether these are all, and the fields that the class has gained."""
+        """Return fields that the class still has, in its order, whether these are all, and those that it has gained."""
         fitting = {name: fields[name] for name in declared if name in fields}
         lost = False
         for name, held in fields.items():

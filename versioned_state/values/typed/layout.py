@@ -65,7 +65,7 @@ class Layout(ABC):
         return False
 
     def notes_for(self, data: Any, notes: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-        """Return the notes of a value after an edit of its data, given its earlier notes and data (``before``, if that is a dict)."""
+        """Return a value's notes after an edit of its data, given earlier notes and data (``before``, if a dict)."""
         return notes
 
     def pack(self, value: Any) -> list[Any]:

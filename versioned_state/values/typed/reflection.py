@@ -41,7 +41,7 @@ _POINTER: Final = object.__basicsize__ // 2
 _NAMES_OF_SLOTS: Final = frozenset({tuple, list, dict, set, frozenset})
 
 PICKLING: Final = ("__reduce__", "__reduce_ex__", "__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__")
-"""The methods by which a class defines how its instances are pickled: its state is then more, or less, than its fields."""
+"""Methods by which a class defines how its instances are pickled: its state is then more, or less, than its fields."""
 
 
 def lookup(cls: type, name: str) -> Any:
@@ -59,7 +59,7 @@ def inherits(cls: type, base: type) -> bool:
 
 
 def is_known_by_identity(cls: type) -> bool:
-    """Return whether a class is compared and hashed by identity, so that it can be a key of the tables in this package."""
+    """Return whether a class is compared and hashed by identity, so it can be a key of the tables in this package."""
     meta = type(cls)
     return lookup(meta, "__eq__") is _EQ and lookup(meta, "__hash__") is _HASH
 
@@ -192,7 +192,7 @@ def _split(names: str) -> list[str]:
 
 
 def is_found(cls: type) -> bool:
-    """Return whether the name of a class leads back to it, or to its replacement: a cell of a notebook may have run again."""
+    """Return whether a class's name leads back to it, or to its replacement: a notebook's cell may have run again."""
     name = name_of(cls)
     found = find_class(name)
     return found is not None and (found is cls or name_of(found) == name)
@@ -213,7 +213,7 @@ def custom_pickling(cls: type, stop: type = object) -> str | None:
 
 
 def _is_generated(method: Any) -> bool:
-    """Return whether dataclasses, attrs, pydantic or namedtuple generated a pickling method for exactly the fields of the class."""
+    """Return whether dataclasses, attrs, pydantic or namedtuple generated a pickling method, for exactly the fields."""
     module = method.__globals__.get("__name__", "") if type(method) is FunctionType else ""
     return type(module) is str and (
         module in ("dataclasses", "versioned_state.records", "attr._make", "collections")
@@ -222,7 +222,7 @@ def _is_generated(method: Any) -> bool:
 
 
 def slots_of(cls: type) -> dict[str, MemberDescriptorType]:
-    """Return the slots of instances, by name as it is stored in the class: that of the most derived class if several have one name."""
+    """Return the slots of instances by their names in the class: the most derived class's if several have one name."""
     slots: dict[str, MemberDescriptorType] = {}
     for base in mro_of(cls):
         declared = namespace_of(base).get("__slots__", ())
@@ -240,7 +240,7 @@ def slots_of(cls: type) -> dict[str, MemberDescriptorType]:
 
 
 def dict_getter(cls: type) -> Callable[[Any], dict[str, Any]] | None:
-    """Return a function that returns the ``__dict__`` of an instance, or None if instances have no ordinary ``__dict__``."""
+    """Return a function that returns an instance's ``__dict__``, or None if instances have no ordinary ``__dict__``."""
     for base in mro_of(cls):
         descriptor = namespace_of(base).get("__dict__")
         if descriptor is not None:
@@ -258,7 +258,7 @@ def dict_getter(cls: type) -> Callable[[Any], dict[str, Any]] | None:
 
 
 def is_of_c(cls: type, base: type) -> bool:
-    """Return whether a class, or a base of it before ``base``, is implemented in C: then ``base.__new__`` cannot make its instances."""
+    """Return whether ``base.__new__`` cannot make instances: the class, or a base before ``base``, is written in C."""
     for each in mro_of(cls):
         if each is base or each is object:
             return False

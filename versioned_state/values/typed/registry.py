@@ -119,7 +119,8 @@ def register(
             if known is not None and known.cls is not type and name_of(known.cls) != name_of(type):
                 raise InvalidArgumentError(
                     f"the name {each!r} is registered for {name_of(known.cls)}",
-                    hint="give each class a name of its own; one that has moved here is registered with also=, and no longer there",
+                    hint="give each class a name of its own; one that has moved here is registered with also=, "
+                    "and no longer there",
                 )
         _registered[id(type)] = layout
         if upgrade is not None:
@@ -235,8 +236,11 @@ def _build(cls: type, name: str) -> Layout | str:
 
 
 Classes = Literal["registered", "loaded", "imported"] | TrustedClasses
-"""The classes that a stored name may mean: registered ones; those that this process has loaded too; any, and their module is imported; or
-those of trusted modules, which are imported too."""
+"""The classes that a stored name may mean.
+
+``"registered"`` allows the registered ones, ``"loaded"`` also those that this process has loaded, and ``"imported"``
+any, whose module is imported. ``TrustedClasses`` allows those of trusted modules, which are imported too.
+"""
 
 
 def find_layout(name: str, classes: Classes) -> Layout | None:
@@ -306,7 +310,7 @@ def fields_of(value: Any) -> dict[str, Any] | None:
 
 
 def make(layout: Layout, name: str, data: Any, notes: dict[str, Any]) -> tuple[Any, bool]:
-    """Return the value, and whether it would be stored in the same form again: under this name and version, with these fields."""
+    """Return the value, and whether it would be stored in the same form again: with this name, version and fields."""
     same = name == layout.name
     version = notes.get("version", 1)
     if version != (layout.version or 1):

@@ -58,7 +58,7 @@ def find_reasons(value: Any) -> dict[int, str]:
 
 
 def find_deep(value: Any, limit: int) -> dict[int, Any]:
-    """Return by id the outermost instances around containers nested deeper than ``limit``: a long chain is stored as an object."""
+    """Return by id the outermost instances around nesting beyond ``limit``: a long chain is stored as an object."""
     walk = _Walk(limit)
     walk.run(value)
     return walk.deep

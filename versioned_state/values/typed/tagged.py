@@ -18,7 +18,7 @@ _NAMES: Final = frozenset({"more", "unset", "extra", "set"})
 
 @dataclass(frozen=True, slots=True)
 class Tagged:
-    """A typed value whose type is not registered, and whose class is not found or must not be imported because the store is not trusted.
+    """A typed value whose class is not registered, and not found or not imported because the store is not trusted.
 
     The paths of the instance lead into it. It can be edited, and is stored again without loss.
 
@@ -40,7 +40,7 @@ class Tagged:
         return hash((self.name, _hash_of(self.fields)))
 
     def notes_for(self, before: dict[str, Any]) -> Notes:
-        """Return the notes after an edit of the fields, which were ``before``, as far as they can be known without the class."""
+        """Return the notes after an edit of the fields from ``before``, as far as they are known without the class."""
         fields = self.fields
         if self.notes is None or type(fields) is not dict:
             return self.notes
@@ -64,7 +64,7 @@ class Tagged:
 
 
 def _hash_of(data: Any) -> int:
-    """Return the hash of data by its content, for keys and elements of sets, which are not edited while they are there."""
+    """Return the hash of data by content, for keys and elements of sets, which are not edited while they are there."""
     cls = type(data)
     if cls is dict:
         return hash(frozenset((key, _hash_of(part)) for key, part in data.items()))
@@ -92,7 +92,10 @@ Tagged.__setattr__ = Tagged.__delattr__ = _refuse_change  # type: ignore[method-
 
 
 def _why_tagged(name: str) -> str:
-    return f"this {name} was read as Tagged, since its class is not registered here, not found, or not to be imported from this store"
+    return (
+        f"this {name} was read as Tagged, "
+        "since its class is not registered here, not found, or not to be imported from this store"
+    )
 
 
 def check_name(name: Any) -> None:

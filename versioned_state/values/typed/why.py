@@ -89,7 +89,7 @@ def _parts(value: Any, path: StatePath) -> list[tuple[Any, StatePath]]:
 
 
 def explain(value: Any) -> list[ObjectReason]:
-    """Return each part of a value that is not data, with its path from the value and the reason, or nothing if all of it is data.
+    """Return each part of a value that is not data, with its path in the value and the reason, or none if all is data.
 
     Whatever is data is stored without pickle, in shared stores too. ``str()`` of a reason is a sentence. Cost: as for
     storing the value.

@@ -91,7 +91,7 @@ class ListFollower:
         return Following(ListEdits(head_cell, head.count, pieces), patches)
 
     def _placed(self, key: bytes, target: Tree) -> dict[int, tuple[Element, bool]]:
-        """Return, by their places in another list, the elements in memory that are in it too, or become one of its elements."""
+        """Return the elements in memory that are, or become, elements of another list, by their places in it."""
         edits = self._tracked.lists.get(key)
         if edits is None:
             return {}
@@ -165,7 +165,7 @@ class ListFollower:
 
 
 def _place(parts: list[Replaced], at: int) -> tuple[int, bool] | None:
-    """Return the place of an element in another sequence and whether it is unchanged there, or None if the element was removed."""
+    """Return an element's place in another sequence and whether it is unchanged there, or None if it was removed."""
     index = bisect_right(parts, at, key=attrgetter("old_end"))
     if index < len(parts) and parts[index].old_start <= at:
         part = parts[index]

@@ -96,7 +96,7 @@ def _is_held(element: Element, count: Callable[[Any], int]) -> bool:
 
 
 def _is_countable(cls: type) -> bool:
-    """Return whether ``gc`` sees all references from instances of a class, and an instance can be reached only by a reference to it."""
+    """Return whether ``gc`` sees all references from a class's instances, and only a reference to one can reach it."""
     return cls in _CONTAINERS or type(layout_of(cls)) not in _UNCOUNTABLE
 
 

@@ -368,7 +368,7 @@ class UnloadedLists:
 
 
 def _follow_each_other(elements: list[Element]) -> int:
-    """Count the first elements that are stored in succession, as small values of JSON types or values that cannot change."""
+    """Count the first elements that are stored in succession, as small JSON values or values that cannot change."""
     at = elements[0].at
     if at is None:
         return 0
