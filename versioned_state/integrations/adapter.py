@@ -99,10 +99,11 @@ class Writers:
         self._handles.close()
 
     def write(self, branch: str, edit: Callable[[Versioned], T]) -> T:
-        """Return the result of a function that changes and commits a state, which stands at the head of a branch and has nothing loaded.
+        """Return the result of a function that changes and commits a state at the head of a branch.
 
-        It is called again, with a new state, whenever another writer has moved the branch or erased the head meanwhile,
-        so it must commit with ``OnMoved.REFUSE``, and have no other effects. The state is not the function's to keep.
+        The state has nothing loaded, and is not the function's to keep. The function is called again, with a new state,
+        whenever another writer has moved the branch or erased the head meanwhile, so it must commit with
+        ``OnMoved.REFUSE``, and have no other effects.
 
         Raises:
             BranchMovedError: others came first each time.
@@ -110,7 +111,7 @@ class Writers:
         return self.write_together([branch], lambda states: edit(states[0]))
 
     def write_together(self, branches: Collection[str], edit: Callable[[list[Versioned]], T]) -> T:
-        """Return the result of a function that changes several branches, one state each, and commits them together: see ``write``."""
+        """Return the result of a function that changes each branch's state and commits all together: see ``write``."""
 
         def attempt(_: None) -> T:
             states: dict[str, Versioned] = {}
@@ -148,7 +149,7 @@ class Writers:
 
 
 def check_trusted(repository: Repository, modules: Sequence[str]) -> None:
-    """Raise ``InvalidArgumentError`` unless values of the classes of these modules come back from a repository as what they are."""
+    """Raise ``InvalidArgumentError`` unless a repository returns values of these modules' classes as what they are."""
     policy = repository.database.policy
     missing = [
         name

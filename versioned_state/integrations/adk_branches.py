@@ -24,7 +24,7 @@ _OF_PARTS: Final = ("google-adk-app", "google-adk-user", _SESSIONS)
 
 
 def branch_of(*ids: str) -> str:
-    """Return the name of the branch of a session by app, user and session, or of the state of an app or a user by the first ids alone."""
+    """Return a session's branch by app, user and session, or that of an app's or user's state by the first ids."""
     return branch_name(_OF_PARTS[len(ids) - 1], *ids)
 
 
@@ -34,5 +34,5 @@ def prefix_of(*ids: str) -> str:
 
 
 def session_facts(app_name: str, user_id: str, session_id: str, created: float) -> dict[str, Any]:
-    """Return the value of ``session``: the ids, since the name of a branch may have a hash of one, and when the session began."""
+    """Return the value of ``session``: when it began, and the ids, as the name of a branch may have a hash of one."""
     return {"app_name": app_name, "user_id": user_id, "id": session_id, "create_time": created}

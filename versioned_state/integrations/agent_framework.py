@@ -55,7 +55,7 @@ _IN_META: Final = {
     "previous": "previous_checkpoint_id",
     "time": "timestamp",
 }
-"""The fields of a checkpoint that are in the meta of its commit: those that are new in each, so that a diff shows the others."""
+"""The fields of a checkpoint in the meta of its commit: those that are new in each, so a diff shows the others."""
 
 _IN_STATE: Final = (
     "graph_signature_hash",
@@ -69,7 +69,7 @@ _IN_STATE: Final = (
 
 
 class VersionedCheckpointStorage(Adapter):
-    """A checkpoint storage of Microsoft Agent Framework: a checkpoint is a commit, and a workflow is the branch of its latest checkpoint.
+    """A checkpoint storage of Microsoft Agent Framework: a checkpoint is a commit, a workflow the branch of its latest.
 
     ::
 
@@ -207,8 +207,10 @@ class VersionedCheckpointStorage(Adapter):
         unknown = sorted(_unknown_classes(fields))
         if unknown:
             raise WorkflowCheckpointException(
-                f"the checkpoint {commit.meta['checkpoint']!r:.80} has values of {', '.join(unknown)}, which are not read: "
-                f"VersionedCheckpointStorage(…, classes={sorted({name.partition(':')[0] for name in unknown})}) reads them"
+                f"the checkpoint {commit.meta['checkpoint']!r:.80} has values of {', '.join(unknown)}, "
+                "which are not read: "
+                "VersionedCheckpointStorage(…, "
+                f"classes={sorted({name.partition(':')[0] for name in unknown})}) reads them"
             )
         return WorkflowCheckpoint(**fields, **{name: commit.meta[key] for key, name in _IN_META.items()})
 
@@ -267,7 +269,7 @@ class VersionedHistoryProvider(HistoryProvider, Adapter):  # type: ignore[misc, 
 
 
 def _overlap(last: list[dict[str, Any]], given: list[dict[str, Any]]) -> int:
-    """Return with how many of the given messages a history ends already: a run that is repeated, or all messages over again.
+    """Return the number of the given messages with which a history already ends: a repeated run, or all over again.
 
     A single message of a user without an id is not taken for a repetition: people say "yes" twice.
     """

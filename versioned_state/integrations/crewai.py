@@ -47,7 +47,7 @@ _PENDING: Final = "pending"
 
 
 class VersionedProvider(ModelAdapter, JsonProvider):  # type: ignore[misc, unused-ignore] # a class of an untyped module
-    """A provider of CrewAI's checkpoints: a checkpoint is a commit with a tag, and its parent is the checkpoint that it follows.
+    """A provider of CrewAI's checkpoints: each is a commit with a tag, its parent the checkpoint that it follows.
 
     ::
 

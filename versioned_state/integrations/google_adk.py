@@ -41,7 +41,7 @@ check_version("google_adk")
 
 
 class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc, unused-ignore] # a class of an untyped module
-    """A session service of Google ADK: a session is a branch, its events are the list ``events``, and each event is a commit.
+    """A session service of Google ADK: a session is a branch, its events are the list ``events``, each one a commit.
 
     ::
 
@@ -100,7 +100,7 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
         return await off_loop(partial(self._get, app_name, user_id, session_id.strip(), config or GetSessionConfig()))
 
     async def list_sessions(self, *, app_name: str, user_id: str | None = None) -> ListSessionsResponse:
-        """List the sessions of a user, by default of all users, without their events: that of the latest update comes last."""
+        """List the sessions of a user, by default of all, without their events: the last updated one comes last."""
         return await off_loop(lambda: ListSessionsResponse(sessions=self._list(app_name, user_id)))
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
@@ -267,7 +267,8 @@ class VersionedSessionService(Adapter, BaseSessionService):  # type: ignore[misc
             is_current = (newest and newest["id"]) == last if expected is None else own.head.id == expected
             if not is_current:
                 raise StaleSessionError(
-                    f"the session {session.id!r:.80}, the branch {branch!r}, was modified in storage since it was read: read it again"
+                    f"the session {session.id!r:.80}, the branch {branch!r}, "
+                    "was modified in storage since it was read: read it again"
                 )
             events.append(event)
             return f"{event['author']}: {_summary(event)}"

@@ -52,7 +52,7 @@ class _Kept(ModelAdapter):
 
 
 class VersionedChatStore(_Kept, BaseChatStore):  # type: ignore[misc, unused-ignore] # a class of an untyped module
-    """A chat store of LlamaIndex: the messages of a key are the list ``messages`` of a branch, and each change of them is a commit.
+    """A chat store of LlamaIndex: a key's messages are the list ``messages`` of a branch, and each change is a commit.
 
     ::
 
@@ -139,7 +139,7 @@ class VersionedChatStore(_Kept, BaseChatStore):  # type: ignore[misc, unused-ign
 
 
 class VersionedDBChatStore(_Kept, AsyncDBChatStore):  # type: ignore[misc, unused-ignore] # a class of an untyped module
-    """The store of a LlamaIndex ``Memory``, which archives its oldest messages: a branch with the lists ``messages`` and ``archived``.
+    """The store of a LlamaIndex ``Memory``: a branch with the lists ``messages`` and, for the oldest, ``archived``.
 
     ::
 

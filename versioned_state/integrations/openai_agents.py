@@ -48,7 +48,7 @@ _PREVIEW: Final = 100
 
 
 class VersionedSession(Adapter):
-    """A session of the OpenAI Agents SDK: its items are the list ``messages`` of a branch, and each change of them is a commit.
+    """A session of the OpenAI Agents SDK: its items are the list ``messages`` of a branch, and each change is a commit.
 
     ::
 
@@ -83,7 +83,7 @@ class VersionedSession(Adapter):
         self._log = MessageLog(self.writers)
 
     def branch(self, session_id: str | None = None, branch_id: str | None = None) -> str:
-        """Return the name of the branch in the repository of a session, by default of this one, at the branch that it uses."""
+        """Return the name in the repository of a session's branch, by default of the one that this session uses."""
         own = session_id is None or session_id == self.session_id
         branch_id = (self.branch_id if own else _MAIN) if branch_id is None else string("branch_id", branch_id)
         parts = (_PREFIX, self.session_id if session_id is None else session_id)
@@ -266,7 +266,10 @@ class VersionedSession(Adapter):
         return await off_loop(listing)
 
     async def get_conversation_turns(self, branch_id: str | None = None) -> list[dict[str, Any]]:
-        """List the turns: of each ``turn``, its number, ``content``, the user's message, cut, ``full_content`` and ``can_branch``."""
+        """List the turns, each with ``turn``, ``content``, ``full_content`` and ``can_branch``.
+
+        ``turn`` is its number, ``full_content`` the user's message, and ``content`` that message, cut.
+        """
         return await off_loop(partial(self._turns, self.branch(None, branch_id)))
 
     async def find_turns_by_content(self, search_term: str, branch_id: str | None = None) -> list[dict[str, Any]]:
@@ -276,7 +279,7 @@ class VersionedSession(Adapter):
         return [turn for turn in found if any(wanted in text.lower() for text in _texts(turn["full_content"]))]
 
     async def get_conversation_by_turns(self, branch_id: str | None = None) -> dict[int, list[dict[str, str | None]]]:
-        """Return the ``type`` and ``tool_name`` of each item, by the number of its turn: 0 for items before the first turn."""
+        """Return each item's ``type`` and ``tool_name`` by the number of its turn: 0 for items before the first one."""
         found: dict[int, list[dict[str, str | None]]] = {}
         turn = 0
         for item in await self._all_items(branch_id):
@@ -285,7 +288,7 @@ class VersionedSession(Adapter):
         return found
 
     async def get_tool_usage(self, branch_id: str | None = None) -> list[tuple[str, int, int]]:
-        """Return how often each tool was called in each turn: its name, the number of calls, and the number of the turn."""
+        """Return how often each tool was called in each turn: its name, the number of calls, and the turn's number."""
         calls = Counter(
             (turn, item["tool_name"] or item["type"] or "")
             for turn, items in (await self.get_conversation_by_turns(branch_id)).items()
@@ -455,7 +458,7 @@ def _cleared(state: Versioned) -> tuple[None, str]:
 
 
 def _let_go(state: Versioned, end: int, moved: int = 0) -> None:
-    """Remove the usage of the turns that began at an index or after it, or among the first items, which were removed."""
+    """Remove the usage of turns that began at an index or after it, or among the first items, which were removed."""
     if _USAGE in state:
         kept = [{**each, "at": each["at"] - moved} for each in state[_USAGE] if moved <= each["at"] < end]
         if kept:
@@ -474,7 +477,7 @@ def _type_of(item: Any) -> str:
 
 
 def _tool_of(item: Any) -> str | None:
-    """Return the name of the tool of a call, with that of its server or namespace: in the names of ``AdvancedSQLiteSession``."""
+    """Return the name of a call's tool, with its server or namespace, as ``AdvancedSQLiteSession`` names it."""
     kind, name = item.get("type"), item.get("name")
     if kind in ("tool_search_call", "tool_search_output"):
         return "tool_search"

@@ -86,7 +86,7 @@ class _Ancestry:
 
 
 class RoundRecorder(SpanProcessor):  # type: ignore[misc] # its types are not read here
-    """Records the calls of models, tools and agents of an instrumented program: each is a commit on the branch of its conversation.
+    """Records calls of models, tools and agents of an instrumented program, each a commit on its conversation's branch.
 
     ::
 

@@ -46,8 +46,10 @@ _IDS: Final = "ids"
 """The key of the ids of entries, one for each message."""
 
 _LEFT: Final = "left"
-"""The key of the histories that a conversation has left, by the id of their last entry: how many entries each shares with the present
-history, and those that follow."""
+"""The key of the histories that a conversation has left, by the id of their last entry.
+
+Each has the number of entries that it shares with the present history, and those that follow.
+"""
 
 _RECORD: Final = "record"
 """The key of the record, without what the other keys have."""
@@ -60,7 +62,7 @@ An entry does not say where it is, and to search for it reads all conversations.
 
 
 class VersionedConversationStore(Adapter, ConversationStore):  # type: ignore[misc, unused-ignore] # a class of an untyped module
-    """A conversation store of pydantic-ai: a conversation is a branch, its messages are the list ``messages``, and a save is a commit.
+    """A conversation store of pydantic-ai: a conversation is a branch with a list ``messages``, each save a commit.
 
     ::
 

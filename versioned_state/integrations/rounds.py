@@ -168,7 +168,7 @@ def _list_in(space: State, key: str) -> StateSequence:
 
 
 def _digest(message: Any) -> bytes:
-    """Return the digest of a message without the reason why it ended: an answer has one, but not when the model is given it again."""
+    """Return the digest of a message without its finish reason, which an answer lacks when the model gets it again."""
     if isinstance(message, Mapping):
         message = {key: value for key, value in message.items() if key != "finish_reason"}
     return hashlib.blake2b(json.dumps(message, sort_keys=True, default=repr).encode(), digest_size=16).digest()

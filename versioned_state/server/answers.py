@@ -77,7 +77,7 @@ def forbidden(scope: str) -> RefusalError:
 
 
 def absent() -> RefusalError:
-    """Return the one answer for a session of another user and for one that does not exist, so that nobody can tell them apart."""
+    """Return the one answer for another user's session and for one that does not exist: nobody can tell them apart."""
     return RefusalError(404, SessionNotFoundError())
 
 

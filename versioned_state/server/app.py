@@ -2,8 +2,8 @@
 
 ::
 
-    id ── the head: 400, 431 ── 401 ── 413 ── 503 ── which operation: 404, 405
-       ── 404: the one answer ── 403, 406, 415, 400, 422 ── the body: 413, 503, 408 ── 400, 413, 422 ── the service ── log
+    id ── the head: 400, 431 ── 401 ── 413 ── 503 ── which operation: 404, 405 ── 404: the one answer
+       ── 403, 406, 415, 400, 422 ── the body: 413, 503, 408 ── 400, 413, 422 ── the service ── log
 
 The one answer, for a session of another user and for one that does not exist, comes before all refusals that would
 distinguish the two. A body is read only for an operation that has one and that the token allows.

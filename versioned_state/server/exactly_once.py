@@ -116,7 +116,7 @@ class Request:
         return f"{self.id}.{self.fingerprint}"
 
     def check_same(self, fingerprint: str) -> None:
-        """Raise ``IdempotencyConflictError`` if the request that has this id in a commit had other parameters or another body."""
+        """Raise ``IdempotencyConflictError`` if a commit's request of this id had other parameters or another body."""
         if fingerprint not in ("", self.fingerprint):
             raise conflict()
 
@@ -436,7 +436,8 @@ class OnceDatabase(Database):
                 return commit
         if self._is_cut(commit):
             raise IdempotencyConflictError(
-                "the server cannot find out whether the request was done before: the commits of that time have been pruned",
+                "the server cannot find out whether the request was done before: "
+                "the commits of that time have been pruned",
                 remains="this attempt changed nothing",
                 hint="read what is stored; if the write is missing, send it with a new Idempotency-Key",
             )

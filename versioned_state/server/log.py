@@ -21,7 +21,7 @@ _FACTS: Final = "event request_id method path status ms received sent error serv
 
 
 def request_id(given: str | None) -> str:
-    """Return the id of a request: a valid one from the client or from a balancer before the server, or else a new one."""
+    """Return the id of a request: a valid one from the client or a balancer before the server, or else a new one."""
     return given if given is not None and _REQUEST_ID.fullmatch(given) else uuid4().hex
 
 

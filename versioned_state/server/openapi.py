@@ -27,7 +27,10 @@ _REFUSALS: Final[dict[str, str]] = {
     "431": "The head is too large.",
     "500": "The server failed.",
     "503": "The server or its store is busy, or cannot be reached: nothing was changed. Try again.",
-    "504": "The store did not answer in time. A write may have been done: repeated with its `Idempotency-Key` it is done once.",
+    "504": (
+        "The store did not answer in time. A write may have been done: "
+        "repeated with its `Idempotency-Key` it is done once."
+    ),
     "507": "The store is full.",
 }
 
@@ -57,7 +60,10 @@ class Health(BaseModel):
 _KEY: Final[dict[str, Any]] = {
     "name": "Idempotency-Key",
     "in": "header",
-    "description": "The identity of a write: repeated with the same key, it is done once. Another body or other parameters are refused.",
+    "description": (
+        "The identity of a write: repeated with the same key, it is done once. "
+        "Another body or other parameters are refused."
+    ),
     "schema": {"type": "string", "minLength": 1, "maxLength": 128, "pattern": "^[!-~]+$"},
 }
 _AGE: Final[dict[str, Any]] = {
@@ -98,7 +104,9 @@ def document() -> dict[str, Any]:
         "info": {
             "title": "versioned-state",
             "version": "1",
-            "description": "States, histories and memories of many users, with history. Every answer has an `X-Request-ID`.",
+            "description": (
+                "States, histories and memories of many users, with history. Every answer has an `X-Request-ID`."
+            ),
         },
         "security": [{"token": []}],
         "paths": paths,

@@ -41,10 +41,10 @@ Method = Literal["GET", "POST", "DELETE"]
 
 _MOST_COMMITS: Final = 1000
 _LONGEST_MESSAGE: Final = 256
-"""Characters of the message of a turn's commit, which is in the answer: that of a write has to fit into ``app._LEAST_ANSWER``."""
+"""Characters of the message of a turn's commit: a write's answer has it, and must fit into ``app._LEAST_ANSWER``."""
 
 _PART_OF_A_MESSAGE: Final = 256
-"""Bytes that each part of a message counts as until it is checked, because checking takes ten times as long as writing."""
+"""Bytes that each part of a message counts as until it is checked, which takes ten times as long as writing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +210,7 @@ def _found(value: Any) -> Any:
 
 
 class TurnBody(BaseModel, extra="forbid"):
-    """The body of a turn: the head that it began with, the changed keys of the state and the removed ones, and messages."""
+    """The body of a turn: the head that it began with, the state's changed and removed keys, and the messages."""
 
     base: str = Field(pattern="^[0-9a-f]{48}$")
     values: dict[str, Any] = {}

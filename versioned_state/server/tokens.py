@@ -129,7 +129,7 @@ def _parse(name: str, raw: bytes) -> dict[str, Grant]:
 
 
 def _entries(text: str, wrong: Callable[[int, str], InvalidArgumentError]) -> Iterator[tuple[int, str, Any]]:
-    """Return the names and values of a JSON object, each with the position of its name, which a parser of the whole does not give."""
+    """Yield each name of a JSON object with its position, which ``json.loads`` does not give, and its value."""
     decoder = json.JSONDecoder()
 
     def skip(position: int) -> int:

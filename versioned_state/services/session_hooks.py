@@ -2,7 +2,7 @@
 
 ::
 
-    save_state ── the handle of the session's branch ── joined: each hook of the session joins the handle ── commit ── each hook leaves
+    save_state ── the handle of the session's branch ── each hook of the session joins it ── commit ── each hook leaves
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from versioned_state.state.versioned import Versioned
 
 FILES_KEY: Final = "workspace"
-"""The key of a session's state under which the files of its sandboxes are: a ``FileTree``, which is not a part of the saved dict."""
+"""The key of a session's state with the files of its sandboxes: a ``FileTree``, not a part of the saved dict."""
 
 Join = Callable[[Versioned], AbstractContextManager[object]]
 """Joins a handle of the session until the block ends, as a ``Workspace`` does. Called on the thread of the save."""

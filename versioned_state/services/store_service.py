@@ -1,4 +1,4 @@
-"""``StoreService``: a service over a store: its beginning and end, its sessions' branches, its calls off the event loop. Layer: services.
+"""``StoreService``: a service over a store: start, stop, sessions' branches, calls off the event loop. Layer: services.
 
 ::
 
@@ -188,7 +188,7 @@ class StoreService(ServiceWithLifecycleManager):
             await self.stop()
 
     def join(self, other: StoreService) -> None:
-        """Begin to use the repository and the lanes of another service, and its handles if they are of one kind, until ``leave``."""
+        """Use another service's repository and lanes, and its handles if they are of one kind, until ``leave``."""
         self._repository, self._lanes, self._probe = other._repository, other._lanes, other._probe
         own = type(self)._open_handle is not type(other)._open_handle
         self._handles = Handles(self._limit, self._handle_bytes, self._open_handle) if own else other._handles
@@ -269,7 +269,7 @@ class StoreService(ServiceWithLifecycleManager):
         return await self._submit(lambda lanes: lanes.submit_item(lane, item, function))
 
     async def _run_steps(self, lane: str, function: Callable[[], Steps[T]]) -> T:
-        """Run a generator function off the loop that yields ``Publication``s and gets the answer of ``publish_each`` to each."""
+        """Run a generator function off the loop that yields ``Publication``s and gets ``publish_each``'s answers."""
         return await self._submit(lambda lanes: lanes.submit_steps(lane, function))
 
     async def _run_item_steps(

@@ -229,7 +229,7 @@ def _lines(repository: Repository, user_id: str) -> Iterator[dict[str, Any]]:
 
 
 def beside_state(repository: Repository, head: Commit) -> Iterator[tuple[str, list[Any]]]:
-    """Iterate over the lists of messages that a session of a ``SessionService`` has beside its state, each with its kind."""
+    """Iterate over the message lists of a ``SessionService``'s session beside its state, each with its kind."""
     snapshot = repository.snapshot(head)
     messages = snapshot.namespace("history").get("messages")
     if messages is not None:

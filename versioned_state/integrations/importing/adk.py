@@ -84,8 +84,10 @@ class AdkImporter(Appended):
                 texts = text_ids(self.source, table, *found_ids)
                 found.append(Thread(f"the state of {' '.join(map(repr, texts))}", branch_of(*texts), 1, texts))
         query = """
-            SELECT app_name, user_id, id, (SELECT COUNT(*) FROM events e WHERE e.app_name = s.app_name AND e.user_id = s.user_id
-            AND e.session_id = s.id) FROM sessions s ORDER BY app_name, user_id, id
+            SELECT app_name, user_id, id,
+            (SELECT COUNT(*) FROM events e
+            WHERE e.app_name = s.app_name AND e.user_id = s.user_id AND e.session_id = s.id)
+            FROM sessions s ORDER BY app_name, user_id, id
         """
         for *ids, events in self._database.rows(query):
             texts = text_ids(self.source, "sessions", *ids)

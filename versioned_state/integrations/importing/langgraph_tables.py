@@ -60,7 +60,8 @@ _OF_CHECKPOINT: Final = """
     WHERE thread_id = {mark} AND checkpoint_ns = {mark} AND checkpoint_id = {mark} ORDER BY task_id, idx
 """
 _BLOBS: Final = """
-    SELECT channel, type, blob FROM checkpoint_blobs JOIN jsonb_each_text(%s) AS versions ON channel = key AND version = value
+    SELECT channel, type, blob FROM checkpoint_blobs
+    JOIN jsonb_each_text(%s) AS versions ON channel = key AND version = value
     WHERE thread_id = %s AND checkpoint_ns = %s
 """
 
@@ -167,7 +168,10 @@ class PostgresTables:
             raise
 
     def _check(self) -> None:
-        query = "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = ANY(current_schemas(false))"
+        query = (
+            "SELECT table_name, column_name FROM information_schema.columns "
+            "WHERE table_schema = ANY(current_schemas(false))"
+        )
         there = set(self._run(query))
         tables = {
             "checkpoints": set(_CHECKPOINTS),

@@ -91,7 +91,7 @@ class OpenAIAgentsImporter(Appended):
             yield Step((item,), summary(item), keys, meta)
 
     def _usage(self, thread: Thread, users: list[int]) -> dict[str, Any]:
-        """Return the usage of the turns of a branch, as ``VersionedSession`` keeps it, by the indices of the user's messages."""
+        """Return the usage of a branch's turns, as ``VersionedSession`` keeps it, by the indices of user messages."""
         if not self._has_usage:
             return {}
         kept = []

@@ -153,7 +153,7 @@ class Importer(ABC):
 
 
 def is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are the same, with their types: 1, 1.0 and True differ, and not-a-number is what it is."""
+    """Return whether two values and their types are the same: 1, 1.0 and True differ, and not-a-number is itself."""
     if type(one) is not type(other):
         return False
     if type(one) is dict:

@@ -1,4 +1,4 @@
-"""LangGraph on versioned-state: ``VersionedSaver`` keeps the checkpoints of threads, ``VersionedStore`` the items of a store."""
+"""LangGraph on versioned-state: ``VersionedSaver`` keeps threads' checkpoints, ``VersionedStore`` a store's items."""
 
 from versioned_state.integrations.frameworks import check_version
 from versioned_state.integrations.langgraph.saver import VersionedSaver

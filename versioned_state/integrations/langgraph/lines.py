@@ -5,7 +5,8 @@ Each thread, and each namespace of a subgraph in it, is a line: a branch and its
 ::
 
     langgraph/THREAD                  the newest checkpoint of the thread, and those that led to it
-    langgraph/THREAD/fork/ID          a checkpoint that does not lead there: the end of what was left by time travel, or another writer's
+    langgraph/THREAD/fork/ID          a checkpoint that does not lead there: the end of what was left by time travel,
+                                      or another writer's
     langgraph/THREAD/NAMESPACE        the same for a subgraph
     langgraph/THREAD/NAMESPACE/fork/ID
 
@@ -179,7 +180,7 @@ class Known:
             return dict(self.commits)
 
     def _read_ahead(self) -> None:
-        """Read the commits before those in ``_next``, many at a time: a commit names an earlier ancestor too, half way down."""
+        """Read the commits before those in ``_next``, many at a time: a commit names an ancestor half way down too."""
         wave = [address for _, _, commit in self._next for address in _earlier(commit)]
         while (
             wave := [each for each in dict.fromkeys(wave) if each not in self._ahead and each not in self._seen]
@@ -495,9 +496,9 @@ class Lines:
         return ROOT_ADDRESS if found is None else found[1].address
 
     def _place(self, branch: str, known: Known, leaves: Iterable[Commit], staging: Staging) -> bool:
-        """Point the branches of a line to these commits, and to no others: forks first, so that what is kept always has a branch.
+        """Point the branches of a line to these commits only, forks first, so that what is kept always has a branch.
 
-        Returns False if one of them has moved meanwhile. The branch itself moves in any case: so other processes
+        Returns False if one of them has moved meanwhile. The branch itself moves in any case, so that other processes
         notice.
         """
         ends = sorted(leaves, key=lambda each: checkpoint_id(each) or "")

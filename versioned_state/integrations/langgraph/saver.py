@@ -65,7 +65,7 @@ _SHOWN: Final = 5
 
 
 class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
-    """The checkpoints of LangGraph's threads, each a commit: a thread is a branch, with log, diff, blame and grep of its messages.
+    """Checkpoints of LangGraph's threads as commits: a thread is a branch, with log, diff, blame and grep of messages.
 
     To switch::
 
@@ -393,7 +393,7 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
                 self._writes.delete(line, self._lines.keep(line, partial(self._latest, line)))
 
     def _latest(self, line: Line, commits: dict[str, Commit]) -> builtins.list[str]:
-        """Return the ids of the newest of some checkpoints, and of those that the values of its delta channels come from."""
+        """Return the ids of the newest of some checkpoints and of those that its delta channels' values come from."""
         if not commits:
             return []
         newest = max(commits)
@@ -472,14 +472,14 @@ class VersionedSaver(Adapter, BaseCheckpointSaver[Any]):  # type: ignore[misc]
     # Versions of channels
 
     def get_next_version(self, current: Any, channel: None) -> Any:
-        """Return the next version of a channel: a number, or the text that follows another saver's, whose thread continues here."""
+        """Return a channel's next version: a number, or the text after another saver's, whose thread continues here."""
         if isinstance(current, str):
             return f"{int(current.partition('.')[0]) + 1:032}.{random.random():016}"  # noqa: S311 - to tell versions apart
         return 1 if current is None else int(current) + 1
 
 
 def _message(metadata: dict[str, Any], channels: builtins.list[str]) -> str:
-    """Return the message of a checkpoint's commit: ``loop 3: messages, budget``, without the channels of LangGraph's own."""
+    """Return the message of a checkpoint's commit: ``loop 3: messages, budget``, without LangGraph's own channels."""
     name = f"{metadata.get('source', 'checkpoint')} {metadata.get('step', '')}".rstrip()
     shown = ", ".join(channel for channel in channels[:_SHOWN] if not channel.startswith(("__", "branch:")))
     return f"{name}: {shown}" if shown else name

@@ -347,7 +347,10 @@ def _call_line(commit: Commit) -> str:
     seconds = meta.get("seconds")
     took = f" in {seconds:.2f} s" if isinstance(seconds, int | float) else ""
     agent = f" of {quoted(str(meta['agent']), 60)}" if meta.get("agent") else ""
-    return f"{commit.short} {age(commit)} {quoted(str(meta['task']), 80)}{agent}: {quoted(str(meta.get('outcome', '')), 40)}{took}"
+    return (
+        f"{commit.short} {age(commit)} {quoted(str(meta['task']), 80)}{agent}: "
+        f"{quoted(str(meta.get('outcome', '')), 40)}{took}"
+    )
 
 
 __all__ = [

@@ -21,7 +21,9 @@ Vendor = Literal["openai", "anthropic", "gemini"]
 
 
 class StateTools:
-    """Tools with which a model looks at a state, and changes it if it may: ``definitions()`` for the request, ``call()`` for the answer.
+    """Tools with which a model looks at a state, and changes it if it may.
+
+    ``definitions()`` is for the request, ``call()`` for the answer.
 
     The model sees the branch of the state, and the branches whose names begin with ``prefix``: no other branch, id or
     namespace. What it reads is committed: changes of the program that are not committed yet do not show. Each answer is
@@ -84,7 +86,7 @@ class StateTools:
         return [_DEFINITION[vendor](tool) for tool in self.tools]
 
     def limited(self, *, may_write: bool) -> StateTools:
-        """Return tools for many clients at once: none can switch the branch, and without ``may_write`` they only read."""
+        """Return tools for many clients at once: none can switch branches, and without ``may_write`` they only read."""
         tools = copy(self)
         tools._context = self._context.shared()
         tools._tools = {name: tool for name, tool in self._tools.items() if may_write or tool.needs == "read"}

@@ -280,7 +280,8 @@ def _previewed(
 def _conflicts(tools: Context, error: MergeConflictError) -> str:
     page = Page(heading(tools.scope.branch, tools.scope.head()), tools.max_chars)
     page.add(
-        "conflicts, and nothing was changed: repeat with policy ours, theirs, union, append, sum, max, min or text, or set the value first"
+        "conflicts, and nothing was changed: repeat with policy ours, theirs, union, append, sum, max, min or text, "
+        "or set the value first"
     )
     for conflict in error.conflicts:
         if in_state(conflict.path):

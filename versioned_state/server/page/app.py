@@ -2,7 +2,7 @@
 
 ::
 
-    guard ── route ── a place among 4 ── off the event loop: the view, within 5 s, then its template ── at most a mebibyte
+    guard ── route ── a place among 4 ── off the event loop: the view, within 5 s, then its template ── at most 1 MiB
 
 A view is a function of a repository that returns a dict. A template shows it; a script gets the same dict as JSON.
 """
@@ -128,7 +128,7 @@ class Ask:
         return self.commit_of(rev, self.query.get(_BRANCH_OF_COMMIT, ""), missing)
 
     def commit_of(self, id: str, on: str, missing: StateError) -> Commit:
-        """Return the commit of an id that leads to the head of a branch that the viewer may see, or else raise ``missing``."""
+        """Return the commit of an id that leads to the head of a branch visible to the viewer, or raise ``missing``."""
         if len(id) != len(ROOT_ID) or not self.sees(on) or on not in self.repository.branches:
             raise missing
         try:
@@ -176,7 +176,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Streamed:
-    """What a view finds while its page is on its way: ``rows`` of its data is an iterator, and ``end`` says how it has ended."""
+    """What a view finds while its page is sent: ``rows`` of its data is an iterator, and ``end`` says how it ended."""
 
     template: str
     data: dict[str, Any]
@@ -547,7 +547,7 @@ class Page:
         return render(template, link=link or self.link, settings=self.settings, viewer=viewer, static=static, **data)
 
     def refusal(self, status: HTTPStatus, reason: str) -> Response:
-        """Return the page of a request that the guard refuses: it may ask for nothing else, and so has its style within."""
+        """Return the page of a request that the guard refuses: it may ask for nothing else, so its style is within."""
         data = {
             "title": status.phrase,
             "status": int(status),

@@ -41,7 +41,7 @@ def file_of(
     limit: int = COMMITS,
     with_state: bool = False,
 ) -> bytes:
-    """Return the file of some commits, newest first: their list if there are several, each with what it says and its changes.
+    """Return the file of commits, newest first: their list if there are several, each with what it says and changes.
 
     Args:
         limit: at most this many; the file says if there are more.

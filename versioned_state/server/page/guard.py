@@ -2,7 +2,8 @@
 
 ::
 
-    Host: 421 ── Sec-Fetch-Site: 403 ── method: 405 ── POST: Origin: 403 ── who: 401 ── POST: size: 413, form token: 403 ── the route
+    Host: 421 ── Sec-Fetch-Site: 403 ── method: 405 ── POST: Origin: 403 ── who: 401
+      ── POST: size: 413, form token: 403 ── the route
 
 It stands in front of the routes, and so of every path, those that do not exist included: a list of guarded paths would
 have a hole in it.
@@ -39,8 +40,8 @@ _ONCE_S: Final = 300.0
 """Seconds for which the link that signs a browser in is valid."""
 
 POLICY: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
-    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; "
+    "base-uri 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 )
 
 _HEADERS: Final = {
@@ -61,7 +62,7 @@ _OF_SCHEMES: Final = ("80", "443")
 
 
 def hosts_of(host: str, port: int, allowed: Iterable[str] = ()) -> frozenset[str]:
-    """Return the values of ``Host`` under which a page is served: exact, with the port that a name has, or else the page's own."""
+    """Return the exact values of ``Host`` under which a page is served, with a name's port or else the page's."""
     found = set()
     own = _bracketed(host)
     for name in (*(_LOOPBACK if own in _LOOPBACK else {own}), *map(_bracketed, allowed)):
@@ -103,11 +104,11 @@ class Access(Protocol):
         """Return the ``Set-Cookie`` header for a request to ``LOGIN``, or None if it does not sign in."""
 
     def sign_out(self) -> str | None:
-        """Return the ``Set-Cookie`` header that takes the cookie from the browser, or None if nobody signs out of this page."""
+        """Return the ``Set-Cookie`` header that removes the cookie, or None if nobody signs out of this page."""
 
 
 class OneViewer:
-    """Access of the user who started the page: one secret, which dies with the process, and a link that signs one browser in once.
+    """Access of the user who started the page: one secret, which dies with the process, and a link for one sign-in.
 
     Cookies ignore ports, so another server on this host gets this one too. Its name has the port, and so they do not
     overwrite each other.

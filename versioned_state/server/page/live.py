@@ -47,7 +47,7 @@ BACKGROUND_S: Final = 2.0
 """The same, if all of its viewers said that they do not (``background=1``)."""
 
 _PING_S: Final = 15.0
-"""A stream says this often that it lives: a proxy ends a silent connection, and a broken one is noticed only by a write."""
+"""Seconds between pings of a stream: a proxy ends a silent connection, and only a write shows that one is broken."""
 
 _KEPT: Final = 100
 """The last commits of a branch that are kept for viewers who come back, and the most that one gets at once."""
@@ -95,7 +95,7 @@ class Live:
         return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
 
     async def end(self) -> None:
-        """End all streams, and begin no others: a server that ends waits for its answers, and these have no end of their own."""
+        """End all streams, and begin no others: a server that ends waits for its answers, and these go on for ever."""
         self._ended = True
         for branch in self._branches.values():
             branch.end()

@@ -1,4 +1,7 @@
-"""The style sheet and the script, each under an address that changes with its content, so that browsers keep it for ever. Layer: server."""
+"""The style sheet and the script, each under an address that changes with its content. Layer: server.
+
+Browsers may therefore keep them for ever.
+"""
 
 from __future__ import annotations
 
@@ -39,5 +42,5 @@ def find(hash: str, name: str) -> tuple[bytes, str] | None:
 
 @cache
 def style_hash() -> str:
-    """Return the hash by which a policy allows the style sheet within a page: one whose viewer may not ask for another address."""
+    """Return the hash by which a policy allows the style sheet within a page whose viewer may ask for nothing else."""
     return "sha256-" + base64.b64encode(hashlib.sha256(content("page.css")).digest()).decode()

@@ -2,7 +2,8 @@
 
 Layer: services.
 
-The tree is that of a dict by number, so a save, a lookup and a deletion read and write one path of it. Rounds in a row are one entry::
+The tree is that of a dict by number, so a save, a lookup and a deletion read and write one path of it. Rounds in a row
+are one entry::
 
     saved 1718, 1731, 1790       {1718: 1, 1731: 2, 1790: 3}     the height of each
     saved 1, 2, 3, …, 900        {1: [1, 900]}                   the height of the first one, and how many there are
@@ -28,7 +29,7 @@ _AT_ONCE: Final = 256
 
 
 class Run(NamedTuple):
-    """Rounds that were saved one after another: ``first``, ``first + step``, … at ``height``, ``height + 1``, and so on."""
+    """Rounds that were saved in a row: ``first``, ``first + step``, … at ``height``, ``height + 1``, and so on."""
 
     first: int
     step: int

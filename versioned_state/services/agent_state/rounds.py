@@ -33,8 +33,10 @@ LARGEST: Final = (1 << 63) - 1
 """The largest number of a round."""
 
 _LIST_BYTES: Final = 96
-"""Packed bytes of the runs that stay in the list: with the other fields, about the size that a root holds inline. These are some six runs
-of numbers as large as time stamps, for all of which the tree is written once."""
+"""Packed bytes of the runs that stay in the list: with the other fields, about the size that a root holds inline.
+
+These are some six runs of numbers as large as time stamps, for all of which the tree is written once.
+"""
 
 
 @dataclass(frozen=True, slots=True)

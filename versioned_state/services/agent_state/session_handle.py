@@ -2,9 +2,9 @@
 
 ::
 
-    encoded    the dict as cells, and the new objects; costs what changed         on the event loop, if it needs no store
-    completed  long new values, of which the loop took copies                     on a thread
-    saved      the round on the head, in one batch                                on a thread
+    encoded    the dict as cells, and the new objects; costs what changed     on the event loop, if it needs no store
+    completed  long new values, of which the loop took copies                 on a thread
+    saved      the round on the head, in one batch                            on a thread
                └── the branch had moved: our cells on its new head, as the round that is next by then
 
 The handle keeps the cells and fingerprints of the dict. The dict itself belongs to the caller.

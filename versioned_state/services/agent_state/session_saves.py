@@ -4,10 +4,10 @@ Layer: services.
 
 ::
 
-    encoded ahead ── the commit is prepared ── sent with those of other sessions ──┬── the round
-          │                     │                                                  └── the branch had moved, or the store failed
-          └── no warm handle    └── the store must be read first                          │
-                     └────────────────────────┴──── saved alone ──────────────────────────┘
+    encoded ahead ── the commit is prepared ── sent with other sessions' ──┬── the round
+          │                     │                                          └── the branch had moved, or the store failed
+          └── no warm handle    └── the store must be read first                  │
+                     └────────────────────────┴──── saved alone ──────────────────┘
 """
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ class SessionSaves:
 
 
 def _while_gone(branch: str, attempt: Callable[[], T]) -> T:
-    """Return the result of an attempt, which is repeated with another handle if the session was deleted or erased meanwhile."""
+    """Return an attempt's result, and repeat it with another handle if the session was deleted or erased meanwhile."""
 
     def again(_: None) -> T:
         try:

@@ -188,10 +188,10 @@ class VersionedStateService(StoreService, StateService):
     async def export_state(
         self, user_id: str, session_id: str | None = None, round_id: int | None = None
     ) -> dict[str, Any] | None:
-        """Return the state of a round, by default of the latest one, as a new dict, or None if there is no such user, session or round.
+        """Return a round's state, by default the latest one's, or None if there is no such user, session or round.
 
-        The values have their exact types. Cost: reads the state, and O(log n) commits for a round that is not the
-        latest.
+        The state is a new dict, and its values have their exact types. Cost: reads the state, and O(log n) commits for
+        a round that is not the latest.
 
         Raises:
             InvalidArgumentError: an id is not a string, or ``round_id`` not an int.
@@ -277,7 +277,7 @@ class VersionedStateService(StoreService, StateService):
         round_id: int | None = None,
         ttl_seconds: float | None = None,
     ) -> int:
-        """Save a dict that no longer changes, as ``save_state``, without copying it and without reading it on the event loop."""
+        """Save a dict that no longer changes, as ``save_state``: it is not copied, nor read on the event loop."""
         number = check_number(round_id)
         ttl = self._ttl if ttl_seconds is None else as_ttl(ttl_seconds)
         branch, session = self._session_of(user_id, session_id)

@@ -19,7 +19,7 @@ def set_deadline(seconds: float) -> None:
 
 
 def time_left() -> float | None:
-    """Return the seconds that the calls of this context have left, perhaps less than 0, or None if there is no limit."""
+    """Return the seconds that the calls of this context have left, perhaps below 0, or None if there is no limit."""
     deadline = _DEADLINE.get()
     return None if deadline is None else deadline - time.monotonic()
 

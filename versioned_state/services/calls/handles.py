@@ -16,8 +16,10 @@ from versioned_state.state.branch import port
 H = TypeVar("H", bound=port.OpenHandle)
 
 _NODE_BYTES: Final = 1 << 15
-"""Bytes of decoded nodes that a handle keeps between calls: more than the path to the end of a list, where most sessions grow. The
-repository has a cache for all handles."""
+"""Bytes of decoded nodes that a handle keeps between calls.
+
+They are more than the path to the end of a list, where most sessions grow. The repository has a cache for all handles.
+"""
 
 _HANDLE_BYTES: Final = 32_000
 """Approximate bytes of memory of a handle without loaded values."""

@@ -64,7 +64,7 @@ def iter_sessions(repository: Repository, prefix: str, *, after: str | None = No
 
 
 def at_head(database: Database, branch: str, function: Callable[[Commit], T], absent: T) -> T:
-    """Return the result of a function that reads the head of a session and writes nothing, or ``absent`` if there is no session."""
+    """Return the result of a function that only reads the head of a session, or ``absent`` if there is no session."""
     head = head_of(database, branch)
     while head is not None:
         try:

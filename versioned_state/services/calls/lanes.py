@@ -3,8 +3,10 @@
 ::
 
     alice/trip   ▣ ▣ ▣ ──┐                  a lane: its calls run in the order in which they came
-    bob/main     ▣     ──┼─▶ a worker       takes the lanes in turn; what calls in steps send, it sends for many lanes in one round trip
+    bob/main     ▣     ──┼─▶ a worker       takes the lanes in turn
     eve/main     ▣     ──┘   another one    begins if calls wait although the process has time to spare
+
+What calls in steps send, a worker sends for many lanes in one round trip.
 """
 
 from __future__ import annotations

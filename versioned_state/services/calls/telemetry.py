@@ -4,7 +4,8 @@ They go to OpenTelemetry's API if it is installed, and from there to the SDK tha
 
 =======================================  ===============================================================
 ``<service>.<call>``                     a span; its status is that of the call
-``versioned_state.service.duration``     a histogram of seconds, by service, call and outcome; its count is the number of calls
+``versioned_state.service.duration``     a histogram of seconds, by service, call and outcome;
+                                         its count is the number of calls
 ``versioned_state.service.active``       the calls that were accepted and have not ended, whether they wait or run
 =======================================  ===============================================================
 

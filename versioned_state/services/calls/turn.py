@@ -48,7 +48,7 @@ It yields publications to send, receives an answer or an error, and returns the 
 
 
 _LARGE: Final = 1 << 18
-"""Bytes from which a publication is sent alone: the others of a round trip would wait until it has been packed and sent."""
+"""Bytes from which a publication is sent alone: others in its round trip would wait until it is packed and sent."""
 
 
 def sent(publication: Publication) -> Steps[Ref | StateError | None]:

@@ -222,7 +222,7 @@ class Memories:
         return None if cell is None else self._decoder.decode(cell)
 
     def entries(self, namespace: Sequence[str], since: Tree | None = None) -> Iterator[tuple[str, bytes | None]]:
-        """Iterate over the keys of a namespace whose values differ from another tree, or all: each with its new value, or None."""
+        """Iterate over a namespace's keys whose values differ from another tree, or all, with the new value or None."""
         prefix = b"".join(map(namespace_prefix, namespace)) + USER
         if since is None:
             low, high = self._rank(prefix), self._rank(prefix + b"\xff")

@@ -75,7 +75,7 @@ class MemoryService(ServiceWithLifecycleManager):
 
 
 class VersionedMemoryService(StoreService, MemoryService):
-    """Memory over a store: a user is the branch ``branch(user_id)``, an addition of messages is a commit, and a message a dict.
+    """Memory over a store: a user is the branch ``branch(user_id)``, an addition is a commit, and a message is a dict.
 
     A search reads only the messages that an index names. The index of a ``Disk`` is SQLite's FTS5, in a file for each
     user beside the store. That of a ``Postgres`` is PostgreSQL's text search. In any other store, and in an encrypted

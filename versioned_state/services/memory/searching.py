@@ -12,7 +12,7 @@ from versioned_state.services.memory.memories import Memories, Place
 from versioned_state.services.memory.text import keywords_of, matcher, pieces_of, text_of, words_of
 
 _MOST_KEYWORDS: Final = 128
-"""The most keywords, or words, of a query for which an index is used: with more, nearly every message has one of them."""
+"""The most keywords, or words, of a query for which an index is used: with more, nearly every message has one."""
 
 
 def by_keyword(memories: Memories, index: WordIndex, query: str, top_k: int | None) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ _LONG_TEXT: Final = 1 << 12
 """Characters of a text from which the deadline is checked for each keyword."""
 
 _MANY: Final = 256
-"""Keywords of one length from which the parts of a text are looked up among them, instead of each of them in the text."""
+"""Keywords of one length from which a text's parts are looked up among them, instead of each of them in the text."""
 
 
 def text_of(message: Message | Mapping[str, Any]) -> str:
@@ -146,7 +146,7 @@ def grams_of(word: str) -> set[str]:
 
 
 def grams_within(piece: str) -> set[str] | None:
-    """Return the grams of every word with this piece, or None if that narrows nothing: one letter is in too many words."""
+    """Return the grams of each word with this piece, or None if it narrows nothing: a letter is in too many words."""
     if len(piece) > 2:
         return {piece[start : start + 3] for start in range(len(piece) - 2)}
     return {piece} if len(piece) == 2 or _IS_CJK.match(piece) else None

@@ -2,7 +2,8 @@
 
 ::
 
-    @vectors.@<name>/<dimension>["<id><session>"]   the 32-bit floats of a message's text, little-endian; none if it has no text
+    @vectors.@<name>/<dimension>["<id><session>"]   the 32-bit floats of a message's text, little-endian;
+                                                    none if it has no text
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from versioned_state.values.trees.tree import Tree
 VECTORS: Final = "vectors"
 
 _FOUND_AT_ONCE: Final = 10
-"""The default number of messages of a search by vector: every message has a vector, so all are similar to some degree."""
+"""The default number of messages of a vector search: every message has a vector, so all are similar to some degree."""
 
 
 class Vectors:
@@ -41,7 +42,7 @@ class Vectors:
         self._lock = Lock()
 
     def nearest(self, memories: Memories, embedder: str, vector: bytes, limit: int | None) -> list[Place]:
-        """Find the messages whose vectors have the smallest angle to a vector, the nearest first, and among equals the newest first.
+        """Find the messages with the smallest angle to a vector, the nearest first, and among equals the newest first.
 
         Cost: reading the vectors that this process does not have yet, and the length of all of them.
         """

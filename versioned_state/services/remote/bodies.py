@@ -33,7 +33,7 @@ JSON: Final = "application/json"
 NATIVE: Final = "application/x-versioned-state"
 
 _MOST_BITS: Final = 14_000
-"""Bits of the largest int in JSON: Python neither writes nor reads one of more than 4,300 decimal digits, which is a little more."""
+"""Bits of the largest int in JSON, a little less than 4,300 decimal digits, Python's limit to write and read one."""
 
 _NEVER: Final = PicklePolicy("refuse", private=False)
 
@@ -154,7 +154,7 @@ def _finite(text: str) -> float:
 
 
 def _find_unfit(value: Any, steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], Any, str]:
-    """Find the first part of a value that JSON cannot hold exactly: its steps, the part, and the reason, empty if there is none."""
+    """Find the first part of a value that JSON cannot hold exactly: steps, part, and reason, empty if there is none."""
     cls = type(value)
     if cls in (str, bool, type(None)):
         return steps, value, ""

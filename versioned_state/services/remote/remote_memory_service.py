@@ -14,7 +14,7 @@ Given = Message | Mapping[str, Any] | list[Any]
 
 
 class RemoteMemoryService(RemoteService, MemoryService):
-    """The memory service of a server: see ``RemoteService`` for its arguments, and ``VersionedMemoryService`` for its calls."""
+    """A server's memory service: see ``RemoteService`` for its arguments, ``VersionedMemoryService`` for its calls."""
 
     lane_of = "memory"
 
@@ -32,7 +32,7 @@ class RemoteMemoryService(RemoteService, MemoryService):
         return await self._found(user_id, "/v1/memory/search", {"messages": query, "filters": _plain(filters)})
 
     async def list_memory(self, user_id: str, filters: Mapping[str, Any] | None = None) -> list[Message]:
-        """List a page of a user's messages: sessions in the order of their ids, the messages of each in the order of time."""
+        """List a page of a user's messages: sessions in the order of their ids, messages of each in order of time."""
         return await self._found(user_id, "/v1/memory/list", {"filters": _plain(filters)})
 
     async def delete_memory(self, user_id: str, session_id: str | None = None) -> None:

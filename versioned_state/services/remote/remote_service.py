@@ -4,7 +4,7 @@
 
     call ── accepted ── lane of the session ── thread: request ──┬── answer
                                  ▲                               ├── refused for lack of room: again
-                                 └── after a pause, the same id ─┴── the reply was lost: again; a write has an id, and is done once
+                                 └── after a pause, the same id ─┴── the reply was lost: again; a write is done once
 """
 
 from __future__ import annotations
@@ -241,7 +241,8 @@ class RemoteService(ServiceWithLifecycleManager):
                 headers["Idempotency-Age"] = str(retries.age)
         if in_doubt:
             raise UnknownOutcomeError(
-                f"the server at {self._url} was asked {retries.made} times, and did not answer whether the write was done",
+                f"the server at {self._url} was asked {retries.made} times, "
+                "and did not answer whether the write was done",
                 remains="it was done once, or not",
                 hint="read it back before you write it again",
             ) from failure

@@ -15,7 +15,9 @@ from versioned_state.services.session_history.session_history_service import Giv
 
 
 class RemoteSessionHistoryService(RemoteService, SessionHistoryService):
-    """The session history of a server: see ``RemoteService`` for the other arguments, and ``VersionedSessionHistoryService`` for its calls.
+    """A server's session history, with the calls of ``VersionedSessionHistoryService``.
+
+    The other arguments are those of ``RemoteService``.
 
     Args:
         create_missing: ``get_session`` creates a session that never existed, unless the token only reads.
@@ -39,7 +41,7 @@ class RemoteSessionHistoryService(RemoteService, SessionHistoryService):
         return session_of(created)
 
     async def get_session(self, user_id: str, session_id: str, last: int | None = None) -> Session | None:
-        """Return a session with its messages, oldest first, with ``last`` only the newest of them, or None if it was deleted."""
+        """Return a session with its messages, or the ``last`` ones, oldest first, or None if it was deleted."""
         session_id = _stripped(session_id)
         found = await self._call("GET", "/v1/history/session", user_id, session_id, last=last, absent=lambda: None)
         if found is None and self._create_missing:

@@ -44,7 +44,7 @@ class RemoteStateService(RemoteService, StateService):
     async def export_state(
         self, user_id: str, session_id: str | None = None, round_id: int | None = None
     ) -> dict[str, Any] | None:
-        """Return the state of a round, by default of the latest one, or None if there is no such user, session or round."""
+        """Return a round's state, by default the latest one's, or None if there is no such user, session or round."""
         instance_of("round_id", round_id, int | None)
         state: dict[str, Any] | None = await self._call(
             "GET", "/v1/state", user_id, session_id or None, round_id=round_id, absent=lambda: None

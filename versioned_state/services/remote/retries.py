@@ -14,7 +14,7 @@ import time
 from typing import Final
 
 LONGEST_AGE_S: Final = 3600
-"""Seconds after its first attempt in which a write may be repeated: for a repeated write, a server searches all commits since then."""
+"""Seconds after the first attempt in which a write may be repeated: the server searches all commits since then."""
 
 _PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 2.0
@@ -59,6 +59,6 @@ class Retries:
 
 
 def retry_after(header: str | None) -> float:
-    """Return the seconds of a ``Retry-After``, or 0 if it has none or has a date, which is unusable if clocks differ."""
+    """Return the seconds of a ``Retry-After``, or 0 if it has none or a date, which is unusable if clocks differ."""
     text = (header or "").strip()
     return float(text) if text.isascii() and text.isdecimal() and len(text) < 10 else 0.0

@@ -59,7 +59,10 @@ class SandboxService(ServiceWithLifecycleManager):
         base_url: str | None = None,
         bearer_token: str | None = None,
     ) -> None:
-        over_store = "one over a store in this process keeps the files of sandboxes: InMemoryStateService(), StateService.over(store)"
+        over_store = (
+            "one over a store in this process keeps the files of sandboxes: "
+            "InMemoryStateService(), StateService.over(store)"
+        )
         self._states: VersionedStateService | None
         self._states = instance_of("state_service", state_service, VersionedStateService | None, hint=over_store)
         self._options: dict[str, Any] = {
@@ -249,9 +252,11 @@ class SandboxService(ServiceWithLifecycleManager):
             for each in found or ["base"]:
                 if is_local(each):
                     raise InvalidArgumentError(
-                        f"sandboxes of type {each!r} on {self._options['base_url']!r} need a factory: the library makes only local ones",
+                        f"sandboxes of type {each!r} on {self._options['base_url']!r} need a factory: "
+                        "the library makes only local ones",
                         remains=_NOT_MADE,
-                        hint=f"versioned_state.sandbox.register({each!r}, factory); it receives base_url and bearer_token",
+                        hint=f"versioned_state.sandbox.register({each!r}, factory); "
+                        "it receives base_url and bearer_token",
                     )
         return found
 
@@ -310,7 +315,7 @@ class SessionSandboxes:
         self._sandboxes: dict[str, Any] = {}
 
     def open(self, service: VersionedStateService | None, branch: str, max_bytes: int) -> None:
-        """Make the folder unless it exists, with the files of the session's latest round if there is a state service."""
+        """Make the folder unless it exists, with the files of the session's last round if there is a state service."""
         if self._place is not None:
             return
         place = TemporaryFolder()

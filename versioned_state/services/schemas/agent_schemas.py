@@ -174,7 +174,7 @@ class Message(Event):
 
 
 def convert_to_openai_messages(messages: list[Message]) -> list[dict[str, Any]]:
-    """Convert messages, calls and results to the format of OpenAI's chat completions, without messages of other types."""
+    """Convert messages, calls and results to the format of OpenAI's chat completions, and leave out other types."""
     converted = (openai_message(message.type, message.role, message.content or []) for message in messages)
     return [each for each in converted if each is not None]
 

@@ -51,7 +51,7 @@ def _fields(message: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def openai_message(kind: str, role: str | None, parts: Sequence[AgentContent]) -> dict[str, Any] | None:
-    """Return a ``Message`` of this type, role and content as a message of chat completions, or None if there is no such form."""
+    """Return the message of chat completions for this type, role and content, or None if there is none."""
     if kind == MessageType.MESSAGE:
         return {"role": role, "content": [_openai_part(part) for part in parts]}
     if kind == MessageType.FUNCTION_CALL:

@@ -186,7 +186,7 @@ class Chat(StoredSessions):
         return head_of(self._database, _older_name(branch))
 
     def take_in(self, branch: str, name: SessionName) -> None:
-        """Take in the messages of a session from the branch of a separate history service, if it has one, and delete that branch."""
+        """Take in a session's messages from a separate history service's branch, if there is one, and delete that."""
         older = _older_name(branch)
 
         def attempt(_: None) -> None:

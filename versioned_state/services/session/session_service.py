@@ -2,8 +2,9 @@
 
 ::
 
-    turn ── opened at the head ── your block ──┬── one commit: state, messages, memory, files, and the number of the round
-                                               ├── the branch had moved: our changes are merged by path, the messages appended anew
+    turn ── opened at the head ── your block ──┬── one commit: state, messages, memory, files, and the round's number
+                                               ├── the branch had moved: our changes are merged by path,
+                                               │   the messages appended anew
                                                └── the block raised: nothing
 """
 
@@ -244,7 +245,7 @@ class VersionedSessionService(StoreService, SessionService):
         return StoredTurn(self, asked)
 
     async def read(self, user_id: str, session_id: str) -> tuple[str, dict[str, Any]]:
-        """Return the id of a session's head, and its state: the beginning of a turn that ends with ``turn(…, base=id)``.
+        """Return the id of a session's head and its state: the beginning of a turn that ends with ``turn(…, base=id)``.
 
         Without a session, it is the id of the empty root commit, and an empty state.
         """

@@ -66,7 +66,7 @@ def _moved_away(branch: str, head: str | None) -> BranchMovedError:
 
 @dataclass(slots=True)
 class OpenTurn:
-    """A turn: its session, its handle while the block runs, and at the end the changes to commit besides those of the handle.
+    """A turn: its session, its handle while the block runs, and at the end the changes to commit besides the handle's.
 
     Attributes:
         ttl: the time to live of the session from then on, in microseconds, or None to leave it as it is.
@@ -294,7 +294,7 @@ class StoredTurns:
         )
 
     def _release(self, turn: OpenTurn, state: Versioned) -> None:
-        """Release the values of a turn: its caller may still have them, and the next turn begins with those of the store."""
+        """Release a turn's values: its caller may still have them, and the next turn begins with those of the store."""
         self._chat.released(state, turn.messages)
         if turn.remembered is not None:
             turn.remembered.release(state)

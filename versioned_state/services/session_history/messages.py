@@ -17,7 +17,7 @@ _FIRST: Final = ("id", "type", "role")
 """The fields that a reader of a diff looks for first. The others follow in the order of their class."""
 
 _ALWAYS: Final = {"id", "type"}
-"""Fields of which a stored message or content must not lack the value, even if it is the default: an id is new in each message."""
+"""Fields that each stored message or content must have, even with the default: an id is new in each message."""
 
 _OURS: Final = Message.__module__.rpartition(".")[0] + "."
 _MISSING: Final = object()
@@ -25,7 +25,7 @@ _MISSING: Final = object()
 
 @dataclass(frozen=True)
 class CheckedMessages:
-    """Messages that ``as_messages`` has checked, perhaps on another thread: services take them in place of the messages."""
+    """Messages that ``as_messages`` has checked, perhaps on another thread: services take them in place of messages."""
 
     pairs: list[tuple[Message, dict[str, Any]]]
 
@@ -104,7 +104,7 @@ def _value(value: Any) -> Any:
 
 @cache
 def _fields(cls: type[BaseModel]) -> tuple[tuple[str, Any], ...]:
-    """Return the fields of a class, each with its default in the class that reads it: ours, of which a caller's may be a subclass."""
+    """Return a class's fields, each with its default in the class that reads it: ours, perhaps a base of a caller's."""
     ours = next(base for base in cls.__mro__ if base.__module__.startswith(_OURS))
     assert issubclass(ours, BaseModel)
     names = [

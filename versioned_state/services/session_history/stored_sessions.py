@@ -240,7 +240,7 @@ class StoredSessions:
         return report
 
     def append_in_steps(self, items: list[Append]) -> Steps[Sequence[None]]:
-        """Append to one session in one commit, sent with appends to other sessions if the handle of the session is open.
+        """Append to one session in one commit, sent with appends to other sessions if the session's handle is open.
 
         Returns a result for each item, for ``Lanes``. If it raises, nothing was appended.
         """

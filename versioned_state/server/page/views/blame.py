@@ -26,7 +26,7 @@ def blame(
     at: int | None = None,
     longer: bool = False,
 ) -> dict[str, Any]:
-    """Return a page of the parts of a value, each with its commit: of a list the last ones first, of anything else the first ones.
+    """Return a page of a value's parts, each with its commit: of a list the last ones first, else the first ones.
 
     Args:
         skip: how many parts the pages before had.
@@ -53,7 +53,7 @@ def blame(
 
 
 def _goes_on(parts: list[Blame], path: str, skip: int, *, is_list: bool) -> dict[str, Any] | None:
-    """Return where blame of the parts goes on whose commit is not known: at the newest of the commits to which the search had come."""
+    """Return where blame goes on for parts whose commit is unknown: at the newest commit that the search reached."""
     left = [part for part in parts if not part.complete]
     if not left:
         return None

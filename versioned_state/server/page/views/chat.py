@@ -97,7 +97,7 @@ def find_messages(snapshot: Snapshot, values: Values) -> StatePath | None:
 
 
 def _rounds(repository: Repository, commit: Commit, path: StatePath, start: int, end: int) -> dict[str, Commit]:
-    """Return the commits that the messages come from, by path, as far as they are found in a moment: some may be many rounds old."""
+    """Return the commits that messages come from, by path, if found in a moment: some may be many rounds old."""
     parts = repository.blame(path, commit, start=start, end=end, deadline=search_time())
     return {str(part.path): part.commit for part in parts if part.complete}
 

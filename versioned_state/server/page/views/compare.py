@@ -30,7 +30,7 @@ _LINE: Final = 200
 def compare(
     repository: Repository, budget: Budget, a: Commit, b: Commit, *, names: tuple[str, str], longer: bool = False
 ) -> dict[str, Any]:
-    """Return both sides, each as rounds since the merge base, the conflicts of a merge that is not made, and the changes from a to b.
+    """Return both sides' rounds since the merge base, the conflicts that a merge would have, and changes from a to b.
 
     Args:
         longer: look for conflicts as long as a page may take; else for a moment, and offer that.

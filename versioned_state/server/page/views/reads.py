@@ -32,7 +32,7 @@ def search_time(*, longer: bool = False) -> float:
 
 
 class Reads(ReadOnly):
-    """Raises ``LateError`` for a read once the time of the request is over, so that every walk of the engine ends, wherever it is."""
+    """Raises ``LateError`` for a read once the request's time is over, so that every walk of the engine ends."""
 
     def get(self, key: str) -> bytes | None:
         check_deadline()

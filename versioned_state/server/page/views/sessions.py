@@ -72,7 +72,7 @@ def sessions(
 def _examined(
     repository: Repository, filters: dict[str, Any], *, q: str, prefix: str, by: str, after: str | None, page: int
 ) -> tuple[list[BranchInfo], str | None]:
-    """Return the branches with some values in the meta of their heads, found by reading one head after another for a moment.
+    """Return the branches with some values in their heads' meta, found by reading head after head for a moment.
 
     Also returns the cursor behind the last one that was examined, or None if there are no others.
     """

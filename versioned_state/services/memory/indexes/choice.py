@@ -10,7 +10,7 @@ from versioned_state.storage.wrappers.counting import Counting
 
 
 def index_of(store: KVStore) -> WordIndex:
-    """Return full-text search of SQLite beside a ``Disk``, of PostgreSQL in a ``Postgres``, or else an index in the state.
+    """Return SQLite's full-text search beside a ``Disk``, PostgreSQL's in a ``Postgres``, else an index in the state.
 
     An encrypted store has its index in the state, where it is encrypted too. So does a store with another wrapper,
     whose effect is unknown.

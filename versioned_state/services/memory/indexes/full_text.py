@@ -105,7 +105,8 @@ class FullText(WordIndex):
             lengths: dict[Place, int] = {}
             for term, word in by_term.items():
                 rows = connection.execute(
-                    "SELECT place, length, count(*) FROM instances JOIN places ON number = doc WHERE term = ? GROUP BY doc",
+                    "SELECT place, length, count(*) FROM instances JOIN places ON number = doc "
+                    "WHERE term = ? GROUP BY doc",
                     (term,),
                 )
                 for stored, length, times in rows:

@@ -4,7 +4,8 @@ Each addition of messages writes a segment, which never changes. Once there are 
 addition merges them, so a message is rewritten at most once for each power of eight, and a search reads a few dozen
 segments at most::
 
-    @words["0.2.17.<mark>"]   {"words": "apple\nred\n…", "places": [[id, session, words], …], "having": {"apple": …, "red": …}}
+    @words["0.2.17.<mark>"]   {"words": "apple\nred\n…", "places": [[id, session, words], …],
+                               "having": {"apple": …, "red": …}}
     @words["1.16.97.<mark>"]  eight of these: 16 messages, with 97 words in all
 
 "words" is small and holds every word once; "having" is read by word: the numbers of the places, each followed by how

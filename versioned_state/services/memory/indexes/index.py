@@ -15,8 +15,10 @@ from versioned_state.state.versioned import Versioned
 
 _K1: Final = 1.2
 _B: Final = 0.75
-"""How quickly repetitions of a word saturate, and how much the length of a message matters: the usual values (Robertson, Zaragoza 2009,
-The Probabilistic Relevance Framework)."""
+"""How quickly repetitions of a word saturate, and how much the length of a message matters.
+
+These are the usual values (Robertson, Zaragoza 2009, The Probabilistic Relevance Framework).
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,7 @@ class WordIndex(ABC):
 
     @abstractmethod
     def holding(self, memories: Memories, groups: Sequence[Sequence[str]]) -> set[Place] | None:
-        """Return the messages that have, for one of the groups, each piece of the group within a word, and perhaps others."""
+        """Return the messages that have each piece of one of the groups within a word, and perhaps others."""
 
     @abstractmethod
     def counts(self, memories: Memories, words: Collection[str]) -> Counts | None:

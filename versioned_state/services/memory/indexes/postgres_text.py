@@ -2,8 +2,8 @@
 
 ::
 
-    derived_heads   branch, head, length            the commit that the index of a user has, and the words of all messages
-    derived_words   branch, place, part, words, terms tsvector      a message; its terms have their frequency for a position
+    derived_heads   branch, head, length                 the commit of a user's index, and the words of all messages
+    derived_words   branch, place, part, words, terms    a message; its tsvector has frequencies for positions
 
 It is derived: each search first updates the rows of the user to the commit that it reads, in one transaction. Every
 lexeme begins with a hash of the branch, so a search costs what the user has, and reveals nothing about the words of
@@ -50,9 +50,12 @@ _ROWS_AT_ONCE: Final = 200
 _FIND_TABLES: Final = "SELECT pg_catalog.to_regclass(%s) IS NOT NULL"
 
 _MAKE: Final = """
-CREATE TABLE IF NOT EXISTS {schema}.derived_heads (branch bytea PRIMARY KEY, head text NOT NULL, length bigint NOT NULL);
+CREATE TABLE IF NOT EXISTS {schema}.derived_heads (
+    branch bytea PRIMARY KEY, head text NOT NULL, length bigint NOT NULL
+);
 CREATE TABLE IF NOT EXISTS {schema}.derived_words (
-    branch bytea, place bytea, part integer, words integer NOT NULL, terms tsvector NOT NULL, PRIMARY KEY (branch, place, part)
+    branch bytea, place bytea, part integer, words integer NOT NULL, terms tsvector NOT NULL,
+    PRIMARY KEY (branch, place, part)
 );
 CREATE INDEX IF NOT EXISTS derived_words_terms ON {schema}.derived_words USING gin (terms)
 """

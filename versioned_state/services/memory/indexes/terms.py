@@ -70,7 +70,7 @@ def terms_of(text: str) -> tuple[Counter[str], list[str]]:
 
 
 def terms_within(groups: Sequence[Sequence[str]]) -> list[list[str]] | None:
-    """Return, for groups of pieces, the groups of terms that a text must have, or None if one of them narrows nothing."""
+    """Return the groups of terms that a text must have for groups of pieces, or None if one of them narrows nothing."""
     found = []
     for group in groups:
         narrowing = [grams for piece in group if (grams := grams_within(piece)) is not None]
