@@ -93,11 +93,11 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description="Time this library and its peers at the same work on the same data, in one run.",
-        epilog="`commit [--against PATH]` measures small commits of this library alone, here and in another checkout; `agents` measures "
-        "calls of tasks beside bare commits; `frameworks` measures adapters beside the frameworks' own stores; `sessions` measures "
-        "calls on one of many sessions; `services` saves "
-        "for many users beside AgentScope Runtime, `services history` appends, `services http` requests to `vstate serve`, and `services "
-        "soak` memory and files over time. Each has a `--help`.",
+        epilog="`commit [--against PATH]` measures small commits of this library alone, here and in another checkout; "
+        "`agents` measures calls of tasks beside bare commits; `frameworks` measures adapters beside the frameworks' "
+        "own stores; `sessions` measures calls on one of many sessions; `services` saves for many users beside "
+        "AgentScope Runtime, `services history` appends, `services http` requests to `vstate serve`, and "
+        "`services soak` memory and files over time. Each has a `--help`.",
     )
     parser.add_argument(
         "workload", nargs="*", metavar="WORKLOAD", help="what to run (all without a name); --list shows them"

@@ -1,4 +1,4 @@
-"""``scripts/bench commit``: what a small commit costs here and, with ``--against``, in another checkout, in interleaved turns.
+"""``scripts/bench commit``: a small commit's cost here and, with ``--against``, in another checkout, in turns.
 
 Each checkout runs in a process of its own (`benchmarks.commit_worker`) and has its turns in alternation with the other,
 so a machine that slows down slows both. A turn is one conversation, 40 counter commits or 40 appends to about 230 small

@@ -57,7 +57,7 @@ class Data:
         return sorted(found)
 
     def messages(self, count: int, *, start: int = 0) -> list[Message]:
-        """Messages ``start`` to ``start + count`` of one endless history: a function of the index alone, fresh objects each call."""
+        """Messages ``start`` to ``start + count`` of an endless history: new objects, each a function of its index."""
         return [self._message(index) for index in range(start, start + count)]
 
     def text(self, characters: int) -> str:
@@ -92,7 +92,10 @@ def load() -> Data:
         return _read(folder / FILE)
     except FileNotFoundError:
         found = sample()
-    note = f"{FILE} was not found (VSTATE_DATA names its folder): {len(found.conversations)} conversations are read, so figures differ"
+    note = (
+        f"{FILE} was not found (VSTATE_DATA names its folder): "
+        f"{len(found.conversations)} conversations are read, so figures differ"
+    )
     return replace(found, notes=(note,))
 
 

@@ -1,4 +1,4 @@
-"""The part "modules" of ``scripts/bench agents``: trees of modules, saved and loaded, beside AgentScope's own in the same run.
+"""``scripts/bench agents``, the part "modules": trees of modules, saved and loaded beside AgentScope's in one run.
 
 AgentScope is taken from a folder beside the environment, without what it depends on: its modules and sessions need next
 to nothing of it.

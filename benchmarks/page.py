@@ -1,4 +1,4 @@
-"""What each page of ``vstate ui`` costs over a large store: ``python -m benchmarks.page --sessions 100000 --rounds 100000``.
+"""The cost of ``vstate ui`` over a large store: ``python -m benchmarks.page --sessions 100000 --rounds 100000``.
 
 A row for each page: the CPU of the request, in this process, after one that warms it up, and the bytes of the answer.
 With ``--chromium`` the time to the first paint too. The acceptance of the page is 300 ms, 1 MiB and 1 s.

@@ -1,4 +1,4 @@
-"""One turn of the workload ``power``: writers that commit to a ``Disk`` with ``durability="power"``, each to a branch of its own.
+"""A turn of the workload ``power``: writers commit to a ``Disk`` with ``durability="power"``, each to its own branch.
 
     python -m benchmarks.power_worker FOLDER SYNCS WAY WRITERS ROUNDS
 

@@ -14,7 +14,7 @@ from benchmarks.sides import OURS, PEERS
 def print_heading(
     environment: Mapping[str, str], settings: Mapping[str, Mapping[str, str]], notes: Sequence[str], *, quick: bool
 ) -> None:
-    """Print the facts that the figures depend on: the machine, each side's version and settings, and the missing sides."""
+    """Print the facts that the figures depend on: machine, each side's version and settings, and missing sides."""
     print(", ".join(f"{name} {value}" for name, value in environment.items()))
     for name, facts in settings.items():
         print(f"  {name}: {facts['version']}; {facts['store']}; {facts['use']}")

@@ -1,4 +1,4 @@
-"""``Servers``: the servers that some workloads need, those of the tests, each started when it is first asked for and ended with the run."""
+"""``Servers``: the tests' servers for workloads, each started when it is first asked for and ended with the run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``scripts/bench services``: saves of an agent's state for many users, beside AgentScope Runtime's own service on the same Redis.
+"""``scripts/bench services``: saves of state for many users, beside AgentScope Runtime's own service on the same Redis.
 
 The runtime is taken from a folder beside the environment; see ``benchmarks/sides/agentscope_runtime.py``. Each save
 hands over the whole state, made anew, as an agent's ``state_dict()`` does.
@@ -79,7 +79,8 @@ def main(arguments: Sequence[str]) -> int:
             columns += ["the floor, saves/s", "its ratio"]
             report.print_table([f"{MESSAGES} messages, 2 more a save: sessions at once", *columns], rows)
             print(
-                "the floor: the state packed, one EVALSHA of 1 KB in a pipeline of up to 16. It finds no change, and makes no commit"
+                "the floor: the state packed, one EVALSHA of 1 KB in a pipeline of up to 16. "
+                "It finds no change, and makes no commit"
             )
             rows = [[f"{sessions}", *_floors(url, sessions, turns, quick=options.quick)] for sessions in SESSIONS]
             report.print_table(["the floor, without a service: callers at once", *_FLOORS], rows)
@@ -217,7 +218,7 @@ def _bytes(client: Any) -> int:
 
 
 def _among(url: str, size: int) -> float:
-    """The median seconds of a request of a server that knows nothing yet: read a session and save a round, among so many sessions."""
+    """The median seconds in which a server that knows nothing yet reads one of so many sessions and saves a round."""
     store = Redis(url, prefix=f"among-{size}")
     with store:
         repository = Repository(store)

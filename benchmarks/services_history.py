@@ -1,4 +1,4 @@
-"""``scripts/bench services history``: appends to the histories of sessions, beside AgentScope Runtime's own service on the same Redis.
+"""``scripts/bench services history``: appends to histories, beside AgentScope Runtime's own service on the same Redis.
 
 Each turn runs both sides, in alternating order; the figures are medians of the turns.
 """

@@ -1,4 +1,6 @@
-"""``scripts/bench services soak``: memory and open files over many operations on Redis, here and in ``vstate serve``; idle sessions.
+"""``scripts/bench services soak``: memory and open files over many operations, here and in ``vstate serve``.
+
+The store is on Redis. Idle sessions are measured too.
 
 The caches are small, so that they are full soon: whatever still grows then is a leak.
 """

@@ -1,4 +1,4 @@
-"""The part "workspace" of ``scripts/bench agents``: commits and moves of a folder of 10,000 files, beside git's on a copy.
+"""The part "workspace" of ``scripts/bench agents``: commits and moves of a 10,000-file folder, beside git's on a copy.
 
 A command of git is a process of its own, which takes some milliseconds to start; a workspace lives in the agent's
 process.
@@ -146,7 +146,7 @@ def _rows(folder: Path, turns: int, files: int) -> Iterator[list[str]]:
 
 
 def _bytes(folder: Path, files: int) -> Iterator[list[str]]:
-    """What the first commit stores, and what one changed file does: bytes of keys and values here, of loose objects there."""
+    """Bytes of the first commit and of one changed file: of keys and values here, of loose objects there."""
     ours, theirs = folder / "counted", folder / "counted-theirs"
     paths = lay(ours, files)
     shutil.copytree(ours, theirs)

@@ -1,4 +1,4 @@
-"""A chat service for many users: histories of sessions, memory across sessions, and the state of an agent, over one store.
+"""A chat service for many users: histories of sessions, memory across sessions, and an agent's state, over one store.
 
 python examples/chat_service.py
 """
@@ -73,10 +73,9 @@ async def talk(store: Disk) -> None:
         # A session is a branch: which round changed the mood, and what did the agent have then?
         repository, branch = chat.states.repository, chat.states.branch("alice", "monday")
         blame = repository.blame("mood", branch)[0]
-        print(
-            f"mood of round {blame.commit.meta['round']}: {await chat.states.export_state('alice', 'monday', blame.commit.meta['round'])}"
-        )
-        assert blame.commit.meta["round"] == 3
+        round_id = blame.commit.meta["round"]
+        print(f"mood of round {round_id}: {await chat.states.export_state('alice', 'monday', round_id)}")
+        assert round_id == 3
 
         whole = await chat.histories.get_session("alice", "monday")
         assert whole is not None

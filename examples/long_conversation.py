@@ -1,4 +1,4 @@
-"""A long conversation under a budget of tokens: what leaves is summed up, and stays in history, where it can be asked for.
+"""A long conversation under a budget of tokens: what leaves is summed up, and can be asked for in its history.
 
 python examples/long_conversation.py
 """
@@ -50,7 +50,8 @@ def main() -> None:
 
     summary, *rest = state["messages"]
     print(
-        f"{len(rounds)} rounds; in view: 1 summary and {len(rest)} messages, {sum(map(tokens, state['messages']))} tokens"
+        f"{len(rounds)} rounds; in view: 1 summary and {len(rest)} messages, "
+        f"{sum(map(tokens, state['messages']))} tokens"
     )
     print("summary:", summary["content"])
     assert summary["content"] == "So far: Lisbon, Rome, Oslo, Vienna, Prague, Porto, Athens, Bergen"

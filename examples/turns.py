@@ -64,7 +64,8 @@ async def main(folder: Path) -> None:
             assert history is not None
             assert state is not None
             print(
-                f"{len(history.messages)} messages, {len(await service.log('alice', session))} turns, plan {state['plan']['stops']}"
+                f"{len(history.messages)} messages, {len(await service.log('alice', session))} turns, "
+                f"plan {state['plan']['stops']}"
             )
         found = await service.memory.search_memory("alice", [said("user", "Oslo")])
         print(f"the other session remembers: {found[0].get_text_content()}")

@@ -1,4 +1,7 @@
-"""Microsoft Agent Framework: ``VersionedCheckpointStorage`` beside ``FileCheckpointStorage``, which keeps a file for each checkpoint."""
+"""Microsoft Agent Framework: ``VersionedCheckpointStorage`` beside ``FileCheckpointStorage``.
+
+``FileCheckpointStorage`` keeps a file for each checkpoint.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""AgentScope: ``VersionedSession`` of modules beside ``JSONSession``, which writes the whole session anew and keeps no history."""
+"""AgentScope: ``VersionedSession`` of modules beside ``JSONSession``, which rewrites all and keeps no history."""
 
 from __future__ import annotations
 

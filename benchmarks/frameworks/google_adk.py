@@ -1,4 +1,4 @@
-"""Google ADK: ``VersionedSessionService`` beside ``SqliteSessionService`` and ``DatabaseSessionService`` over SQLite."""
+"""Google ADK: ``VersionedSessionService`` beside ``SqliteSessionService`` and ``DatabaseSessionService`` on SQLite."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The OpenAI Agents SDK: ``VersionedSession`` beside ``SQLiteSession``, which keeps no history, and ``AdvancedSQLiteSession``."""
+"""The OpenAI Agents SDK: ``VersionedSession`` beside ``SQLiteSession`` and ``AdvancedSQLiteSession``.
+
+``SQLiteSession`` keeps no history.
+"""
 
 from __future__ import annotations
 

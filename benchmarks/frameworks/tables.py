@@ -25,7 +25,7 @@ COLUMNS: Final = (OURS, THEIRS, "ours / theirs", "of the CPU", "aim")
 def row(
     name: str, seconds: Mapping[str, list[float]], aim: str = "", cpu: Mapping[str, float] | None = None
 ) -> list[str]:
-    """The row of a call: the median of both sides and their ratio, and the ratio of the time of the processor, which waits for no disk."""
+    """The row of a call: both sides' medians, their ratio, and the ratio of CPU time, which waits for no disk."""
     ours, theirs = median(seconds[OURS]), median(seconds[THEIRS])
     return [name, ms(ours), ms(theirs), f"{ours / theirs:.2f}", f"{cpu[OURS] / cpu[THEIRS]:.2f}" if cpu else "", aim]
 

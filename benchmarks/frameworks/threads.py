@@ -1,4 +1,4 @@
-"""Threads in the stores of a framework, ours and its own: the same calls of the framework's interface on both, with the same content.
+"""Threads in the stores of a framework, ours and its own: the same calls of its interface, with the same content.
 
 Each read is compared between the sides, and with the texts that were stored, before anything is timed.
 """
@@ -21,7 +21,7 @@ from benchmarks.measure import alternate
 
 _BATCH: Final = 10
 _LARGE_BATCH: Final = 50
-"""Where rounds are short and many: a turn begins with a collection of garbage, which takes as long as a hundred of them."""
+"""For short, many rounds: each turn begins with a garbage collection, which takes as long as a hundred of them."""
 
 _THREAD: Final = "thread"
 

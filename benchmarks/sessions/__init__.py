@@ -1,1 +1,4 @@
-"""``scripts/bench sessions``: calls on one of many sessions, requests and checkpoints beside other savers, bytes and small appends."""
+"""``scripts/bench sessions``: calls on one of many sessions, requests, checkpoints, bytes and small appends.
+
+Requests and checkpoints are measured beside other savers.
+"""

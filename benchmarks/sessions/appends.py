@@ -71,7 +71,8 @@ def _append_rows(folder: Path, length: int, rounds: int) -> list[str]:
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
         db.executescript(
             "PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL;"
-            "CREATE TABLE log(id TEXT PRIMARY KEY, session TEXT, text TEXT); CREATE INDEX by_session ON log(session, id);"
+            "CREATE TABLE log(id TEXT PRIMARY KEY, session TEXT, text TEXT);"
+            " CREATE INDEX by_session ON log(session, id);"
         )
 
         def add() -> None:

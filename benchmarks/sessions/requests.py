@@ -1,4 +1,7 @@
-"""Requests of a stateless server: open a session, read its last 20 messages, append two, save; beside other savers, in turns."""
+"""A stateless server's requests: open a session, read its last 20 messages, append two, save.
+
+Other savers do the same, in turns.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,10 @@ _REQUESTS: Final = 5
 
 
 def rows(folder: Path, make: Make) -> Iterator[list[str]]:
-    """By side: a request on a session of such messages, the ratio to ours, a pop from a long list, and requests to the store."""
+    """By side: a request, its ratio to ours, a pop from a long list, and the requests to the store.
+
+    ``make`` makes the messages of the session.
+    """
     with ExitStack() as stack:
         sides = {}
         for name, side in _SIDES.items():
@@ -74,7 +80,10 @@ def _ours(path: Path, make: Make) -> Iterator[Side]:
             counting.reset()
             request(repository, "long", make)
             counts = counting.counts
-            return f"{counts.round_trips} round trips, {counts.objects_read} objects read, {counts.objects_written} written"
+            return (
+                f"{counts.round_trips} round trips, {counts.objects_read} objects read, "
+                f"{counts.objects_written} written"
+            )
 
         # The counting takes a tenth of a request.
         plain = Repository(store)

@@ -22,7 +22,7 @@ class Session(ABC):
 
     @abstractmethod
     def get(self, key: str) -> Any:
-        """The value under ``key``, to read or to change in place; loaded from the store unless this session holds it already."""
+        """The value under ``key``, to read or to change in place, loaded unless this session holds it already."""
 
     @abstractmethod
     def mutated(self, key: str) -> None:
@@ -30,7 +30,7 @@ class Session(ABC):
 
     @abstractmethod
     def commit(self) -> str:
-        """Commit the changes with this side's default durability; returns the commit's id, or an empty string if it has none."""
+        """Commit with this side's default durability and return the commit's id, or an empty string if it has none."""
 
     def put_many(self, items: Mapping[str, Any]) -> None:
         """Stage a state of many keys."""

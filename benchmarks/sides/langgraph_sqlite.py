@@ -27,7 +27,7 @@ WIDE = "state"
 
 
 class LangGraphSession(Session):
-    """A thread; holds what the runtime holds between supersteps: the channels' values, their versions and the last checkpoint's id."""
+    """A thread with the runtime's state between supersteps: channels' values and versions, the last checkpoint's id."""
 
     def __init__(self, saver: SqliteSaver, thread: str) -> None:
         self.saver = saver
@@ -100,6 +100,7 @@ class LangGraph(Side):
         level = {0: "OFF", 1: "NORMAL", 2: "FULL", 3: "EXTRA"}[synchronous]
         return {
             "version": f"langgraph-checkpoint-sqlite {version('langgraph-checkpoint-sqlite')}",
-            "store": f"SqliteSaver on a file ({journal.upper()}, synchronous={level}: {'syncs' if synchronous >= 2 else 'does not sync'})",
+            "store": f"SqliteSaver on a file ({journal.upper()}, synchronous={level}: "
+            f"{'syncs' if synchronous >= 2 else 'does not sync'})",
             "use": "a thread a session; a checkpoint of the whole state a round; without the runtime's put_writes",
         }

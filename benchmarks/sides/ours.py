@@ -48,7 +48,7 @@ class SequenceSession(OurSession):
 
 
 class Ours(Side):
-    """A repository over a ``Disk`` with its default durability; the branches' handles share it, and the store with it."""
+    """A repository over a ``Disk`` with its default durability. The branches' handles share it and its store."""
 
     name = "ours"
 

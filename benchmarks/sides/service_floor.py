@@ -1,7 +1,7 @@
-"""The least that a service of states on Redis does: it packs the state in one call, and sends 1 KB in one round trip with other saves.
+"""The least work of a service of states on Redis.
 
-It finds no change, makes no tree and no commit, and cannot read what it has saved. No service over Redis can be faster
-than this one.
+It packs the state in one call, and sends 1 KB in one round trip with other saves. It finds no change, makes no tree and
+no commit, and cannot read what it has saved. No service over Redis can be faster than this one.
 """
 
 from __future__ import annotations

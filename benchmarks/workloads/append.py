@@ -40,7 +40,7 @@ def with_sequence(context: Context) -> dict[str, type[Side]]:
 
 
 def measure(context: Context, sides: dict[str, type[Side]], length: int, turns: int, batch: int) -> Appends:
-    """Append for ``turns`` times ``batch`` rounds on every side, to a list that has ``length`` messages half way through.
+    """Append in ``turns`` times ``batch`` rounds on every side, to a list that has ``length`` messages halfway through.
 
     The list is committed and the store closed, so that what it holds before the rounds is known; then it is opened
     again, the list is read (but by the lazy handle), and one more round warms up. Bytes count that round too.

@@ -56,7 +56,8 @@ def run(context: Context, workload: Workload) -> Result:
             session.close()
     return Result(
         workload.name,
-        f"change one number of an array of {original.nbytes / 1e6:g} MB in place, commit; {turns} turns of {batch} rounds",
+        f"change one number of an array of {original.nbytes / 1e6:g} MB in place, commit; "
+        f"{turns} turns of {batch} rounds",
         metrics=[
             Metric.of_samples("time a round", seconds, [(OURS, Target(ratio=1 / 5, base="kvgit"))]),
             Metric("bytes a round", Unit.BYTES, stored, targets=[(OURS, Target(limit=130_000))]),

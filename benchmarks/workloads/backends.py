@@ -1,4 +1,4 @@
-"""``backends``: every store of this library at the same work, in turns: a commit, a cold read, a point read, and what a round takes there.
+"""``backends``: a commit, a cold read, a point read and the bytes of a round on every store of this library, in turns.
 
 Ours alone: what counts is the ratio to ``Disk``. Opening the store is part of both reads, as it is for a process that
 begins.
@@ -132,7 +132,7 @@ class InS3(Backend):
 
 
 class Cached(Backend):
-    """A ``Cache`` that the process keeps over a store: a state is opened anew over it, as a server does for each request."""
+    """A process's ``Cache`` over a store: a state is opened anew over it, as a server does for each request."""
 
     def __init__(self, below: Backend) -> None:
         self._below = below
@@ -236,9 +236,15 @@ def run(context: Context, workload: Workload) -> Result:
     ]
     result.tables.append(_table(metrics, stored))
     result.notes += [
-        f"commit: {STEP} messages of 1 KB onto {sizes.length:,}, on a state that holds them; {sizes.turns} turns of {sizes.batch}",
+        (
+            f"commit: {STEP} messages of 1 KB onto {sizes.length:,}, on a state that holds them; "
+            f"{sizes.turns} turns of {sizes.batch}"
+        ),
         "reads open the store first; those through a Cache open only the state, over a cache that read it before",
-        "bytes a round: what the files grow by (SQLite: whole pages), Redis' memory, PostgreSQL's tables, the sizes of the S3 objects",
+        (
+            "bytes a round: what the files grow by (SQLite: whole pages), "
+            "Redis' memory, PostgreSQL's tables, the sizes of the S3 objects"
+        ),
         Servers.SETTINGS
         + "; the S3 server is the tests' own, in Python, in memory and without a network: a real one adds its latency",
     ]

@@ -29,7 +29,10 @@ from versioned_state.errors import BranchMovedError
 WRITERS, ROUNDS, TURNS = 8, 250, 2
 QUICK_WRITERS, QUICK_ROUNDS, QUICK_TURNS = 3, 10, 1
 PAUSE = 0.004
-"""Seconds that a writer waits after a commit, at the most, in the second part: without it, one is nearly done before others get in."""
+"""The most seconds that a writer waits after a commit, in the second part.
+
+Without this pause, one writer is nearly done before others get in.
+"""
 
 _together: Barrier
 """In a writer's process: where it waits for the others."""
@@ -66,7 +69,7 @@ class Contender:
 
 @dataclass(frozen=True)
 class Run:
-    """The cost of one run of all writers: seconds, lost attempts, and how often the branch passed from one writer to another."""
+    """The cost of one run of all writers: seconds, lost attempts, and the branch's passes from writer to writer."""
 
     seconds: float
     retries: int
@@ -129,7 +132,7 @@ def _open_kvgit_postgres(url: str, table: str) -> Any:
 
 
 def _write_kvgit(open_repo: Callable[[], Any], refreshed: bool, name: str, rounds: int, pause: float) -> Written:  # noqa: FBT001 - a partial's
-    """A commit of kvgit merges once by itself; when the branch moves during that, its error says to refresh and to try again.
+    """Write with kvgit, whose commit merges once. If the branch moves meanwhile, its error says to refresh and retry.
 
     Its ``refresh`` drops what is staged, so that it is staged again. ``refreshed`` says whether that is also done
     before each round, which saves the merge where nobody comes in between; or never: what is staged stays after the
@@ -219,7 +222,10 @@ def run(context: Context, workload: Workload) -> Result:
             _table(found[PAUSE], writers * rounds, "with pauses"),
         ],
         notes=[
-            "on every side all commits are there, each writer's in its order, and the last value of each (checked after each run)",
+            (
+                "on every side all commits are there, each writer's in its order, "
+                "and the last value of each (checked after each run)"
+            ),
             "kvgit's figure is that of its faster way; ours merges and tries again by itself",
             Servers.SETTINGS,
         ],

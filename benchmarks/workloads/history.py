@@ -1,4 +1,4 @@
-"""``history``: looking back in 10,000 commits of a state of 100,000 keys and a list of 10,000 messages; then half of them is garbage.
+"""``history``: looking back in 10,000 commits of a state of 100,000 keys and a list of 10,000 messages; then gc.
 
 ``long_history`` makes them, ``looking_back`` asks: the same questions on both sides. gc has a copy of the first half,
 and as many commits again that are garbage.
@@ -91,7 +91,7 @@ def _collect(side: str, folder: Folder) -> None:
 
 
 def _gc(context: Context, folders: Folders, sizes: Sizes) -> tuple[Seconds, dict[str, float], dict[str, list[int]]]:
-    """Seconds and peak memory by side, on a copy of the store each time, and the size of the stores before and after."""
+    """Seconds and peak memory by side, on a copy of the store each time, and the stores' sizes before and after."""
     seconds: Seconds = {side: [] for side in folders}
     peaks: dict[str, float] = {}
     bytes_: dict[str, list[int]] = {}
@@ -163,31 +163,45 @@ def run(context: Context, workload: Workload) -> Result:
 
 def _notes(sizes: Sizes, made: Mapping[str, float]) -> list[str]:
     both = (
-        f"{DIFF_BOTH}: both sides name the key and the index of the appended message; kvgit's diff says only that the list is another one"
+        f"{DIFF_BOTH}: both sides name the key and the index of the appended message;"
+        " kvgit's diff says only that the list is another one"
         " (that is what it takes told by key alone), so both lists are read and compared"
     )
     lists = (
-        f"kvgit stores the list anew in each commit that changes it: it has it in {sizes.asked + 1} commits that come after the others, and"
+        f"kvgit stores the list anew in each commit that changes it: it has it in {sizes.asked + 1} commits"
+        " that come after the others, and"
         f" {sizes.messages:,} to {sizes.messages + sizes.asked:,} messages; ours has it in all commits, and grows to"
         f" {sizes.messages + sizes.commits:,}"
     )
     merge = (
-        f"a merge: {sizes.edits} keys on each side, which the other did not change; with the list, also a message on each side, in two"
+        f"a merge: {sizes.edits} keys on each side, which the other did not change;"
+        " with the list, also a message on each side, in two"
         " places: kvgit's by a function that compares the lists"
     )
     still_open = (
-        "open: of a repository that has answered before, about other commits; in the diff of keys one of the two is always the newest, and"
-        " kvgit's neighbours with the list begin where the last ones ended; all else is asked of a repository just opened"
+        "open: of a repository that has answered before, about other commits;"
+        " in the diff of keys one of the two is always the newest, and"
+        " kvgit's neighbours with the list begin where the last ones ended;"
+        " all else is asked of a repository just opened"
     )
     return [
         "making it all took " + ", ".join(f"{side} {Unit.SECONDS.show(took)}" for side, took in made.items()),
-        f"{DIFF_KEYS}: of the newest commit and one that set {sizes.edits} keys; both sides name the keys, and ours what changed in them",
+        (
+            f"{DIFF_KEYS}: of the newest commit and one that set {sizes.edits} keys;"
+            " both sides name the keys, and ours what changed in them"
+        ),
         both,
         lists,
         merge,
         still_open,
-        f"blame: of the last {sizes.blamed} messages; merge base: of two commits {sizes.half:,} rounds apart, and of a fork so far back",
-        f"gc: {sizes.half:,} commits are kept, and as many are on deleted branches of {sizes.what_if} each; kvgit without the list",
+        (
+            f"blame: of the last {sizes.blamed} messages;"
+            f" merge base: of two commits {sizes.half:,} rounds apart, and of a fork so far back"
+        ),
+        (
+            f"gc: {sizes.half:,} commits are kept, and as many are on deleted branches of {sizes.what_if} each;"
+            " kvgit without the list"
+        ),
     ]
 
 

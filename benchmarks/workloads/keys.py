@@ -104,7 +104,10 @@ def run(context: Context, workload: Workload) -> Result:
             Metric.of_samples("open, read 1 key", opening),
         ],
         notes=[
-            "LangGraph keeps the keys in one channel and ZODB in a BTree; neither can name the keys that differ between two commits",
+            (
+                "LangGraph keeps the keys in one channel and ZODB in a BTree;"
+                " neither can name the keys that differ between two commits"
+            ),
             "a diff is taken on a store just opened (opening not counted), as by someone who asks what a round changed",
         ],
     )
@@ -161,7 +164,7 @@ def _require_changes(context: Context, folders: Folders, count: int, keys: Seque
 def _diff(
     side: type[Side], folder: Path, commits: Sequence[str], keys: Sequence[str], number: int, *, apart: int
 ) -> float:
-    """Compare commit ``number`` with the one that is ``apart`` rounds later, each round having changed a key of its own."""
+    """Compare commit ``number`` with the one ``apart`` rounds later. Each round has changed a key of its own."""
     store = side(folder)
     session = store.session("main")
     found: list[str] = []

@@ -20,7 +20,7 @@ from versioned_state import Disk, Versioned
 
 KVGIT = "kvgit"
 LINE, TIP, ASIDE, LIST = "main", "long", "aside", "list"
-"""Branches: the first half of the commits, all of them, one commit of its own on the first half, and kvgit's with the list."""
+"""Branches: the first half of the commits, all of them, another one on the first half, and kvgit's with the list."""
 KEYS, BOTH = "keys", "both"
 """What branches that are to be merged change: only keys, or a message as well."""
 
@@ -38,8 +38,11 @@ class Sizes:
     gc_turns: int = 1
     """One: kvgit's gc takes minutes."""
     what_if: int = 100
-    """Commits of each branch that is deleted before gc. Of one branch of 5,000 kvgit's gc walks what its commits share once for each of
-    them: it had taken 5 minutes and 2.6 GB when it was stopped."""
+    """The number of commits of each branch that is deleted before gc.
+
+    With one branch of 5,000 commits, kvgit's gc walks what they share once for each of them. It had taken 5 minutes and
+    2.6 GB when it was stopped.
+    """
     counted: int = 3
     """Times that each question is asked again over a ``Counting``, which costs time itself."""
 
@@ -57,7 +60,10 @@ class Sizes:
         return self.commits - 1 - number * (self.commits // (self.asked + 1))
 
     def what_ifs(self) -> Iterator[tuple[str, int, range]]:
-        """The branches that become garbage, as many commits as are kept: name, how far back it begins, and the numbers of its commits."""
+        """Yield the branches that become garbage: name, how far back each begins, and the numbers of its commits.
+
+        Together they have as many commits as are kept.
+        """
         for count, first in enumerate(range(self.half, self.commits, self.what_if)):
             yield (
                 f"what-if-{count}",
@@ -304,7 +310,11 @@ def open_kvgit(folder: Path) -> Any:
 
 @dataclass(frozen=True)
 class Making:
-    """The parts of a history: up to ``LINE``, giving ids; from there on, given these; and, on a copy of the first, what will be garbage."""
+    """The functions that make the parts of a history.
+
+    ``begin`` makes it up to ``LINE`` and returns the ids, ``go_on`` continues from these, and ``abandon`` makes what
+    will be garbage, on a copy of the first part.
+    """
 
     begin: Callable[[Path, Edits], list[str]]
     go_on: Callable[[Path, Edits, list[str]], History]

@@ -164,7 +164,7 @@ class AskedOurs:
 
 
 def changed_part(old: list[Any], new: list[Any]) -> tuple[range, range]:
-    """The indexes of the elements that went, in ``old``, and of those that came, in ``new``: all but the equal ones at both ends.
+    """The indexes of the elements that went, in ``old``, and that came, in ``new``: all but equal ones at both ends.
 
     Each element is compared once at the most, by a loop that stops at the first that differs.
     """

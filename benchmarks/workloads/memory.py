@@ -63,7 +63,10 @@ def run(context: Context, workload: Workload) -> Result:
 
 
 def _child(case: str, size: int, folder: str) -> None:
-    """Build the value, commit it, change it a little, commit again; print its size and what each commit added to resident memory."""
+    """Build the value, commit it, change it a little, and commit again.
+
+    Prints its size and what each commit added to resident memory.
+    """
     from versioned_state import Disk, Versioned
 
     state = Versioned(Disk(Path(folder)))

@@ -1,4 +1,4 @@
-"""``plot``: cost of a round against the length of the history, as an SVG of two panels (time, stored bytes), both axes logarithmic."""
+"""``plot``: an SVG of a round's time and stored bytes against the length of the history, in two log-log panels."""
 
 from __future__ import annotations
 

@@ -36,7 +36,8 @@ def run_power(context: Context, workload: Workload) -> Result:
     targets = {"time": [(label, Target(ratio=1.0, base="langgraph"))], "bytes": []}
     result = _replay(context, workload, sides, targets)
     result.notes.append(
-        "LangGraph's saver keeps sqlite3's default, synchronous=FULL, which syncs the log at each commit, as ours does here"
+        "LangGraph's saver keeps sqlite3's default, synchronous=FULL, which syncs the log at each commit, "
+        "as ours does here"
     )
     return result
 

@@ -1,4 +1,4 @@
-"""``typed``: lists of instances, dataclasses with an Enum field and pydantic models, beside lists of equal dicts and beside kvgit.
+"""``typed``: lists of dataclasses with an Enum field and of pydantic models, beside lists of equal dicts and kvgit.
 
 Each case runs in a process of its own, so that classes of ``__main__`` are measured too.
 """

@@ -115,7 +115,7 @@ def _report(settings: Settings, error: Exception) -> int:
 
 
 def _hint_of_usage(error: click.UsageError) -> str:
-    """Return the right form of a command line: for a command that only git has, for one argument too many, or else the command's help."""
+    """Return a hint: for a command that only git has or that is misspelt, for an extra argument, or else ``--help``."""
     message = error.message
     if unknown := _NO_COMMAND.match(message):
         if unknown[1] in catalog.ELSEWHERE:
@@ -155,7 +155,8 @@ def _print_version(context: click.Context, _: click.Parameter, value: bool) -> N
     invoke_without_command=True,
     subcommand_metavar="COMMAND [ARGS]...",
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="\b\nRevisions:\n  main, v1, HEAD, main~3, main^2, main@{2},\n  main@{2026-11-01}, main@{2 hours ago}, main@{step=5} (meta),\n"
+    epilog="\b\nRevisions:\n  main, v1, HEAD, main~3, main^2, main@{2},\n"
+    "  main@{2026-11-01}, main@{2 hours ago}, main@{step=5} (meta),\n"
     "  :/text (of a message), or 4 digits or more of an id.\n"
     'Paths:\n  messages[17].content, prefs["a.b"], @namespace.key.\n  REV:PATH is a path in a revision.\n\n'
     "\b\nExample:\n  vstate --store ./agent-state log --stat",

@@ -78,12 +78,18 @@ _SECTIONS: Final[dict[str, dict[str, tuple[str, str]]]] = {
 ELSEWHERE: Final[dict[str, str]] = {
     "add": "nothing is staged: vstate set PATH VALUE commits at once",
     "cat": "vstate get [REV:]PATH shows a value",
-    "checkout": "vstate switch BRANCH chooses a branch; vstate restore REV:PATH brings a value back; vstate get REV:PATH only shows it",
+    "checkout": (
+        "vstate switch BRANCH chooses a branch; vstate restore REV:PATH brings a value back; "
+        "vstate get REV:PATH only shows it"
+    ),
     "clone": "a store is a folder or a database: copy it, or name it with --store",
     "commit": "nothing is staged: vstate set PATH VALUE commits at once, and so do vstate import and vstate apply",
     "config": "options and variables configure vstate: vstate --help lists them",
     "fetch": "a store is shared in place: name it with --store",
-    "ls": "vstate files lists the files of a workspace; vstate keys [REV:]PATH lists keys; vstate branch and vstate tag list names",
+    "ls": (
+        "vstate files lists the files of a workspace; vstate keys [REV:]PATH lists keys; "
+        "vstate branch and vstate tag list names"
+    ),
     "pull": "a store is shared in place: name it with --store",
     "push": "a store is shared in place: name it with --store",
     "put": "vstate set PATH VALUE commits a value",

@@ -28,7 +28,8 @@ class Round:
     meta: dict[str, Any] = field(default_factory=dict)
 
 
-_SYSTEM: Final = """You plan short trips. You work in rounds: read what the traveller says, look at the plan, call one tool, and write down
+_SYSTEM: Final = """\
+You plan short trips. You work in rounds: read what the traveller says, look at the plan, call one tool, and write down
 what you learned before you do anything else.
 
 Rules:
@@ -39,7 +40,8 @@ Rules:
 - Keep `notes` short enough to read in one glance: one line for each thing to remember.
 - When the plan is done, say so in one message, with times and prices, and stop.
 
-Tools: search_trains(day, after), weather(city, days), search_hotels(city, nights, people), search_tables(city, diet), book(what)."""
+Tools: search_trains(day, after), weather(city, days), search_hotels(city, nights, people), search_tables(city, diet), \
+book(what)."""
 
 _TRAINS: Final = [
     {
@@ -225,7 +227,8 @@ class TripAgent:
         state["messages"].append({"role": "system", "content": _SYSTEM})
 
         self._on_answer(
-            "We are two, and would like a weekend in Lisbon, Porto and back by train, 12 to 14 June. At most 600 EUR. We like it quiet."
+            "We are two, and would like a weekend in Lisbon, Porto and back by train, 12 to 14 June. "
+            "At most 600 EUR. We like it quiet."
         )
         state["prefs"].update(people=2, days=["Fri", "Sat", "Sun"], quiet=True)
         state["budget"]["limit"] = 600

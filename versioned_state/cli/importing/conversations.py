@@ -50,7 +50,7 @@ class Conversation:
 
 
 def single_conversation(source: Source, messages_key: str | None) -> tuple[Conversation | None, Iterator[Item]]:
-    """Return the conversation of a source that is one list of messages, or one object with such a list, or None if it holds several.
+    """Return the conversation of a source that is a list of messages or an object with one, or None if it has several.
 
     The second value is all items again.
 
@@ -105,7 +105,7 @@ def _message_in(source: Source, item: Item) -> Any:
 
 
 def find_messages_key(value: dict[str, Any]) -> str | None:
-    """Return the key of an object's list of messages: a usual one, or else the only key whose list looks like messages."""
+    """Return the key of an object's list of messages: a usual one, or the only one whose list looks like messages."""
     for key in MESSAGES_KEYS:
         if _is_list_of_dicts(value.get(key)):
             return key

@@ -57,7 +57,7 @@ class Writer:
         self._began = 0, 0  # commits written, and height of the last branch, before it
 
     def check_free(self, branch: str, conversation: Conversation | None = None) -> None:
-        """Raise ``RefExistsError`` if a branch exists that is neither appended to nor the beginning of this conversation.
+        """Raise ``RefExistsError`` if a branch exists and is neither appended to nor the conversation's beginning.
 
         A conversation that comes as a stream, once, is compared when it is written.
         """
@@ -72,7 +72,10 @@ class Writer:
 
     def _exists(self, branch: str) -> RefExistsError:
         error = RefExistsError("branch", branch)
-        error.hint = "it is not the beginning of this conversation; --append adds to it; --branch or --branch-prefix names another"
+        error.hint = (
+            "it is not the beginning of this conversation; --append adds to it; "
+            "--branch or --branch-prefix names another"
+        )
         return error
 
     def _skip(self, branch: str, conversation: Conversation, messages: Iterator[Any]) -> int | None:
@@ -127,7 +130,7 @@ class Writer:
             self.complete = True
 
     def write_states(self, branch: str, values: Iterable[Any], key: str | None) -> None:
-        """Commit each value: under ``key``, or without one an object as the whole state and any other value under ``value``."""
+        """Commit each value under ``key``, or without one an object as the whole state and others under ``value``."""
         self.check_free(branch)
         before = WholeState({})
         with self._begin(branch) as state:
@@ -150,7 +153,10 @@ class Writer:
             self.complete = True
 
     def _begin(self, branch: str) -> Versioned:
-        """Return the state of a branch, for the caller to close: a Ctrl-C that comes while one that is open is collected would be lost."""
+        """Return the state of a branch, which the caller must close.
+
+        A Ctrl-C that comes while an open state is collected would be lost.
+        """
         state = Versioned(self._repository, branch=branch, author=self._author)
         self.branches.append(branch)
         self.complete = False
@@ -158,7 +164,7 @@ class Writer:
         return state
 
     def recount(self) -> None:
-        """Count again from the store: an interrupt may have come after a commit was written, and before it was counted."""
+        """Count again from the store: an interrupt may come after a commit is written, and before it is counted."""
         if self.branches:
             commits, height = self._began
             head = self._repository.branches.get(self.branches[-1])
@@ -227,7 +233,7 @@ def _whole_state(value: Any) -> WholeState:
 
 
 def _keys_of(fields: dict[str, Any], taken: str) -> dict[str, Any]:
-    """Return the fields by keys of the state: the one that has the key of the messages gets a name that no other field has."""
+    """Return the fields by keys of the state: one with the key of the messages gets a name that no other field has."""
     if taken not in fields:
         return fields
     free = f"{taken}_field"

@@ -27,7 +27,7 @@ _ROOM: Final = 20
 
 
 ON_A_SCREEN: Final = 1_000
-"""Changes that a terminal is shown unless more are asked for: a comparison of two commits that are far apart may find millions."""
+"""Changes shown on a terminal unless more are asked for: two commits that are far apart may differ in millions."""
 
 
 def most_changes(output: Output, limit: int | None, *, unless: bool = False) -> int | None:

@@ -24,7 +24,7 @@ class Graph:
         self._lanes: list[str] = []
 
     def draw(self, id: str, parents: Sequence[str]) -> tuple[list[str], str]:
-        """Return the lanes left of a commit: a row for each of its first lines, and the row of all others, all equally wide."""
+        """Return the lanes left of a commit, equally wide: a row for each of its first lines, and one for others."""
         lanes = self._lanes
         if id not in lanes:
             lanes.append(id)

@@ -116,7 +116,7 @@ class Output:
             self.print(*line)
 
     def wrapped(self, lines: Iterable[Line], *, indent: int = 4) -> None:
-        """Print several lines, broken between words at the width of the terminal, and continued with ``indent`` blanks."""
+        """Print several lines, broken between words at the terminal's width, and continued with ``indent`` blanks."""
         for line in lines:
             for row in [line] if self.columns is None else wrap(line, self.columns, indent):
                 self.print(*row)
@@ -254,7 +254,7 @@ def _text(part: Part) -> str:
 
 
 def columns(text: str) -> int:
-    """Return the columns of a terminal that a text takes with its control characters escaped: a Chinese character takes two."""
+    """Return the terminal columns of a text with control characters escaped: a Chinese character takes two."""
     text = escape(text)
     return len(text) if text.isascii() else sum(map(_columns_of, text))
 

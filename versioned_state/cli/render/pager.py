@@ -29,7 +29,7 @@ def find_pager() -> list[str] | None:
 
 
 class Pager:
-    """A pager that starts with the first text written to it, so that an error before that is not hidden by an empty screen.
+    """A pager that starts with the first text written to it, so an error before that is not hidden by an empty screen.
 
     Leaving the block waits until the user has left the pager. To leave it early is not an error.
     """

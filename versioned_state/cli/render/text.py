@@ -62,7 +62,7 @@ def head_json(head: Commit) -> dict[str, Any]:
 
 
 def commit_line(commit: Commit, names: Names, source: str | None = None) -> Line:
-    """Return a commit on one line: id, the name by which it was found if that is given, names, and the first line of its message."""
+    """Return a commit as one line: id, the name it was found by, if given, names, and its message's first line."""
     pruned: Line = ["  ", Span("(older history was pruned)", "dim")] if commit.shallow else []
     return [
         Span(commit.short, "id"),
@@ -254,7 +254,10 @@ def _rows_of_array(value: Any) -> list[str]:
 
 
 def _opened(value: Any) -> tuple[str, str, int, Iterator[tuple[str, Any]]]:
-    """Return a container's brackets, the number of its parts and the parts, each with the text before it, or none if it is on one line."""
+    """Return a container's brackets, the number of its parts, and the parts, each with the text before it.
+
+    A value that is shown on one line has no parts.
+    """
     cls = type(value)
     if cls is list or cls is tuple:
         start, end = "[]" if cls is list else "()"

@@ -73,7 +73,7 @@ def _abridged(text: str, *, first: bool, last: bool) -> str:
 
 
 def _text_lines(old: str, new: str, *, full: bool) -> Iterator[Line]:
-    """Yield the changed lines of a text, each with its removed and added words, and with ``full`` the unchanged lines too."""
+    """Yield the changed lines of a text with their removed and added words, and with ``full`` unchanged lines too."""
     a, b = old.split("\n"), new.split("\n")
     for tag, i1, i2, j1, j2 in SequenceMatcher(None, a, b, autojunk=len(a) > 2000).get_opcodes():
         if tag == "equal":

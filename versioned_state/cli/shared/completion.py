@@ -142,7 +142,7 @@ def revision_or_place(context: click.Context, parameter: click.Parameter, incomp
 
 
 def path_or_place(context: click.Context, _: click.Parameter, incomplete: str) -> list[str]:
-    """Complete paths in the current branch's state, and branches and tags with a colon, or after ``REV:`` the paths there."""
+    """Complete paths of the current branch, and branches and tags with a colon, or after ``REV:`` the paths there."""
 
     def find(repository: Repository) -> list[str]:
         return [*_paths(repository, "HEAD", incomplete), *(f"{name}:" for name in _names(repository, incomplete))]
@@ -168,7 +168,7 @@ def _starting(names: Iterable[str], prefix: str) -> Iterator[str]:
 
 
 def _paths(repository: Repository, rev: str, prefix: str) -> Iterator[str]:
-    """Yield the paths one step below the last whole path of the typed text: ``prefs.th`` offers the entries of ``prefs``."""
+    """Yield the paths one step below the last whole path typed: ``prefs.th`` offers the entries of ``prefs``."""
     from versioned_state.cli.shared.place import paths_below
     from versioned_state.errors import StateError
 

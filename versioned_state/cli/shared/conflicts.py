@@ -37,7 +37,7 @@ Side = Literal["ours", "theirs"]
 _T = TypeVar("_T")
 
 Attempt = Callable[[Mapping[str, Policy], Mapping[StatePath, Any]], _T]
-"""Does the whole of a command with these policies and values by path, or raises ``MergeConflictError`` and does nothing."""
+"""Does all of a command with these policies and values by path, or raises ``MergeConflictError`` and does nothing."""
 
 _SIDES: tuple[tuple[str, Style], ...] = (("base", "dim"), ("ours", "author"), ("theirs", "time"))
 
@@ -47,7 +47,7 @@ _SIDES: tuple[tuple[str, Style], ...] = (("base", "dim"), ("ours", "author"), ("
 
 @dataclass(frozen=True)
 class Choices:
-    """The resolutions of a command line: policies, and for the remaining conflicts, sides by pattern and values by path."""
+    """A command line's resolutions: policies, and for the remaining conflicts, sides by pattern and values by path."""
 
     policies: Mapping[str, Policy] = field(default_factory=dict)
     sides: tuple[tuple[Pattern, Side], ...] = ()

@@ -21,7 +21,7 @@ _ELSEWHERE: Final = (
 
 
 def chosen(url: str) -> str | None:
-    """Return the branch that was chosen for the store at a path or URL, whether it still exists or not, or None if none was chosen."""
+    """Return the branch chosen for a store's path or URL, even if it no longer exists, or None if none was chosen."""
     return _read(url)[0]
 
 

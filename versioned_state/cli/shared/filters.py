@@ -22,7 +22,7 @@ _LITERALLY: Final = "a backslash before a character takes it literally: \\( and 
 
 
 def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add ``--author``, ``--since`` and the others, which a command takes as one argument, ``filters``, beside the name of the task."""
+    """Add ``--author``, ``--since`` and so on: the command gets them as ``filters``, and the name of the task."""
 
     @wraps(command)
     def run(
@@ -74,13 +74,15 @@ def filter_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "--meta",
             multiple=True,
             metavar="KEY=VALUE",
-            help="Show commits whose meta has this VALUE, or for KEY alone any value. Given several times: one of the values of each KEY.",
+            help="Show commits whose meta has this VALUE, or for KEY alone any value. "
+            "Given several times: one of the values of each KEY.",
         ),
         click.option(
             "--stamp",
             multiple=True,
             metavar="KEY=VALUE",
-            help="Show commits that were made with this VALUE in the stamp of their program, such as model=large-2; otherwise as --meta.",
+            help="Show commits that were made with this VALUE in the stamp of their program, "
+            "such as model=large-2; otherwise as --meta.",
         ),
         click.option(
             "--task", metavar="NAME", shell_complete=completion.task, help="Show commits of calls of this task."

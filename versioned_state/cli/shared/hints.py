@@ -160,7 +160,9 @@ def _of_storage(error: StorageError) -> str:
 
 
 _HINTS: Final[dict[type[BaseException], str | Callable[[Any], str]]] = {
-    WorkspaceError: "the folder must be one that your user may write to, and that no program keeps with its state at the same time",
+    WorkspaceError: (
+        "the folder must be one that your user may write to, and that no program keeps with its state at the same time"
+    ),
     DirtyWorkspaceError: "--overwrite replaces them; a commit by their program keeps them",
     UnknownRevisionError: _of_revision,
     UnmergedBranchError: _of_unmerged_branch,

@@ -40,7 +40,7 @@ NOTE: Final = "$note"
 
 
 def parse_place(text: str) -> tuple[str | None, str]:
-    """Return the revision before the colon, or None without a colon, and the path, which is empty for the whole state."""
+    """Return the revision before the colon, or None without a colon, and the path, empty for the whole state."""
     match = _PLACE.fullmatch(text)
     return (match["rev"], match["path"]) if match else (None, text)
 
@@ -71,7 +71,7 @@ def revision_and_path(text: str, path: str | None = None) -> tuple[str, str]:
 
 @contextmanager
 def explained(repository: Repository, form: str, rev: str, path: str) -> Iterator[None]:
-    """Point at the right form if a path was given instead of a revision or the other way round, and else at similar paths.
+    """Point at the right form if a path was given for a revision or the other way round, and else at similar paths.
 
     Args:
         form: the command up to the place, such as ``vstate get``.
@@ -94,7 +94,7 @@ def explained(repository: Repository, form: str, rev: str, path: str) -> Iterato
 
 
 def is_path(repository: Repository, text: str, rev: str = "HEAD") -> bool:
-    """Return whether something is at a path in a commit, by default the current branch's, or there is a namespace of that name."""
+    """Return whether a commit, by default the current head, has something at a path or a namespace of that name."""
     try:
         snapshot = repository.snapshot(rev, describe=True)
         if namespace_path(text) is not None:
@@ -163,7 +163,7 @@ def near_path(repository: Repository, rev: str, path: str) -> str:
 
 
 def entries(snapshot: Snapshot, convert: Callable[[Any], Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the keys of a state with their values, each read when it is needed, and then the namespaces under a key of their own."""
+    """Yield the keys of a state with their values, each read on demand, and then the namespaces under one key."""
     for key in snapshot:
         yield key, convert(snapshot[key])
     names = snapshot.namespaces()

@@ -17,7 +17,7 @@ _PAUSE_S: Final = 0.1  # between two updates: a terminal takes longer for one th
 
 @contextmanager
 def progress_bar(output: Output) -> Iterator[Callable[..., None] | None]:
-    """Yield a function of the stage, the work done, the total, and a text instead of both, or None if stderr is not a terminal.
+    """Yield a function of stage, work done, total, and a text instead of both, or None if stderr is not a terminal.
 
     The bar is erased at the end.
     """

@@ -79,7 +79,7 @@ class Settings:
             yield repository
 
     def current_branch(self, url: str | None = None) -> str | None:
-        """Return the branch that ``HEAD`` means, or None: that of ``--branch``, of ``VSTATE_BRANCH``, or of the last ``switch``."""
+        """Return the branch that ``HEAD`` means, by ``--branch``, ``VSTATE_BRANCH`` or the last ``switch``, or None."""
         from versioned_state.cli.shared import current, store
 
         return self.branch or os.environ.get("VSTATE_BRANCH") or current.chosen(url or store.locate(self.store))
@@ -167,7 +167,8 @@ def _options(*, hidden: bool) -> list[click.Option]:
     return [
         option(
             "--store",
-            "The store: a folder or a URL. Default: $VSTATE_STORE, or the .vstate of this folder or the nearest one above it.",
+            "The store: a folder or a URL. "
+            "Default: $VSTATE_STORE, or the .vstate of this folder or the nearest one above it.",
             "store",
             metavar="PATH",
             shell_complete=completion.store,
@@ -308,6 +309,6 @@ def revision_argument(
 def place_argument(
     name: str = "place", *, metavar: str, **options: Any
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Return an argument that is ``REV:PATH``, or one of the two alone: a path if ``metavar`` says ``[REV:]PATH``, else a revision."""
+    """Return an argument for ``REV:PATH`` or one of them: a path if ``metavar`` has ``[REV:]PATH``, else a revision."""
     complete = completion.path_or_place if "[REV:]PATH" in metavar else completion.revision_or_place
     return click.argument(name, type=parse_text, metavar=metavar, shell_complete=complete, **options)

@@ -42,7 +42,7 @@ _T = TypeVar("_T")
 
 
 def locate(given: str | None, *, to_write: bool = False) -> str:
-    """Return the URL or path of the store: the given one, ``VSTATE_STORE``, or the nearest store from this folder upwards.
+    """Return the URL or path of the store: the given one, ``VSTATE_STORE``, or the nearest store from this folder up.
 
     Args:
         to_write: the caller creates ``./.vstate`` if there is no store.
@@ -65,7 +65,7 @@ def locate(given: str | None, *, to_write: bool = False) -> str:
 
 
 def _nearest() -> str | None:
-    """Return the ``.vstate`` of this folder or of one above it, or such a folder that is a store itself, or None if there is none."""
+    """Return the nearest ``.vstate`` of this folder or one above, or such a folder that is a store, or None."""
     try:
         here = Path.cwd()
     except FileNotFoundError:  # this folder was deleted
@@ -82,7 +82,7 @@ def _nearest() -> str | None:
 
 
 def _is_trusted(folder: Path) -> bool:
-    """Return whether a store above this folder belongs to this user or root: another user could have put one into a shared folder."""
+    """Return whether this user or root owns a store above this folder: others can put one into a shared folder."""
     return not hasattr(os, "geteuid") or folder.stat().st_uid in (os.geteuid(), 0)
 
 
@@ -112,7 +112,7 @@ def read_key(given: str | None) -> bytes | None:
 
 
 def read_signer(given: str | None) -> Signer | None:
-    """Return the signer of commits, with the private key in the given file or in ``VSTATE_SIGN_KEY``, or None if there is neither.
+    """Return the signer with the private key in the given file or in ``VSTATE_SIGN_KEY``, or None if there is neither.
 
     Raises:
         InvalidArgumentError: the file does not hold such a key, or one with a password. The content is not shown.
@@ -142,7 +142,7 @@ def read_bounded(name: str) -> bytes:
 
 
 class Recorder(Database):
-    """A database that remembers the commits made through it, so that a command can distinguish its own commits from those of others."""
+    """A database that remembers the commits made through it, so a command can tell its own from those of others."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

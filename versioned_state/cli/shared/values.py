@@ -1,4 +1,4 @@
-"""Values of the command line: JSON as ``get --json`` prints it, and what fits the type of the value in whose place it comes. Layer: cli.
+"""Values of the command line: JSON as ``get --json`` prints it, and what fits the replaced value's type. Layer: cli.
 
 No class is imported, so a typed value is known by its stored name and fields alone.
 """
@@ -60,7 +60,7 @@ class Given:
 
 
 def given(text: str, *, as_text: bool = False, literal: bool = False) -> Given:
-    """Return a value that was typed: JSON, in which a form such as ``{"$Decimal": "2.5"}`` is the value that it stands for.
+    """Return a value that was typed: JSON, in which a form such as ``{"$Decimal": "2.5"}`` is the value it stands for.
 
     Args:
         as_text: it is a string, whatever it looks like.

@@ -150,14 +150,17 @@ def _show(output: Output, event: Any, *, as_json: bool) -> None:
                 Span(f"{event.timestamp:%Y-%m-%d %H:%M:%S}", "time"),
                 "  ",
                 Span((event.commit_hash or "")[:12], "id"),
-                f"  {escape(event.full_namespace)}  {one_line(_shown(unstamped(event)), width=max(WIDTH, output.width))}",
+                (
+                    f"  {escape(event.full_namespace)}"
+                    f"  {one_line(_shown(unstamped(event)), width=max(WIDTH, output.width))}"
+                ),
             ]
         ]
     )
 
 
 def _shown(event: Any) -> Any:
-    """Return an event as it is shown to people: one of a library class looks like one of a user's class, instances in it too."""
+    """Return an event as people see it: one of a library class looks like one of a user's, instances in it too."""
     if isinstance(event, Tagged) or not is_dataclass(event):
         return event
     return Tagged(class_name(event), {field.name: getattr(event, field.name) for field in fields(event) if field.repr})

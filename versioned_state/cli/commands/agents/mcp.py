@@ -133,7 +133,7 @@ def _tools(settings: Settings, **options: Any) -> Iterator[StateTools]:
 
 
 def _config(settings: Settings, client: str) -> str:
-    """Return the configuration of a client: this command line, without --config, and with a store that any folder leads to."""
+    """Return a client's configuration: this command line without --config, with a store that any folder leads to."""
     from versioned_state.cli.shared.store import locate
     from versioned_state.integrations.tools.mcp_config import CONFIGS
 

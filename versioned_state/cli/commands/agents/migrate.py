@@ -24,7 +24,10 @@ from versioned_state.state.shape.migrations import Migrations, version_of
 from versioned_state.state.versioned import Versioned
 from versioned_state.values.trees.nodes import Nodes
 
-_HINT: Final = "MODULE:NAME names a Migrations of a module, such as agent.shape:migrations; the module is in this folder or installed"
+_HINT: Final = (
+    "MODULE:NAME names a Migrations of a module, such as agent.shape:migrations; "
+    "the module is in this folder or installed"
+)
 
 
 @verb("migrate", example="vstate migrate agent.shape:migrations --dry-run")

@@ -23,7 +23,9 @@ from versioned_state.cli.shared.settings import Settings, json_option, revision_
 @json_option
 @click.pass_obj
 def view(settings: Settings, rev: str, *, full: bool, budget: int, as_json: bool) -> None:
-    """Show what an agent knew at REV (default: HEAD): the keys that changed last come first, and a long list shows its newest elements.
+    """Show what an agent knew at REV (default: HEAD).
+
+    The keys that changed last come first, and a long list shows its newest elements.
 
     With --json: one object with the text.
     """

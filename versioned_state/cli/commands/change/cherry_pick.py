@@ -23,7 +23,7 @@ def cherry_pick(
     message: str,
     author: str | None,
 ) -> None:
-    """Commit the changes of the commit REV again on the current branch, or with A..B those of each commit after A up to B.
+    """Commit the changes of REV again on the current branch, or with A..B those of each commit after A up to B.
 
     Messages and authors stay. A change that the branch already has makes no commit. Conflicts are resolved as in vstate
     merge.

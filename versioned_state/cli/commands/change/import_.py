@@ -54,7 +54,7 @@ class _Options:
 
 @dataclass(frozen=True)
 class _Plan:
-    """The work, its branches, and the part that is done after a number of commits: 0 to 1, or None if that is unknown."""
+    """The work, its branches, and the part that is done after a number of commits: 0 to 1, or None if unknown."""
 
     run: Callable[[Writer], None]
     branches: list[tuple[str, Conversation | None]]
@@ -232,7 +232,7 @@ def _check_readable(files: tuple[str, ...]) -> None:
 
 
 def _branch_of(name: str, options: _Options, taken: set[str]) -> str:
-    """Return the branch for the single conversation of one of several files: the prefix and the file's name, and no name twice."""
+    """Return the branch for the only conversation of one of several files: prefix and file name, no name twice."""
     prefix = options.branch_prefix or ""
     stem = clean(_stem(name)) or "import"
     named = next(each for each in chain([stem], (f"{stem}-{again}" for again in count(2))) if each not in taken)

@@ -37,7 +37,8 @@ _NAMED = 20
     "--author",
     type=parse_text,
     metavar="NAME",
-    help="Without REV: revert the commits of NAME. With it: the author of the commit.  [default: $VSTATE_AUTHOR, or your login name]",
+    help="Without REV: revert the commits of NAME. With it: the author of the commit.  "
+    "[default: $VSTATE_AUTHOR, or your login name]",
 )
 @click.option(
     "--since",
@@ -61,11 +62,10 @@ def revert(
     full: bool,
     message: str,
 ) -> None:
-    """Commit the opposite of the changes of the commit REV, or with A..B of each commit after A up to B, the newest first.
+    """Commit the opposite of the changes of REV, or with A..B of each commit after A up to B, the newest first.
 
     Without REV: of each commit of the current branch that --author NAME made, which undoes one agent's work, since a
-    time if that is given.
-    Merges are left out: their commits have an author each. All are reverted, or none.
+    time if that is given. Merges are left out: their commits have an author each. All are reverted, or none.
 
     Later changes stay. If one of them is in the way, that is a conflict, which is resolved as in vstate merge.
     """

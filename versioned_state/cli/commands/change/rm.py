@@ -39,7 +39,7 @@ def rm(settings: Settings, paths: tuple[str, ...], *, message: str, author: str 
 
 
 def _in_order(state: Versioned, paths: tuple[str, ...]) -> list[StatePath]:
-    """Return the paths, each once, those of a namespace's keys for a namespace, and the last element of a list first."""
+    """Return the paths, each once, those of a namespace's keys for a namespace, and a list's last element first."""
     found: dict[StatePath, None] = {}
     repository = state.repository
     for text in paths:

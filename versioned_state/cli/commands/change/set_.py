@@ -50,9 +50,8 @@ def set_(
     after the last one appends to a list. A field of an instance is set like a key.
 
     VALUE may be all that vstate get --json prints, such as {"$Decimal": "2.5"}. A field of an instance, and a value of
-    a type that JSON
-    lacks, keep their type: job.price 12.5 stays a Decimal, job.due takes 2026-12-01, a member of an Enum is set by its
-    name.
+    a type that JSON lacks, keep their type: job.price 12.5 stays a Decimal, job.due takes 2026-12-01, a member of an
+    Enum is set by its name.
     """
     steps = StatePath.parse(path)
     it = given(_read(value), as_text=text, literal=literal)

@@ -30,8 +30,8 @@ def policy(settings: Settings, pattern: str | None, name: Any, *, delete: bool, 
     max, min      take the greater, or the lesser, of two numbers
     text          merge a text by lines, which is the default
 
-    PATTERN is a path in which * stands for any one step and ** for any number of them: messages, users.*.score, **.log. If several
-    match, the one that was set last decides. With --json: one object.
+    PATTERN is a path in which * stands for any one step and ** for any number of them: messages, users.*.score, **.log.
+    If several match, the one that was set last decides. With --json: one object.
     """  # noqa: D301 - the escape is click's mark for lines that stay as they are
     if (name or delete) and pattern is None:
         raise click.UsageError("name the PATTERN of the policy")

@@ -20,7 +20,7 @@ from versioned_state.errors import InvalidArgumentError, UnknownRevisionError
 @click.option("-c", "--create", is_flag=True, help="Create BRANCH first, at REV (default: HEAD).")
 @click.pass_obj
 def switch(settings: Settings, branch: str, rev: str, *, create: bool) -> None:
-    """Make BRANCH the current one, which HEAD means and which commands move, until you switch again. - means the previous one.
+    """Make BRANCH the current one, which HEAD means and commands move, until you switch again. - is the previous one.
 
     The choice is yours alone: your home directory keeps it for each store. The store does not change, unless -c creates
     the branch. --branch chooses for one command, VSTATE_BRANCH for a shell.

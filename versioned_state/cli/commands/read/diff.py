@@ -108,7 +108,7 @@ def diff(  # noqa: PLR0913 - an option each
 def _tell_of_others(
     output: Output, repository: Repository, sides: tuple[str | None, str | None], changes: Diff, path: str
 ) -> None:
-    """Tell of the changes that a limit leaves out, or that neither side has a value at the path, and of the paths near it."""
+    """Tell of changes beyond the limit, or that neither side has a value at the path, and of the paths near it."""
     if changes.more:
         output.note("-n COUNT shows more of them, --stat counts all, --path chooses")
     if path and not changes:

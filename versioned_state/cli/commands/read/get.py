@@ -54,7 +54,7 @@ def print_value(
     raw: bool = False,
     convert: Callable[[Any], Any] | None = None,
 ) -> None:
-    """Print the value at a path, or the whole state for an empty one: as text, or as the JSON that ``convert`` makes of it."""
+    """Print the value at a path, or the whole state for an empty one: as text, or as the JSON made by ``convert``."""
     snapshot = repository.snapshot(rev, describe=True)
     if convert is not None:
         output.json(value_at(snapshot, path, convert))

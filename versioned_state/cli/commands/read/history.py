@@ -33,7 +33,7 @@ from versioned_state.errors import UnknownPathError
 def history(
     settings: Settings, place: str, rev: str | None, *, limit: int | None, oneline: bool, full: bool, as_json: bool
 ) -> None:
-    """Show the commits up to REV (default: HEAD) that changed the value at PATH, newest first, with their changes there.
+    """Show the commits up to REV (default: HEAD) that changed the value at PATH, newest first, with the changes there.
 
     An element of a list is followed to its earlier positions. A deleted value has a history too.
 

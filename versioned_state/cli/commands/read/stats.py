@@ -48,7 +48,7 @@ _WIDTH, _HEIGHT, _MARGIN = 900, 300, 60
 def stats(
     settings: Settings, rev: str, *, depth: int, commits: int, limit: int, plot: str | None, as_json: bool
 ) -> None:
-    """Show the bytes in the store: by branch, by path at REV (default: HEAD), by kind of object, and by each of the last commits of REV.
+    """Show the bytes in the store by branch, by kind of object and, for REV (default: HEAD), by path and recent commit.
 
     Bytes are counted in the store, after compression. The bytes of a branch are those that deleting it would free, once
     its reflog has expired. The whole store is read once.
@@ -120,7 +120,7 @@ def _table(output: Output, title: str, rows: Sequence[tuple[str, int, str]], lim
 
 
 def sparkline(sizes: Sequence[int]) -> str:
-    """Return one character for each number or, if there are many, for the mean of several, in ASCII if stdout is not UTF-8."""
+    """Return a character for each number or, if there are many, for means of them, in ASCII if stdout is not UTF-8."""
     blocks = _BLOCKS if is_utf8() else _ASCII_BLOCKS
     step = -(-len(sizes) // _SPARKS)
     means = [sum(part) / len(part) for start in range(0, len(sizes), step) if (part := sizes[start : start + step])]
@@ -138,15 +138,22 @@ def _svg(growth: Sequence[Growth]) -> str:
         tall = high * each.stored / most
         label = _printable(f"{each.commit.short}  {size(each.stored)}  {one_line(each.commit.message, quote=False)}")
         bars.append(
-            f'<rect x="{_MARGIN + index * step:.2f}" y="{_HEIGHT - _MARGIN - tall:.2f}" width="{max(step * 0.8, 0.5):.2f}" '
+            f'<rect x="{_MARGIN + index * step:.2f}" y="{_HEIGHT - _MARGIN - tall:.2f}" '
+            f'width="{max(step * 0.8, 0.5):.2f}" '
             f'height="{tall:.2f}"><title>{escape(label)}</title></rect>'
         )
     base = _HEIGHT - _MARGIN
     return "\n".join(
         [
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" font-family="sans-serif" font-size="13">',
+            (
+                f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" '
+                'font-family="sans-serif" font-size="13">'
+            ),
             f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="white"/>',
-            f'<text x="{_MARGIN}" y="28">Bytes that each of the last {plural(len(growth), "commit")} added to the store</text>',
+            (
+                f'<text x="{_MARGIN}" y="28">'
+                f"Bytes that each of the last {plural(len(growth), 'commit')} added to the store</text>"
+            ),
             f'<text x="{_MARGIN - 6}" y="{_MARGIN + 4}" text-anchor="end">{size(most)}</text>',
             f'<text x="{_MARGIN - 6}" y="{base + 4}" text-anchor="end">0</text>',
             f'<path d="M{_MARGIN} {_MARGIN}V{base}H{_WIDTH - _MARGIN}" fill="none" stroke="#888"/>',

@@ -18,7 +18,7 @@ from versioned_state.repository.maintenance.fsck import check
 @json_option
 @click.pass_context
 def fsck(context: click.Context, *, as_json: bool) -> None:
-    """Check that objects match their ids, that no object of a branch, tag or reflog is missing, and that trees are divided correctly.
+    """Check that objects match their ids, none of a branch, tag or reflog is missing, and trees are divided correctly.
 
     Prints a line for each fault, and exits with 1 if there is one. Nothing is written. With --json: one object.
     """
@@ -38,7 +38,10 @@ def fsck(context: click.Context, *, as_json: bool) -> None:
         checked_refs = plural(report.refs - report.deleted, "branch or tag", "branches and tags")
         if report.deleted:
             checked_refs += f", {plural(report.deleted, 'reflog')} of deleted ones"
-        what = f"{plural(report.objects, 'object')}, {plural(report.commits, 'commit')}, {checked_refs}; {report.dangling:,} dangling"
+        what = (
+            f"{plural(report.objects, 'object')}, {plural(report.commits, 'commit')}, {checked_refs}; "
+            f"{report.dangling:,} dangling"
+        )
         faults = len(report.findings) + report.more
         output.wrapped([[f"checked {what}: ", Span(plural(faults, "fault"), "error") if faults else "no fault"]])
     context.exit(0 if report.ok else 1)

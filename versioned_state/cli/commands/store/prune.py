@@ -72,7 +72,8 @@ def prune(
         )
     done = "would be pruned" if dry_run else "pruned"
     output.print(
-        f"{plural(len(report.branches), 'branch', 'branches')} {done}; {plural(report.kept, 'commit')} stay, {report.removed:,} are garbage"
+        f"{plural(len(report.branches), 'branch', 'branches')} {done}; "
+        f"{plural(report.kept, 'commit')} stay, {report.removed:,} are garbage"
     )
     if not report.branches:
         output.note(

@@ -63,7 +63,7 @@ def purge(  # noqa: PLR0913 - an option each
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Rewrite all branches, tags and reflogs without each PATH, and erase its content from the store, free pages and log included.
+    """Rewrite all branches, tags and reflogs without each PATH, and erase its content, even from free pages and log.
 
     PATH is a key, a part of a value such as users.alice, or a whole namespace such as @alice. The ids of the commits
     that held it, and of all commits after them, change. A branch is erased with its reflog and its name; commits that
@@ -157,7 +157,8 @@ def _print(output: Output, report: PurgeReport, summary: str) -> None:
     output.print(summary)
     if report.shared:
         output.note(
-            f"{plural(len(report.shared), 'commit')} of erased branches stay: other branches, tags or reflogs refer to them"
+            f"{plural(len(report.shared), 'commit')} of erased branches stay: "
+            "other branches, tags or reflogs refer to them"
         )
     if report.collected is not None:
         output.print(f"erased {plural(report.collected.freed, 'object')}{of_size(report.collected.freed_bytes)}")

@@ -31,5 +31,6 @@ def upgrade(settings: Settings, *, dry_run: bool, force: bool, as_json: bool) ->
         output.print(f"nothing to do: the store has format version {report.version}, the newest of this release")
     else:
         output.print(
-            f"{'would upgrade' if dry_run else 'upgraded'} the store from format version {report.found} to {report.version}"
+            f"{'would upgrade' if dry_run else 'upgraded'} the store "
+            f"from format version {report.found} to {report.version}"
         )
